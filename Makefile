@@ -1,0 +1,66 @@
+# One tool a line. `make help` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+ONLY ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all bench check fmt generate lint types lock clean parts
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.ready: requirements.lock pyproject.toml .ci/venv
+	.ci/venv $(PYTHON) $(VENV) requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.triton/.ready: requirements-triton.lock .ci/venv
+	.ci/venv $(PYTHON) .triton requirements-triton.lock
+	@touch $@
+
+env: $(VENV)/.ready .triton/.ready
+
+demo: env  ## embedded Triton, demo models, sidecar, gentle traffic (ARGS="--duration 20")
+	$(BIN)/tritonwatch demo $(ARGS)
+
+parts: env  ## the real parts the tests need: Debian packages where this is root, else what to install
+	.ci/parts
+
+test: parts  ## everything but the slow tests and the benchmarks
+	$(BIN)/python -m pytest $(ARGS)
+
+test-all: parts  ## every test, slow ones included
+	$(BIN)/python -m pytest -m "not bench" --timeout 900 $(ARGS)
+
+bench: parts  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=part-of-a-name)
+	$(BIN)/python tests/benchmarks/run.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+check: lint types  ## lint, types, import direction, generated files
+
+fmt: env  ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+generate: env  ## METRICS.md, CONFIG.md and the config schema
+	$(BIN)/tritonwatch metrics --markdown > METRICS.md
+	$(BIN)/tritonwatch schema --markdown > CONFIG.md
+	$(BIN)/tritonwatch schema > exporter/config.schema.json
+
+lint: env
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+types: env
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+
+lock:  ## resolve the dependencies anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group dev pyproject.toml -o requirements.lock
+
+clean:  ## remove both environments and every cache
+	rm -rf $(VENV) .triton .pytest_cache .mypy_cache .ruff_cache .hypothesis

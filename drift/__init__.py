@@ -1,0 +1,1 @@
+"""Statistics of change between a reference and what arrives: numpy and scipy, no I/O, no clock."""

@@ -1,0 +1,72 @@
+"""The exception tree: every error this project raises on purpose.
+
+    TritonwatchError
+    ├── ConfigError            the file: unknown key, wrong value, unreadable      (exit 2)
+    ├── EmbeddedTritonError    the embedded server is missing, or did not start
+    ├── ListenError            an address cannot be bound                          (exit 2)
+    └── TritonError            talking to a Triton server
+        ├── UnavailableError     no connection, or the server says so
+        ├── DeadlineError        no answer in time
+        ├── ModelError           the server answered: this request failed
+        ├── InvalidRequestError  the server answered: this request is wrong
+        └── ProtocolError        the answer is not what the protocol allows
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class TritonwatchError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class ConfigError(TritonwatchError):
+    """The configuration is wrong; carries every problem found, not just the first."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
+
+
+class EmbeddedTritonError(TritonwatchError):
+    """The embedded Triton is not installed, or ended or stayed unready at start."""
+
+
+class ListenError(TritonwatchError):
+    """A listening address cannot be bound."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address = address
+        super().__init__(
+            f"cannot listen on {address}: {reason}; "
+            "choose another address under `listen` in the config"
+        )
+
+
+class TritonError(TritonwatchError):
+    """A request to Triton did not give an answer that can be used."""
+
+
+class UnavailableError(TritonError):
+    """No connection to the server, or the server says it is unavailable."""
+
+
+class DeadlineError(TritonError):
+    """The server gave no answer in time."""
+
+
+class ModelError(TritonError):
+    """The server answered that the request failed inside it."""
+
+
+class InvalidRequestError(TritonError):
+    """The server answered that the request does not fit: unknown model, wrong tensor."""
+
+
+class ProtocolError(TritonError):
+    """The server's answer breaks the protocol: garbage, half a message, wrong size."""

@@ -1,0 +1,1 @@
+"""Load profiles, capacity search and chaos experiments against a Triton server."""
