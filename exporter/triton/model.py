@@ -1,0 +1,141 @@
+"""What is known of a server and its models, whichever protocol told it. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """The server's own metadata."""
+
+    name: str
+    version: str
+    extensions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One line of the repository index; `state` is Triton's word, "" when unloaded."""
+
+    name: str
+    version: str
+    state: str
+    reason: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether Triton calls this version ready."""
+        return self.state == "READY"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output as the model declares it; -1 is a dimension left open.
+
+    `shape` includes the batch dimension, as Triton's metadata does.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """Signature and the settings of a model version that a client must know."""
+
+    name: str
+    version: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch_size: int = 0
+    decoupled: bool = False
+    sequence: bool = False
+    response_cache: bool = False
+    steps: tuple[tuple[str, str], ...] = ()
+    """(model, version) of an ensemble's steps, one entry a step; version "" is latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """One inference to ask for. Arrays carry Triton's dtype in `datatypes`."""
+
+    model: str
+    version: str
+    request_id: str
+    inputs: Mapping[str, Array]
+    datatypes: Mapping[str, str]
+    parameters: Mapping[str, bool | int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTensor:
+    """One output tensor as it arrived: `data` is the raw little-endian content."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InferReply:
+    """The answer and how long the call took on the wire.
+
+    `duration_seconds` spans from handing the request to the transport to having the
+    last byte of the answer; encoding and checking tensors is outside of it. A decoupled
+    model's `outputs` are those of the last response that carried any; `responses`
+    counts them all.
+    """
+
+    outputs: tuple[OutputTensor, ...]
+    duration_seconds: float
+    responses: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Triton's StatisticDuration: how often, and nanoseconds in all."""
+
+    count: int = 0
+    ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatistics:
+    """Executions of one batch size; `compute_infer.count` is their number."""
+
+    batch_size: int
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatistics:
+    """Triton's cumulative statistics of one ready model version."""
+
+    name: str
+    version: str
+    inference_count: int = 0
+    execution_count: int = 0
+    success: Duration = Duration()
+    fail: Duration = Duration()
+    queue: Duration = Duration()
+    compute_input: Duration = Duration()
+    compute_infer: Duration = Duration()
+    compute_output: Duration = Duration()
+    cache_hit: Duration = Duration()
+    cache_miss: Duration = Duration()
+    batches: tuple[BatchStatistics, ...] = ()

@@ -1,0 +1,27 @@
+"""Every series of Triton's own that is read, with the versions that have it. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSeries:
+    """One series of Triton's metrics page.
+
+    `since` is the first Triton version known to have it; `statistics_field` names the
+    number of the statistics API that must agree with it.
+    """
+
+    name: str
+    since: str
+    statistics_field: str
+
+
+CROSS_CHECKED: Final = (
+    UpstreamSeries("nv_inference_request_success", "2.0.0", "success"),
+    UpstreamSeries("nv_inference_request_failure", "2.0.0", "failure"),
+    UpstreamSeries("nv_inference_count", "2.0.0", "inferences"),
+    UpstreamSeries("nv_inference_exec_count", "2.0.0", "executions"),
+)
