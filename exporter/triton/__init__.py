@@ -1,0 +1,1 @@
+"""How to talk to Triton, and how to run one of our own."""

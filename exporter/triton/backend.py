@@ -1,0 +1,148 @@
+"""The environment that holds the embedded Triton, and its backend made ready to run."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from exporter.errors import EmbeddedTritonError
+
+NAME: Final = ".triton"
+_HOW: Final = "`make demo` or `make .triton/.ready` makes it"
+_PROBE: Final = """
+import importlib.metadata as metadata, json, sys, sysconfig
+print(json.dumps({
+    "version": "%d.%d" % sys.version_info[:2],
+    "numpy": metadata.version("numpy"),
+    "site": sysconfig.get_path("platlib"),
+    "folders": [sysconfig.get_config_var("LIBDIR"), sys.base_prefix + "/lib",
+                "/usr/lib/" + (sysconfig.get_config_var("MULTIARCH") or ""),
+                "/usr/lib64", "/usr/local/lib"],
+}))
+"""
+# pybind11 before 2.12, in the stub, reads numpy 2's arrays as empty: outputs must go
+# another way there (tensors_numpy2.py says which).
+_SHIM: Final = """
+import tensors_numpy2
+tensors_numpy2.install(__name__)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment with the nvidia-pytriton wheel and numpy, never imported."""
+
+    folder: Path
+    python: str
+    numpy: str
+    site: Path
+    libraries: tuple[Path, ...]
+
+    @property
+    def server(self) -> Path:
+        """The tritonserver program."""
+        return self._triton / "bin" / "tritonserver"
+
+    @property
+    def _triton(self) -> Path:
+        return self.site / "pytriton" / "tritonserver"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Environment variables under which the server finds this Python and its libraries."""
+        return {
+            # The stub takes the first python3 on PATH for its own.
+            "PATH": f"{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+            "LD_LIBRARY_PATH": ":".join(map(str, self.libraries)),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def copy_backend(self, folder: Path) -> Path:
+        """Copy the Python backend with the right stub; the `--backend-directory`.
+
+        The wheel's own tree is left alone: several servers may run from it, and it may
+        not be ours to write.
+        """
+        target = folder / "backends" / "python"
+        shutil.copytree(
+            self._triton / "backends" / "python",
+            target,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+        stub = "triton_python_backend_stub"
+        shutil.copy(self._triton / "python_backend_stubs" / self.python / stub, target)
+        (target / stub).chmod(0o755)
+        if not self.numpy.startswith("1."):
+            shutil.copy(Path(__file__).with_name("tensors_numpy2.py"), target)
+            with (target / "triton_python_backend_utils.py").open("a") as module:
+                module.write(_SHIM)
+        return target.parent
+
+
+def find() -> Path:
+    """The nearest `.triton` folder, upwards from the working directory, then from here.
+
+    Raises:
+        EmbeddedTritonError: there is none.
+    """
+    here = Path(__file__).resolve().parent
+    for start in (Path.cwd(), here):
+        for folder in (start, *start.parents):
+            if (folder / NAME / "bin" / "python").exists():
+                return folder / NAME
+    raise EmbeddedTritonError(
+        f"found no {NAME} in {Path.cwd()} or above, nor beside {here.parent.parent}; {_HOW}"
+    )
+
+
+@functools.cache
+def inspect(folder: Path) -> Environment:
+    """Ask the environment's Python for its version, its numpy and its libraries.
+
+    Raises:
+        EmbeddedTritonError: not such an environment, or a shared library is missing.
+    """
+    folder = folder.absolute()
+    python = folder / "bin" / "python"
+    try:
+        answer = subprocess.run(  # noqa: S603 - the environment the caller named
+            [python, "-I", "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EmbeddedTritonError(
+            f"found no usable Python with numpy in {folder}: {error}; {_HOW}"
+        ) from None
+    facts = json.loads(answer.stdout)
+    site, version = Path(facts["site"]), facts["version"]
+    stubs = site / "pytriton" / "tritonserver" / "python_backend_stubs"
+    if not (stubs / version).is_dir():
+        known = sorted(path.name for path in stubs.glob("*"))
+        raise EmbeddedTritonError(
+            f"found no Triton for Python {version} in {site} (has: {known or 'none'}); {_HOW}"
+        )
+    vendored = site / "nvidia_pytriton.libs"
+    libraries = [vendored]
+    # The wheel brings its own libpython for 3.13 alone.
+    if not list(vendored.glob(f"libpython3-*.{version.removeprefix('3.')}.so*")):
+        libraries.append(_folder_of(f"libpython{version}.so.1.0", facts["folders"]))
+    return Environment(folder, version, facts["numpy"], site, tuple(libraries))
+
+
+def _folder_of(library: str, folders: list[str]) -> Path:
+    for folder in folders:
+        if folder and (Path(folder) / library).exists():
+            return Path(folder)
+    package = library.removesuffix(".so.1.0")
+    raise EmbeddedTritonError(
+        f"found no {library} in {', '.join(folders)}, which Triton's Python backend needs; "
+        f"on Debian or Ubuntu: apt-get install {package}"
+    )

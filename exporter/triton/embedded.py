@@ -1,0 +1,366 @@
+"""A real Triton server of our own, on loopback, that never outlives its owner.
+
+    with EmbeddedTriton(Path("deploy/models")) as triton:
+        client = InferenceServerClient(triton.grpc)
+
+It ends with the `with` block, and with the owner in every other way: a process between
+the two (`keeper.py`) waits for the owner's death and cleans up, so that no handler need
+be installed. A handler only makes the end gentle; `exit_on_sigterm` is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from exporter.errors import EmbeddedTritonError
+from exporter.triton import backend, keeper
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from types import FrameType, TracebackType
+
+HOST: Final = "127.0.0.1"
+ModelControl = Literal["none", "explicit", "poll"]
+_KINDS: Final = ("grpc", "http", "metrics")
+_ATTEMPTS: Final = 5
+_LOG_LINES: Final = 12
+_POLL_SECONDS: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The three ports of a server, on loopback."""
+
+    grpc: int
+    http: int
+    metrics: int
+
+
+class EmbeddedTriton:
+    """One Triton server, as a context manager. Not thread-safe.
+
+    Args:
+        repository: the model repository.
+        environment: holds the wheel; by default the nearest `.triton`.
+        ports: by default three free ones, held until the end of the block, so that a
+            restart finds them free.
+        arguments: more arguments of tritonserver.
+        model_control: tritonserver's `--model-control-mode`.
+        log: appended to; by default a new file in the temporary folder. It is kept.
+        ready_timeout_seconds: from the start to ready.
+        auto_complete: let Triton ask models for what their configuration leaves out,
+            which starts every Python model twice (about 1 s more).
+    """
+
+    def __init__(
+        self,
+        repository: Path,
+        *,
+        environment: Path | None = None,
+        ports: Ports | None = None,
+        arguments: Sequence[str] = (),
+        model_control: ModelControl = "none",
+        log: Path | None = None,
+        ready_timeout_seconds: float = 15.0,
+        auto_complete: bool = False,
+    ) -> None:
+        self.repository = Path(repository).absolute()
+        self._environment = environment
+        self._fixed_ports = ports
+        self._arguments = tuple(arguments)
+        self._model_control = model_control
+        self._log = log
+        self._ready_timeout_seconds = ready_timeout_seconds
+        self._auto_complete = auto_complete
+        self._resources = contextlib.ExitStack()
+        self._reservation = contextlib.ExitStack()
+        self._ports: Ports | None = None
+        self._token = ""
+        self._folder = Path()
+        self._keeper: subprocess.Popen[str] | None = None
+        self._pid = 0
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as undo:
+            undo.push(self.__exit__)
+            self._prepare()
+            self.start()
+            undo.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self._reservation.close()
+            self._resources.close()
+
+    @property
+    def ports(self) -> Ports:
+        """The ports in use."""
+        if self._ports is None:
+            raise EmbeddedTritonError("the server has no ports before its `with` block")
+        return self._ports
+
+    @property
+    def grpc(self) -> str:
+        """Host and port of gRPC."""
+        return f"{HOST}:{self.ports.grpc}"
+
+    @property
+    def http(self) -> str:
+        """Host and port of HTTP."""
+        return f"{HOST}:{self.ports.http}"
+
+    @property
+    def metrics(self) -> str:
+        """Host and port of the metrics page, which is /metrics."""
+        return f"{HOST}:{self.ports.metrics}"
+
+    @property
+    def pid(self) -> int:
+        """Of tritonserver; its process group and session have the same number."""
+        return self._pid
+
+    @property
+    def log(self) -> Path:
+        """Everything the server and its models printed, over all its starts."""
+        if self._log is None:
+            raise EmbeddedTritonError("the server has no log before its `with` block")
+        return self._log
+
+    @property
+    def version(self) -> str:
+        """The version the running server reports."""
+        metadata: dict[str, Any] = json.loads(self._get("/v2"))
+        return str(metadata["version"])
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's process is there; a frozen one is."""
+        return self._keeper is not None and self._keeper.poll() is None
+
+    def stub_pids(self) -> list[int]:
+        """Pids of the backend processes, one for each instance of a Python model."""
+        return [pid for pid in keeper.members(self._token) if pid != self._pid]
+
+    def start(self) -> None:
+        """Start the server, again after `stop` or `kill`, and wait until it is ready.
+
+        Raises:
+            EmbeddedTritonError: it ended or stayed unready; quotes the log.
+        """
+        if self.running:
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._start_once()
+            except _PortTakenError:
+                if self._fixed_ports is not None or attempt == _ATTEMPTS:
+                    raise
+                self._reserve()
+            else:
+                return
+
+    def stop(self, *, grace_seconds: float = 10.0) -> int | None:
+        """End the server: SIGTERM, then SIGKILL; its exit code, None if it never ran."""
+        if self.running:
+            self._signal_server(signal.SIGTERM)
+            self.thaw()
+            self._wait(grace_seconds)
+        return self.kill()
+
+    def kill(self) -> int | None:
+        """SIGKILL to the server and its backend processes, at once.
+
+        Returns the exit code, 128 + 9 where this was what ended it. Shared memory is
+        cleaned and every process reaped when this returns.
+        """
+        if self._keeper is None:
+            return None
+        self._signal_group(signal.SIGKILL)
+        code = self._keeper.wait(timeout=30)
+        self._keeper.communicate()
+        return code
+
+    def restart(self) -> None:
+        """Stop and start on the same ports."""
+        self.stop()
+        self.start()
+
+    def freeze(self) -> None:
+        """SIGSTOP to the server and its backend processes alike."""
+        self._signal_group(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT after `freeze`."""
+        self._signal_group(signal.SIGCONT)
+
+    def _prepare(self) -> None:
+        found = backend.inspect(self._environment or backend.find())
+        self._found = found
+        self._folder = Path(tempfile.mkdtemp(prefix="tritonwatch-"))
+        self._resources.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._token = self._folder.name
+        self._backends = found.copy_backend(self._folder)
+        if self._log is None:
+            self._log = self._folder.with_suffix(".log")
+        self._reserve()
+
+    def _reserve(self) -> None:
+        self._reservation.close()
+        wanted = self._fixed_ports or Ports(0, 0, 0)
+        self._ports = Ports(*(self._hold(getattr(wanted, kind)) for kind in _KINDS))
+
+    def _hold(self, port: int) -> int:
+        """Bind a port and never listen: Triton can, having SO_REUSEADDR too."""
+        holder = self._reservation.enter_context(socket.socket())
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            holder.bind((HOST, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise _PortTakenError(port) from None
+            raise
+        return int(holder.getsockname()[1])
+
+    def _command(self) -> list[str]:
+        command = [
+            str(self._found.server),
+            f"--model-repository={self.repository}",
+            f"--backend-directory={self._backends}",
+            # Our own prefix, so that what a killed server leaves can be told apart.
+            f"--backend-config=python,shm-region-prefix-name={self._token}_",
+            f"--model-control-mode={self._model_control}",
+            "--exit-timeout-secs=5",
+        ]
+        for kind in _KINDS:
+            command.append(f"--{kind}-address={HOST}")
+            command.append(f"--{kind}-port={getattr(self.ports, kind)}")
+        if not self._auto_complete:
+            command.append("--disable-auto-complete-config")
+        return [*command, *self._arguments]
+
+    def _start_once(self) -> None:
+        deadline = time.monotonic() + self._ready_timeout_seconds
+        self.log.touch()
+        offset = self.log.stat().st_size
+        settings = [f"{name}={value}" for name, value in self._found.settings.items()]
+        script = [sys.executable, "-I", "-S", keeper.__file__]
+        about = [str(os.getpid()), self._token, str(self._folder), str(self.log)]
+        self._keeper = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
+            [*script, *about, *settings, "--", *self._command()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._keeper.stdout is not None  # noqa: S101 - for the type checker
+        self._pid = int(self._keeper.stdout.readline() or 0)
+        while not self._ready():
+            if self._keeper.poll() is not None:
+                raise self._failure(f"ended with {self.kill()} while starting", offset)
+            if time.monotonic() > deadline:
+                self.kill()
+                waited = f"{self._ready_timeout_seconds:g} s"
+                raise self._failure(f"was not ready after {waited}", offset)
+            time.sleep(_POLL_SECONDS)
+
+    def _ready(self) -> bool:
+        try:
+            self._get("/v2/health/ready")
+            # Metrics begin to listen last.
+            if "--allow-metrics=false" not in self._arguments:
+                socket.create_connection((HOST, self.ports.metrics), 1.0).close()
+        except (OSError, http.client.HTTPException):
+            return False
+        return True
+
+    def _get(self, path: str) -> bytes:
+        connection = http.client.HTTPConnection(HOST, self.ports.http, timeout=1.0)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+        if answer.status != http.client.OK:
+            raise http.client.HTTPException(f"{path} answers {answer.status}")
+        return body
+
+    def _failure(self, what: str, offset: int) -> EmbeddedTritonError:
+        with self.log.open("rb") as log:
+            log.seek(offset)
+            text = log.read().decode(errors="replace")
+        if "already in use" in text:
+            return _PortTakenError(self.ports.http, _relevant(text))
+        return EmbeddedTritonError(
+            f"tritonserver on {self.repository} {what}; the log {self.log} ends with:\n"
+            + _relevant(text)
+        )
+
+    def _wait(self, seconds: float) -> None:
+        assert self._keeper is not None  # noqa: S101 - for the type checker
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._keeper.wait(seconds)
+
+    def _signal_server(self, number: signal.Signals) -> None:
+        if self._pid and self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if self._pid and self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._pid, number)
+
+
+class _PortTakenError(EmbeddedTritonError):
+    """Another process listens on a port of ours."""
+
+    def __init__(self, port: int, detail: str = "") -> None:
+        super().__init__(
+            f"port {port} of {HOST} is in use; free it or choose another\n{detail}".rstrip()
+        )
+
+
+def _relevant(text: str) -> str:
+    """The last lines that say something: errors first, else simply the last."""
+    lines = [line for line in text.splitlines() if line.strip(" +|-")]
+    wrong = [line for line in lines if line.startswith(("E", "error:", "cannot "))]
+    return "\n".join(f"  {line}" for line in (wrong or lines)[-_LOG_LINES:])
+
+
+@contextlib.contextmanager
+def exit_on_sigterm() -> Generator[None]:
+    """Make SIGTERM raise SystemExit(143) in the main thread, as SIGINT raises already.
+
+    Only for a gentle end (open requests finished, trace files written): without it the
+    keeper kills the server after the owner. Call it from the main thread.
+    """
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
