@@ -94,6 +94,25 @@ PROBE_SUCCESS: Final = MetricSpec(
     "1 if the latest probe was ok, else 0.",
     _PROBE,
 )
+PROBE_LAST_DURATION: Final = MetricSpec(
+    "triton_probe_last_duration_seconds",
+    "gauge",
+    "Time of the request of this one probe; on /probe only.",
+    _PROBE,
+    "seconds",
+)
+BLACKBOX_SUCCESS: Final = MetricSpec(
+    "probe_success",
+    "gauge",
+    "1 if the target answered and every model probed was ok; on /probe only, named as"
+    " blackbox_exporter does.",
+)
+BLACKBOX_DURATION: Final = MetricSpec(
+    "probe_duration_seconds",
+    "gauge",
+    "Time the whole look at the target took; on /probe only.",
+    unit="seconds",
+)
 PROBE_INTERVAL: Final = MetricSpec(
     "triton_probe_interval_seconds",
     "gauge",

@@ -1,15 +1,15 @@
 """The exception tree: every error this project raises on purpose.
 
-    TritonwatchError
-    ├── ConfigError            the file: unknown key, wrong value, unreadable      (exit 2)
-    ├── EmbeddedTritonError    the embedded server is missing, or did not start
-    ├── ListenError            an address cannot be bound                          (exit 2)
-    └── TritonError            talking to a Triton server
-        ├── UnavailableError     no connection, or the server says so
-        ├── DeadlineError        no answer in time
-        ├── ModelError           the server answered: this request failed
-        ├── InvalidRequestError  the server answered: this request is wrong
-        └── ProtocolError        the answer is not what the protocol allows
+TritonwatchError
+├── ConfigError            the file: unknown key, wrong value, unreadable      (exit 2)
+├── EmbeddedTritonError    the embedded server is missing, or did not start
+├── ListenError            an address cannot be bound                          (exit 2)
+└── TritonError            talking to a Triton server
+    ├── UnavailableError     no connection, or the server says so
+    ├── DeadlineError        no answer in time
+    ├── ModelError           the server answered: this request failed
+    ├── InvalidRequestError  the server answered: this request is wrong
+    └── ProtocolError        the answer is not what the protocol allows
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class GrpcClient:
             self._channel = grpc.insecure_channel(address, options=_OPTIONS)
         else:
             self._channel = grpc.secure_channel(address, credentials, options=_OPTIONS)
-        self._stub: Any = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub: Any = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._metadata = tuple((k.lower(), v) for k, v in (headers or {}).items())
 
     def close(self) -> None:

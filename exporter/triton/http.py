@@ -186,9 +186,7 @@ def _encode_request(request: InferRequest) -> tuple[bytes, dict[str, str]]:
     }
 
 
-def _decode_reply(
-    headers: Mapping[str, str], body: bytes
-) -> tuple[OutputTensor, ...]:
+def _decode_reply(headers: Mapping[str, str], body: bytes) -> tuple[OutputTensor, ...]:
     try:
         length = int(headers.get(_HEADER_LENGTH, len(body)))
         document = json.loads(body[:length])

@@ -31,6 +31,7 @@ NUMPY_DTYPES: dict[str, np.dtype[np.generic]] = {
 DATATYPES = (*NUMPY_DTYPES, "BF16", "BYTES")
 FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
 
+_WIRE_BF16: np.dtype[np.generic] = np.dtype("<u2")
 _LENGTH = struct.Struct("<I")
 
 
@@ -81,8 +82,7 @@ def decode(tensor: OutputTensor) -> Array:
     expected = int(np.prod(tensor.shape, dtype=np.int64))
     if tensor.datatype == "BYTES":
         return _decode_bytes(tensor, expected)
-    dtype = np.dtype("<u2") if tensor.datatype == "BF16" else None
-    dtype = dtype or array_dtype(tensor.datatype)
+    dtype = _WIRE_BF16 if tensor.datatype == "BF16" else array_dtype(tensor.datatype)
     if len(tensor.data) != expected * dtype.itemsize:
         raise ProtocolError(
             f"output {tensor.name!r} has {len(tensor.data)} bytes; {tensor.datatype}"

@@ -1,0 +1,190 @@
+"""Wiring and lifetimes: from a configuration to running collectors and probes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from exporter import catalogue, connect
+from exporter.collectors.base import Access
+from exporter.health import CollectorRunner
+from exporter.inventory import InventoryBoard
+from exporter.own_traffic import OwnTraffic
+from exporter.probing import ProbeRunner
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from exporter.collectors import AnyCollector
+    from exporter.collectors.base import CollectorSettings
+    from exporter.config import Config
+    from exporter.inventory import ModelKey
+    from exporter.probes.base import ProbeSettings
+    from exporter.samples import AnySample
+    from exporter.settings import Settings
+
+log = structlog.get_logger()
+
+Runner = CollectorRunner | ProbeRunner
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    settings: Settings
+    runner: Runner
+    task: asyncio.Task[None]
+
+
+class Sidecar:
+    """Everything that runs for one configuration; lives in one event loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+        seed: int | None = None,
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._rng = random.Random(seed)  # noqa: S311 - jitter, no secret
+        self._running: dict[str, _Running] = {}
+        self._reload_successful = True
+        self._configured_at = wall_clock()
+        self.access = self._connect(config)
+
+    def start(self) -> None:
+        """Start what the configuration asks for, in the running event loop."""
+        self._apply(self.config, keep=False)
+
+    async def stop(self) -> None:
+        """End all of it; nothing runs afterwards."""
+        for running in self._running.values():
+            running.task.cancel()
+        for running in self._running.values():
+            with contextlib.suppress(asyncio.CancelledError):
+                await running.task
+        self._running.clear()
+        self._disconnect(self.access)
+
+    def reload(self, config: Config) -> None:
+        """Go over to another configuration; what it does not change goes on untouched.
+
+        Raises:
+            ConfigError: a file it names cannot be read; the old one stays in force.
+        """
+        same_server = (config.target, config.models) == (
+            self.config.target,
+            self.config.models,
+        )
+        if config.listen != self.config.listen:
+            log.warning("listen_unchanged", reason="a new address needs a restart")
+        old = self.access
+        if not same_server:
+            self.access = self._connect(config)
+        self._apply(config, keep=same_server)
+        if not same_server:
+            self._disconnect(old)
+        self.config = config
+        self._reload_successful = True
+        self._configured_at = self._wall_clock()
+
+    def reload_failed(self) -> None:
+        """The configuration could not be read; the running one stays."""
+        self._reload_successful = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server was looked at once, whatever was found."""
+        return self.access.board.looked
+
+    @property
+    def runners(self) -> list[Runner]:
+        """What runs now."""
+        return [running.runner for running in self._running.values()]
+
+    @property
+    def probe_runners(self) -> list[ProbeRunner]:
+        """The probes that run now."""
+        return [r for r in self.runners if isinstance(r, ProbeRunner)]
+
+    def serving(self) -> dict[ModelKey, bool]:
+        """Whether a tensor really goes through, by model version, over all probes."""
+        now = self._clock()
+        serving: dict[ModelKey, bool] = {}
+        for runner in self.probe_runners:
+            for key, ok in runner.serving(now).items():
+                serving[key] = serving.get(key, True) and ok
+        return serving
+
+    def samples(self) -> Iterator[AnySample]:
+        """Everything known now; reads memory only."""
+        now = self._clock()
+        for runner in self.runners:
+            yield from runner.samples(now)
+        for key, ok in self.serving().items():
+            yield Sample(catalogue.MODEL_SERVING, ok, key)
+        yield Sample(catalogue.RELOAD_SUCCESS, self._reload_successful)
+        yield Sample(catalogue.RELOAD_TIMESTAMP, self._configured_at)
+
+    def _connect(self, config: Config) -> Access:
+        return Access(
+            grpc=connect.grpc_client(config.target),
+            http=connect.http_client(config.target),
+            metrics=connect.metrics_client(config.target),
+            models=config.models,
+            board=InventoryBoard(),
+            own=OwnTraffic(run_id=secrets.token_hex(4)),
+            clock=self._clock,
+        )
+
+    def _disconnect(self, access: Access) -> None:
+        for client in (access.grpc, access.http, access.metrics):
+            if client is not None:
+                client.close()
+
+    def _apply(self, config: Config, *, keep: bool) -> None:
+        collectors: dict[str, AnyCollector] = {
+            c.kind: c for c in config.all_collectors()
+        }
+        probes = {p.label: p for p in config.probes}
+        wanted: dict[str, Settings] = {**collectors, **probes}
+        for name, running in list(self._running.items()):
+            if not keep or wanted.get(name) != running.settings:
+                running.task.cancel()
+                del self._running[name]
+        for kind, collector in collectors.items():
+            if kind not in self._running:
+                self._run(kind, collector, self._collector_runner(kind, collector))
+        for label, probe in probes.items():
+            if label not in self._running:
+                self._run(label, probe, self._probe_runner(label, probe))
+
+    def _run(self, name: str, settings: Settings, runner: Runner) -> None:
+        task = asyncio.create_task(runner.run(), name=name)
+        self._running[name] = _Running(settings, runner, task)
+
+    def _collector_runner(self, name: str, settings: CollectorSettings) -> Runner:
+        collector = settings.build(self.access)
+        return CollectorRunner(name, settings, collector, self._clock, self._wall_clock)
+
+    def _probe_runner(self, name: str, settings: ProbeSettings) -> Runner:
+        return ProbeRunner(
+            name,
+            settings,
+            settings.build(self.access),
+            self.access.board,
+            self._rng,
+            self._clock,
+            self._wall_clock,
+        )

@@ -1,0 +1,187 @@
+"""The command `tritonwatch`. Exit 0 is ok, 1 a finding, 2 wrong usage or config."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from exporter.errors import ConfigError, ListenError, TritonwatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Command = Callable[[argparse.Namespace], int]
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+EXIT_OK: Final = 0
+EXIT_FINDING: Final = 1
+EXIT_USAGE: Final = 2
+COMMANDS_GROUP: Final = "tritonwatch.commands"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the value is the exit status."""
+    options = _parser().parse_args(arguments)
+    run: Command = options.run
+    try:
+        return run(options)
+    except (ConfigError, ListenError) as error:
+        print(f"tritonwatch: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except TritonwatchError as error:
+        print(f"tritonwatch: {error}", file=sys.stderr)
+        return EXIT_FINDING
+    except BrokenPipeError:
+        # The reader of our output is gone, as with `| head`.
+        sys.stderr.close()
+        return EXIT_OK
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tritonwatch",
+        description="Watches an NVIDIA Triton Inference Server; its numbers can be "
+        "trusted, and it says how far.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"tritonwatch {version('tritonwatch')}"
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_serve(commands)
+    _add_check(commands)
+    _add_schema(commands)
+    _add_metrics(commands)
+    _add_demo(commands)
+    # Packages beside the exporter bring their own commands, so that nothing here
+    # imports them.
+    for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda e: e.name):
+        entry.load()(commands)
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", required=required, help="YAML file"
+    )
+
+
+def _add_serve(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="run the sidecar",
+        description="Run the sidecar. Without a file: localhost:8001 and 8000, all "
+        "ready models, on port 8003. SIGHUP reads the file again.",
+    )
+    _add_config(parser)
+    parser.add_argument(
+        "--web.enable-lifecycle",
+        dest="lifecycle",
+        action="store_true",
+        help="allow POST /-/reload",
+    )
+
+    def run(options: argparse.Namespace) -> int:
+        from exporter.serving import serve  # noqa: PLC0415 - heavy, only here
+
+        serve(options.config, lifecycle=options.lifecycle)
+        return EXIT_OK
+
+    parser.set_defaults(run=run)
+
+
+def _add_check(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "check", help="check a configuration file: every error at once"
+    )
+    _add_config(parser, required=True)
+
+    def run(options: argparse.Namespace) -> int:
+        from exporter import config, connect  # noqa: PLC0415 - heavy, only here
+
+        try:
+            loaded = config.load(options.config)
+            for client in (
+                connect.grpc_client(loaded.target),
+                connect.http_client(loaded.target),
+            ):
+                if client is not None:
+                    client.close()
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            return EXIT_FINDING
+        print(f"{options.config}: ok")
+        return EXIT_OK
+
+    parser.set_defaults(run=run)
+
+
+def _add_schema(commands: Subparsers) -> None:
+    parser = commands.add_parser("schema", help="the configuration's JSON schema")
+    parser.add_argument("--markdown", action="store_true", help="as a reference page")
+
+    def run(options: argparse.Namespace) -> int:
+        from exporter import reference  # noqa: PLC0415 - heavy, only here
+
+        print(reference.config_page() if options.markdown else reference.schema())
+        return EXIT_OK
+
+    parser.set_defaults(run=run)
+
+
+def _add_metrics(commands: Subparsers) -> None:
+    parser = commands.add_parser("metrics", help="every metric that can be exposed")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as JSON")
+    form.add_argument("--markdown", action="store_true", help="as a reference page")
+
+    def run(options: argparse.Namespace) -> int:
+        from exporter import reference  # noqa: PLC0415 - heavy, only here
+
+        if options.json:
+            print(json.dumps(reference.metrics(), indent=2))
+        elif options.markdown:
+            print(reference.metrics_page())
+        else:
+            print(reference.metrics_table())
+        return EXIT_OK
+
+    parser.set_defaults(run=run)
+
+
+def _add_demo(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="a real Triton, demo models, the sidecar and gentle traffic",
+        description="Start an embedded Triton with the demo models, the sidecar and "
+        "gentle traffic; print the URLs and one line a second of what is measured.",
+    )
+    parser.add_argument(
+        "--duration", type=float, metavar="S", help="end after S seconds"
+    )
+    parser.add_argument(
+        "--no-traffic", action="store_true", help="send nothing but the probes"
+    )
+    parser.add_argument(
+        "--port", type=int, default=8003, help="port of the sidecar, 0 for a free one"
+    )
+
+    def run(options: argparse.Namespace) -> int:
+        from exporter import demo  # noqa: PLC0415 - heavy, only here
+
+        return demo.run(
+            duration_seconds=options.duration,
+            traffic=not options.no_traffic,
+            port=options.port,
+        )
+
+    parser.set_defaults(run=run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""What reads the server and this process in the background, one module each.
+
+A collector is a settings model with `kind` and `build`, and one line in `AnyCollector`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from exporter.collectors.process import ProcessSettings
+from exporter.collectors.server import ServerSettings
+from exporter.collectors.statistics import StatisticsSettings
+
+AnyCollector = Annotated[
+    ProcessSettings | ServerSettings | StatisticsSettings,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,60 @@
+"""What every collector is, and what it is given to work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import Field
+
+from exporter.settings import ModelFilter, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from exporter.inventory import InventoryBoard
+    from exporter.own_traffic import OwnTraffic
+    from exporter.samples import AnySample
+    from exporter.triton.grpc import GrpcClient
+    from exporter.triton.http import HttpClient
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a collector or probe may use: clients and shared state, never the config."""
+
+    grpc: GrpcClient
+    http: HttpClient | None
+    metrics: HttpClient | None
+    models: ModelFilter
+    board: InventoryBoard
+    own: OwnTraffic
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+
+
+class Collector(Protocol):
+    """One source of samples."""
+
+    def collect(self) -> Sequence[AnySample]:
+        """Read the source once, in a worker thread.
+
+        Raises:
+            TritonError: the source could not be read; the run counts as failed.
+        """
+        ...
+
+
+class CollectorSettings(Settings):
+    """What every collector's settings have."""
+
+    interval_seconds: float = Field(default=5.0, gt=0.05, le=3600)
+    """Time between the starts of two runs."""
+    deadline_seconds: float = Field(default=4.0, gt=0, le=3600)
+    """A run that takes longer has failed; its samples are not used."""
+    series_limit: int = Field(default=20_000, ge=1, le=1_000_000)
+    """Most series exposed of one run; the rest is dropped and counted."""
+
+    def build(self, access: Access) -> Collector:
+        """The collector these settings describe."""
+        raise NotImplementedError

@@ -1,0 +1,148 @@
+"""Production's numbers from the statistics API, our own requests taken out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from exporter import catalogue
+from exporter.collectors.base import Access, CollectorSettings
+from exporter.collectors.crosscheck import CrossCheck
+from exporter.collectors.production import Production, Totals
+from exporter.own_traffic import OwnCounts
+from exporter.samples import BucketSample, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from exporter.inventory import ModelKey
+    from exporter.samples import AnySample
+    from exporter.triton.model import ModelStatistics
+
+
+class StatisticsSettings(CollectorSettings):
+    """Requests, inferences, queue and compute time of production."""
+
+    kind: Literal["statistics"] = "statistics"
+    timeout_seconds: float = Field(default=2.0, gt=0, le=60)
+    """Longest wait for one answer of the server."""
+    cross_check: bool = Field(default=True)
+    """Hold Triton's own /metrics against the statistics API, where it can be read."""
+
+    def build(self, access: Access) -> StatisticsCollector:
+        """The collector."""
+        return StatisticsCollector(self, access)
+
+
+@dataclass(slots=True)
+class _Known:
+    production: Production
+    raw: ModelStatistics
+    missing: int = field(default=0)
+
+
+class StatisticsCollector:
+    """Turns Triton's cumulative statistics into production counters that never fall."""
+
+    def __init__(self, settings: StatisticsSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._known: dict[ModelKey, _Known] = {}
+        self._started = False
+        self._cross_check = (
+            CrossCheck(access.metrics, settings.timeout_seconds)
+            if settings.cross_check and access.metrics is not None
+            else None
+        )
+
+    def collect(self) -> Sequence[AnySample]:
+        """Read the statistics once.
+
+        Raises:
+            TritonError: the server did not answer.
+        """
+        before = self._read()
+        samples: list[AnySample] = []
+        if self._cross_check is not None:
+            page = self._cross_check.read()
+            # A second look brackets the page: what it shows must lie between the two.
+            after = self._read()
+            samples += self._cross_check.compare(before, page, after)
+        else:
+            after = before
+        # The ledger is read after the statistics and counts what is in flight, so that
+        # a probe which Triton has already counted is never taken for production.
+        own = self._access.own.snapshot()
+        for key, raw in after.items():
+            samples += self._samples(key, raw, own.get(key, OwnCounts()))
+        self._forget(after)
+        self._started = True
+        return samples
+
+    def _read(self) -> dict[ModelKey, ModelStatistics]:
+        entries = self._access.grpc.statistics(
+            timeout_seconds=self._settings.timeout_seconds
+        )
+        return {
+            (entry.name, entry.version): entry
+            for entry in entries
+            if self._access.models.matches(entry.name)
+        }
+
+    def _samples(
+        self, key: ModelKey, raw: ModelStatistics, own: OwnCounts
+    ) -> Iterator[AnySample]:
+        known = self._known.get(key)
+        if known is None:
+            # What was there before us is not ours to count; a model that came while
+            # we watched is counted from its first request.
+            known = _Known(Production(own if not self._started else OwnCounts()), raw)
+            self._known[key] = known
+            if self._started:
+                known.production.advance(None, raw, own)
+        else:
+            known.production.advance(known.raw, raw, own)
+        known.raw = raw
+        known.missing = 0
+        yield from samples_of(key, known.production.totals, own)
+        yield Sample(catalogue.STATISTICS_RESETS, known.production.resets, key)
+        yield Sample(catalogue.CACHE, raw.cache_hit.count, (*key, "hit"))
+        yield Sample(catalogue.CACHE, raw.cache_miss.count, (*key, "miss"))
+
+    def _forget(self, present: dict[ModelKey, ModelStatistics]) -> None:
+        # A reload takes a model away for a moment; its counters shall survive that.
+        for key in [key for key in self._known if key not in present]:
+            self._known[key].missing += 1
+            if self._known[key].missing > _KEEP_MISSING_RUNS:
+                del self._known[key]
+
+
+_KEEP_MISSING_RUNS = 120
+
+
+def samples_of(key: ModelKey, totals: Totals, own: OwnCounts) -> Iterator[AnySample]:
+    """The series of one model version."""
+    yield Sample(catalogue.REQUESTS, totals.success, (*key, "success"))
+    yield Sample(catalogue.REQUESTS, totals.failure, (*key, "failure"))
+    yield Sample(catalogue.INFERENCES, totals.inferences, key)
+    yield Sample(catalogue.EXECUTIONS, totals.executions, key)
+    yield Sample(catalogue.BUSY, totals.busy_ns / 1e9, key)
+    yield Sample(catalogue.QUEUE, totals.queue_ns / 1e9, key)
+    yield Sample(catalogue.REQUEST_SECONDS, totals.request_ns / 1e9, key)
+    for phase, ns in totals.compute_ns.items():
+        yield Sample(catalogue.COMPUTE, ns / 1e9, (*key, phase))
+    yield Sample(catalogue.OWN_REQUESTS, own.ok, (*key, "success"))
+    yield Sample(catalogue.OWN_REQUESTS, own.failed, (*key, "failure"))
+    yield Sample(catalogue.OWN_UNRESOLVED, own.unresolved, key)
+    yield BucketSample(
+        catalogue.BATCH_SIZE,
+        tuple(
+            sum(count for size, count in totals.batches.items() if size <= bound)
+            for bound in catalogue.BATCH_BOUNDS
+        ),
+        sum(totals.batches.values()),
+        sum(size * count for size, count in totals.batches.items()),
+        key,
+    )

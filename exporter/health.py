@@ -1,0 +1,240 @@
+"""Runs every collector and probe under a deadline and meters the outcome.
+
+One that fails or hangs costs its own samples only: they disappear after two intervals,
+`tritonwatch_collector_*` says so, and nothing else waits. The only broad `except` of
+the project is here: whatever a collector raises must not end the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+import structlog
+
+from exporter import catalogue, errors
+from exporter.samples import BucketSample, HistogramSample, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from exporter.collectors.base import Collector, CollectorSettings
+    from exporter.samples import AnySample
+
+log = structlog.get_logger()
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+STALE_INTERVALS: Final = 2
+
+
+class Workers:
+    """A few daemon threads that run blocking calls for the event loop.
+
+    ThreadPoolExecutor would do, but joins its threads at exit: one call that hangs
+    would then hold a process that was told to end.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._count = count
+        for number in range(count):
+            threading.Thread(
+                target=self._work, name=f"{name}-{number}", daemon=True
+            ).start()
+
+    def submit(
+        self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Run `call` in a thread; the future belongs to the running loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def deliver(action: Callable[[Any], None], value: object) -> None:
+            # The waiter may have given up, or the loop may be gone.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(
+                    lambda: None if future.done() else action(value)
+                )
+
+        def job() -> None:
+            try:
+                result = call(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - handed to who awaits it
+                deliver(future.set_exception, error)
+            else:
+                deliver(future.set_result, result)
+
+        self._jobs.put(job)
+        return future
+
+    def close(self) -> None:
+        """Let the threads end after what they are doing now."""
+        for _ in range(self._count):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerStatistics:
+    """How the latest run went. `success` is None before the first one ended."""
+
+    success: bool | None = None
+    duration_seconds: float = 0.0
+    last_success_timestamp_seconds: float | None = None
+    series_dropped: int = 0
+    failure: str = ""
+
+
+class Meter:
+    """Outcome of the runs of one collector or probe, as samples."""
+
+    def __init__(self, name: str, wall_clock: Callable[[], float]) -> None:
+        self.name = name
+        self.statistics = RunnerStatistics()
+        self._wall_clock = wall_clock
+
+    def succeeded(self, duration_seconds: float, dropped: int = 0) -> None:
+        """A run did its work."""
+        if self.statistics.success is False:
+            log.info("collector_recovered", collector=self.name)
+        self.statistics = RunnerStatistics(
+            success=True,
+            duration_seconds=duration_seconds,
+            last_success_timestamp_seconds=self._wall_clock(),
+            series_dropped=self.statistics.series_dropped + dropped,
+        )
+
+    def failed(self, duration_seconds: float, failure: str) -> None:
+        """A run failed; said once in the log until it works again."""
+        if self.statistics.success is not False:
+            log.warning("collector_failed", collector=self.name, reason=failure)
+        self.statistics = replace(
+            self.statistics,
+            success=False,
+            duration_seconds=duration_seconds,
+            failure=failure,
+        )
+
+    def dropped(self, series: int) -> None:
+        """So many series were over the budget."""
+        if series:
+            total = self.statistics.series_dropped + series
+            self.statistics = replace(self.statistics, series_dropped=total)
+
+    def samples(self) -> list[AnySample]:
+        """tritonwatch_collector_*, nothing before the first run has ended."""
+        statistics, labels = self.statistics, (self.name,)
+        samples: list[AnySample] = [
+            Sample(catalogue.SERIES_DROPPED, statistics.series_dropped, labels)
+        ]
+        if statistics.success is None:
+            return samples
+        samples += [
+            Sample(catalogue.COLLECTOR_DURATION, statistics.duration_seconds, labels),
+            Sample(catalogue.COLLECTOR_SUCCESS, statistics.success, labels),
+        ]
+        if statistics.last_success_timestamp_seconds is not None:
+            samples.append(
+                Sample(
+                    catalogue.COLLECTOR_TIMESTAMP,
+                    statistics.last_success_timestamp_seconds,
+                    labels,
+                )
+            )
+        return samples
+
+
+class CollectorRunner:
+    """One collector on its own thread, at a fixed rate, never overlapping itself."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: CollectorSettings,
+        collector: Collector,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.meter = Meter(name, wall_clock)
+        self._collector = collector
+        self._clock = clock
+        self._samples: Sequence[AnySample] = ()
+        self._collected_at = clock()
+
+    async def run(self) -> None:
+        """Collect for ever; ends by cancellation."""
+        workers = Workers(1, f"collector-{self.meter.name}")
+        due = self._clock()
+        try:
+            while True:
+                await self._collect_once(workers)
+                due = max(due + self.settings.interval_seconds, self._clock())
+                await asyncio.sleep(due - self._clock())
+        finally:
+            workers.close()
+
+    def samples(self, now: float) -> list[AnySample]:
+        """The latest samples while they are fresh, and how the runs went."""
+        age = now - self._collected_at
+        fresh = age <= STALE_INTERVALS * self.settings.interval_seconds
+        return [*(self._samples if fresh else ()), *self.meter.samples()]
+
+    async def _collect_once(self, workers: Workers) -> None:
+        started = self._clock()
+        run = workers.submit(self._collector.collect)
+        deadline = self.settings.deadline_seconds
+        done, _ = await asyncio.wait({run}, timeout=deadline)
+        if not done:
+            self.meter.failed(deadline, f"no result within {deadline:g} s")
+            # The thread cannot be stopped; the next run must not pile up behind it.
+            await asyncio.wait({run})
+            if not run.cancelled():
+                run.exception()
+            return
+        duration = self._clock() - started
+        try:
+            samples = run.result()
+        except errors.TritonError as error:
+            self.meter.failed(duration, f"{type(error).__name__}: {error}")
+        except Exception as error:
+            log.exception("collector_broken", collector=self.meter.name)
+            self.meter.failed(duration, f"{type(error).__name__}: {error}")
+        else:
+            kept, dropped = within_budget(samples, self.settings.series_limit)
+            self._samples, self._collected_at = kept, self._clock()
+            self.meter.succeeded(duration, dropped)
+
+
+def within_budget(
+    samples: Sequence[AnySample], limit: int
+) -> tuple[Sequence[AnySample], int]:
+    """The samples that fit into `limit` series, and how many series were dropped."""
+    used = 0
+    for place, sample in enumerate(samples):
+        size = _series(sample)
+        if used + size > limit:
+            return samples[:place], sum(map(_series, samples[place:]))
+        used += size
+    return samples, 0
+
+
+def _series(sample: AnySample) -> int:
+    if isinstance(sample, HistogramSample | BucketSample):
+        return len(sample.spec.buckets) + 3
+    return 1
+
+
+def monotonic() -> float:
+    """The clock everything runs by, unless a test brings its own."""
+    return time.monotonic()

@@ -1,0 +1,236 @@
+"""/probe?target=&module=: one look at another server, as blackbox_exporter's users know.
+
+target  host:port of a Triton's gRPC service; must match `multi_target.allow`
+http    host:port of its HTTP service, to be probed by HTTP too (optional)
+module  name of one of the configured probes (the first one if left out)
+debug   true: the probe's log, its samples and the module's settings as text
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from exporter import catalogue, connect, exposition
+from exporter.collectors.base import Access
+from exporter.collectors.server import ServerSettings
+from exporter.config import TargetSettings, is_address
+from exporter.errors import TritonwatchError
+from exporter.inventory import InventoryBoard
+from exporter.own_traffic import OwnTraffic
+from exporter.probes.base import Verdict
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from exporter.config import Config
+    from exporter.probes import AnyProbe
+    from exporter.probes.base import Target
+    from exporter.samples import AnySample
+
+log = structlog.get_logger()
+
+DEFAULT_TIMEOUT_SECONDS: Final = 10.0
+MAX_TIMEOUT_SECONDS: Final = 120.0
+TIMEOUT_OFFSET_SECONDS: Final = 0.5
+"""Taken off the scrape's own timeout, so that the answer still arrives."""
+
+
+class ProbeRefusedError(TritonwatchError):
+    """The request for a probe is not one we carry out."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+@dataclass(slots=True)
+class ProbeResult:
+    """Samples of one look, and its log for people."""
+
+    samples: list[AnySample] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    settings: str = ""
+
+    def debug_text(self) -> str:
+        """Log, samples and settings."""
+        body, _ = exposition.render(self.samples)
+        parts = (
+            "Logs for the probe:",
+            *self.log,
+            "",
+            "Metrics that would have been returned:",
+            body.decode(),
+            "Module configuration:",
+            self.settings,
+        )
+        return "\n".join(parts)
+
+
+class MultiTarget:
+    """Carries out /probe requests, a bounded number at a time."""
+
+    def __init__(self) -> None:
+        self._running = 0
+
+    async def probe(
+        self, config: Config, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> ProbeResult:
+        """One look at `query["target"]`.
+
+        Raises:
+            ProbeRefusedError: target or module is missing, unknown or not allowed, or
+                too many looks are under way.
+        """
+        target = TargetSettings(
+            grpc=_allowed(config, query, "target"),
+            http=_allowed(config, query, "http") if "http" in query else None,
+            metrics=None,
+        )
+        module = _module(config, query)
+        deadline = time.monotonic() + _timeout_seconds(headers)
+        if self._running >= config.multi_target.max_concurrent:
+            raise ProbeRefusedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{self._running} probes are under way; "
+                "multi_target.max_concurrent allows no more",
+            )
+        self._running += 1
+        executor = ThreadPoolExecutor(1, "multi-target")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                executor, _look, config, target, module, deadline
+            )
+        finally:
+            self._running -= 1
+            executor.shutdown(wait=False)
+
+
+def _allowed(config: Config, query: Mapping[str, str], key: str) -> str:
+    address = query.get(key, "")
+    if not is_address(address):
+        raise ProbeRefusedError(
+            HTTPStatus.BAD_REQUEST,
+            f'found {key}={address!r}; want "host:port", like triton-0:8001',
+        )
+    settings = config.multi_target
+    if settings.open or any(fnmatchcase(address, p) for p in settings.allow):
+        return address
+    raise ProbeRefusedError(
+        HTTPStatus.FORBIDDEN,
+        f"found {key}={address!r}, which multi_target.allow does not name",
+    )
+
+
+def _module(config: Config, query: Mapping[str, str]) -> AnyProbe:
+    modules = {probe.label: probe for probe in config.probes}
+    name = query.get("module") or next(iter(modules), "")
+    try:
+        return modules[name]
+    except KeyError:
+        raise ProbeRefusedError(
+            HTTPStatus.BAD_REQUEST,
+            f"found module={name!r}; configured probes are "
+            f"{', '.join(sorted(modules)) or 'none'}",
+        ) from None
+
+
+def _timeout_seconds(headers: Mapping[str, str]) -> float:
+    try:
+        asked = float(headers["x-prometheus-scrape-timeout-seconds"])
+    except (KeyError, ValueError):
+        return DEFAULT_TIMEOUT_SECONDS
+    if not 0 < asked < float("inf"):
+        return DEFAULT_TIMEOUT_SECONDS
+    offset = min(TIMEOUT_OFFSET_SECONDS, asked / 2)
+    return min(asked - offset, MAX_TIMEOUT_SECONDS)
+
+
+def _look(
+    config: Config, target: TargetSettings, module: AnyProbe, deadline: float
+) -> ProbeResult:
+    started = time.monotonic()
+    result = ProbeResult(settings=module.model_dump_json(indent=2))
+    access = Access(
+        grpc=connect.grpc_client(target),
+        http=connect.http_client(target),
+        metrics=None,
+        models=config.models,
+        board=InventoryBoard(),
+        own=OwnTraffic(run_id=secrets.token_hex(4)),
+        clock=time.monotonic,
+    )
+    try:
+        remaining = max(0.05, deadline - started)
+        server = ServerSettings(
+            timeout_seconds=min(1.0, remaining / 4), deadline_seconds=remaining
+        ).build(access)
+        result.samples += server.collect()
+        inventory = access.board.current
+        result.log.append(
+            f"server {target.grpc}: {'up' if inventory.up else 'no answer'}, "
+            f"{len(inventory.models)} ready models"
+        )
+        verdicts = _verdicts(access, module, deadline, result)
+        success = (
+            inventory.up
+            and bool(verdicts)
+            and all(verdict.outcome == "ok" for _, verdict in verdicts)
+        )
+    finally:
+        access.grpc.close()
+        if access.http is not None:
+            access.http.close()
+    result.samples += [
+        Sample(catalogue.BLACKBOX_SUCCESS, success),
+        Sample(catalogue.BLACKBOX_DURATION, time.monotonic() - started),
+    ]
+    return result
+
+
+def _verdicts(
+    access: Access, module: AnyProbe, deadline: float, result: ProbeResult
+) -> Sequence[tuple[Target, Verdict]]:
+    """Ask every target in turn while time is left; what is not asked is not ok."""
+    verdicts: list[tuple[Target, Verdict]] = []
+    for target in module.build(access).targets(access.board.current):
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            verdict = Verdict(
+                "timeout", detail="the scrape's own timeout left no time for it"
+            )
+        else:
+            patience = min(module.timeout_seconds, remaining)
+            hurried = module.model_copy(
+                update={"timeout_seconds": patience, "linger_seconds": 0.0}
+            )
+            verdict = hurried.build(access).attempt(target)
+        verdicts.append((target, verdict))
+        labels = (*target.key, target.protocol, module.label)
+        result.samples.append(
+            Sample(catalogue.PROBE_SUCCESS, verdict.outcome == "ok", labels)
+        )
+        result.log.append(
+            f"model {target.key[0]} version {target.key[1]} over {target.protocol}: "
+            f"{verdict.outcome}"
+            + (
+                f" in {verdict.duration_seconds:.6f} s"
+                if verdict.duration_seconds
+                else ""
+            )
+            + (f": {verdict.detail}" if verdict.detail else "")
+        )
+        if verdict.duration_seconds is not None:
+            result.samples.append(
+                Sample(catalogue.PROBE_LAST_DURATION, verdict.duration_seconds, labels)
+            )
+    return verdicts

@@ -1,0 +1,79 @@
+"""Is an answer that came back with success an answer at all?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from exporter.errors import ProtocolError
+from exporter.triton.tensors import FLOATS, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.triton.model import Array, ModelSpec, OutputTensor, TensorSpec
+
+Check = Literal["nan", "inf", "all_zero", "constant"]
+
+
+def output_fault(
+    spec: ModelSpec, outputs: Sequence[OutputTensor], checks: frozenset[Check]
+) -> str | None:
+    """What is wrong with the outputs of a successful request, or None.
+
+    Always wrong: a declared output that is missing, another dtype or shape than
+    declared, content that does not fill the shape. NaN, Inf, all zeros and all equal
+    are wrong where `checks` names them.
+    """
+    by_name = {output.name: output for output in outputs}
+    for declared in spec.outputs:
+        output = by_name.get(declared.name)
+        if output is None:
+            return f"output {declared.name!r} is missing; found {sorted(by_name)}"
+        fault = _shape_fault(declared, output)
+        if fault:
+            return fault
+        try:
+            array = decode(output)
+        except ProtocolError as error:
+            return str(error)
+        fault = _value_fault(output, array, checks)
+        if fault:
+            return fault
+    return None
+
+
+def _shape_fault(declared: TensorSpec, output: OutputTensor) -> str | None:
+    if output.datatype != declared.datatype:
+        return (
+            f"output {output.name!r} is {output.datatype}; "
+            f"the model declares {declared.datatype}"
+        )
+    fits = len(output.shape) == len(declared.shape) and all(
+        want in (-1, size)
+        for size, want in zip(output.shape, declared.shape, strict=True)
+    )
+    if not fits:
+        return (
+            f"output {output.name!r} has shape {list(output.shape)}; "
+            f"the model declares {list(declared.shape)}"
+        )
+    return None
+
+
+def _value_fault(
+    output: OutputTensor, array: Array, checks: frozenset[Check]
+) -> str | None:
+    if output.datatype in FLOATS:
+        if "nan" in checks and np.isnan(array).any():
+            return f"output {output.name!r} holds {int(np.isnan(array).sum())} NaN"
+        if "inf" in checks and np.isinf(array).any():
+            return f"output {output.name!r} holds {int(np.isinf(array).sum())} Inf"
+    if output.datatype == "BYTES" or array.size == 0:
+        return None
+    if "all_zero" in checks and not array.any():
+        return f"output {output.name!r} is all zeros ({array.size} values)"
+    if "constant" in checks and array.size > 1 and (array == array.flat[0]).all():
+        return f"output {output.name!r} is constant ({array.size} equal values)"
+    return None

@@ -1,0 +1,161 @@
+"""The schedule of a probe: every target in its turn, within the rate, never twice."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from exporter import catalogue
+from exporter.health import Meter, Workers, within_budget
+from exporter.probes.meter import ProbeMeter
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from exporter.inventory import Inventory, InventoryBoard, ModelKey
+    from exporter.probes.base import Probe, ProbeSettings, Target
+    from exporter.samples import AnySample
+
+log = structlog.get_logger()
+
+_WORKERS: Final = 8
+_IDLE_SECONDS: Final = 0.2
+_SERIES_LIMIT: Final = 50_000
+
+
+class ProbeRunner:
+    """Probes the targets of one probe, spread evenly over the interval."""
+
+    def __init__(
+        self,
+        label: str,
+        settings: ProbeSettings,
+        probe: Probe,
+        board: InventoryBoard,
+        rng: random.Random,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.meter = Meter(label, wall_clock)
+        self.results = ProbeMeter(label, settings.window_seconds, wall_clock)
+        self._label = label
+        self._probe = probe
+        self._board = board
+        self._rng = rng
+        self._clock = clock
+        self._due: list[tuple[float, int, Target]] = []
+        self._known: set[Target] = set()
+        self._in_flight: set[Target] = set()
+        self._entry: dict[Target, int] = {}
+        self._inventory: Inventory | None = None
+        self._order = 0
+
+    @property
+    def interval_seconds(self) -> float:
+        """Time between two probes of one target, stretched to keep the rate limit."""
+        least = len(self._known) / self.settings.max_requests_per_second
+        return max(self.settings.interval_seconds, least)
+
+    @property
+    def fresh_seconds(self) -> float:
+        """How long a verdict speaks for its target."""
+        settings = self.settings
+        return 2 * self.interval_seconds * (1 + settings.jitter_ratio) + (
+            settings.timeout_seconds + settings.linger_seconds
+        )
+
+    async def run(self) -> None:
+        """Probe for ever; ends by cancellation."""
+        workers = Workers(_WORKERS, f"probe-{self._label}")
+        spacing = 1 / self.settings.max_requests_per_second
+        running: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                self._follow_inventory()
+                if len(running) >= _WORKERS:
+                    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    continue
+                wait = self._due[0][0] - self._clock() if self._due else _IDLE_SECONDS
+                if wait > 0:
+                    await asyncio.sleep(min(wait, _IDLE_SECONDS))
+                    continue
+                planned, order, target = heapq.heappop(self._due)
+                if self._entry.get(target) != order or target in self._in_flight:
+                    continue
+                task = asyncio.create_task(self._attempt(workers, target, planned))
+                running.add(task)
+                task.add_done_callback(running.discard)
+                await asyncio.sleep(spacing)
+        finally:
+            for task in running:
+                task.cancel()
+            workers.close()
+
+    def samples(self, now: float) -> list[AnySample]:
+        """Everything the verdicts say, and how the probing itself goes."""
+        samples, dropped = within_budget(
+            self.results.samples(now, self.fresh_seconds), _SERIES_LIMIT
+        )
+        self.meter.dropped(dropped)
+        return [
+            *samples,
+            Sample(catalogue.PROBE_INTERVAL, self.interval_seconds, (self._label,)),
+            *self.meter.samples(),
+        ]
+
+    def serving(self, now: float) -> dict[ModelKey, bool]:
+        """Whether a tensor goes through, by model version."""
+        return self.results.serving(now, self.fresh_seconds)
+
+    def _follow_inventory(self) -> None:
+        inventory = self._board.current
+        if inventory is self._inventory:
+            return
+        self._inventory = inventory
+        targets = set(self._probe.targets(inventory))
+        new = targets - self._known
+        self._known = targets
+        for target in self._entry.keys() - targets:
+            del self._entry[target]
+        self.results.keep(targets)
+        now = self._clock()
+        # New targets begin at once but spread, so that a server that just came up with
+        # hundreds of models is not hit by all probes together.
+        spread = min(self.interval_seconds, len(new) * 0.05)
+        for target in sorted(new, key=lambda t: (t.key, t.protocol)):
+            self._schedule(target, now + self._rng.uniform(0, spread))
+
+    def _schedule(self, target: Target, due: float) -> None:
+        # Only the latest entry of a target counts: one that went and came back must
+        # not be probed twice as often.
+        self._order += 1
+        self._entry[target] = self._order
+        heapq.heappush(self._due, (due, self._order, target))
+
+    async def _attempt(self, workers: Workers, target: Target, planned: float) -> None:
+        started = self._clock()
+        self._in_flight.add(target)
+        try:
+            verdict = await workers.submit(self._probe.attempt, target)
+        except Exception as error:
+            log.exception("probe_broken", probe=self._label, model=target.key[0])
+            self.meter.failed(
+                self._clock() - started, f"{type(error).__name__}: {error}"
+            )
+        else:
+            now = self._clock()
+            if target in self._known:
+                self.results.record(target, verdict, now)
+            self.meter.succeeded(now - started)
+        finally:
+            self._in_flight.discard(target)
+        if target in self._known:
+            jitter = self._rng.uniform(-1, 1) * self.settings.jitter_ratio
+            due = planned + self.interval_seconds * (1 + jitter)
+            self._schedule(target, max(due, self._clock()))

@@ -1,0 +1,233 @@
+"""The HTTP surface as a plain ASGI application: what is asked is answered from memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
+
+import structlog
+import uvicorn
+
+from exporter import exposition, status
+from exporter.errors import ListenError
+from exporter.multi_target import MultiTarget, ProbeRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Mapping
+
+    from exporter.app import Sidecar
+
+log = structlog.get_logger()
+
+_MAX_CONNECTIONS: Final = 128
+_TEXT: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a handler needs of a request."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Status, body and headers of an answer."""
+
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": _TEXT})
+
+
+def _text(message: str, status_code: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(f"{message}\n".encode(), status_code)
+
+
+class Surface:
+    """The routes. `reload` is None unless the lifecycle endpoints are enabled."""
+
+    def __init__(
+        self, sidecar: Sidecar, reload: Callable[[], str | None] | None
+    ) -> None:
+        self._sidecar = sidecar
+        self._reload = reload
+        self._multi_target = MultiTarget()
+        self._routes: dict[
+            tuple[str, str], Callable[[Request], Awaitable[Response]]
+        ] = {
+            ("GET", "/metrics"): self._metrics,
+            ("GET", "/-/healthy"): self._healthy,
+            ("GET", "/-/ready"): self._ready,
+            ("GET", "/probe"): self._probe,
+            ("GET", "/api/v1/status"): self._status,
+            ("GET", "/"): self._page,
+            ("POST", "/-/reload"): self._reload_config,
+        }
+
+    async def __call__(
+        self,
+        scope: dict[str, Any],
+        receive: Callable[[], Awaitable[dict[str, Any]]],  # noqa: ARG002 - no bodies
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Answer one request."""
+        request = _request(scope)
+        response = await self._answer(request)
+        headers = {
+            "content-length": str(len(response.body)),
+            "x-content-type-options": "nosniff",
+            **response.headers,
+        }
+        await send(
+            {
+                "type": "http.response.start",
+                "status": int(response.status),
+                "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+            }
+        )
+        body = b"" if request.method == "HEAD" else response.body
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        handler = self._routes.get((method, request.path))
+        if handler is not None:
+            return await handler(request)
+        allowed = [verb for verb, path in self._routes if path == request.path]
+        if not allowed:
+            return _text(f"no such page: {request.path}", HTTPStatus.NOT_FOUND)
+        return _text(
+            f"{request.path} takes {', '.join(allowed)}", HTTPStatus.METHOD_NOT_ALLOWED
+        )
+
+    async def _metrics(self, request: Request) -> Response:
+        body, headers = exposition.render(
+            self._sidecar.samples(),
+            accept=request.headers.get("accept", ""),
+            accept_encoding=request.headers.get("accept-encoding", ""),
+        )
+        return Response(body, headers=headers)
+
+    async def _healthy(self, _: Request) -> Response:
+        return _text("tritonwatch is healthy")
+
+    async def _ready(self, _: Request) -> Response:
+        if self._sidecar.ready:
+            return _text("tritonwatch is ready")
+        return _text(
+            "tritonwatch has not looked at its server yet",
+            HTTPStatus.SERVICE_UNAVAILABLE,
+        )
+
+    async def _status(self, _: Request) -> Response:
+        document = status.document(self._sidecar)
+        return Response(
+            json.dumps(document).encode(),
+            headers={"content-type": "application/json", "cache-control": "no-store"},
+        )
+
+    async def _page(self, _: Request) -> Response:
+        return Response(
+            status.page(status.document(self._sidecar)).encode(),
+            headers={
+                "content-type": "text/html; charset=utf-8",
+                "cache-control": "no-store",
+                "content-security-policy": "default-src 'none'; style-src "
+                "'unsafe-inline'; base-uri 'none'; form-action 'none'",
+            },
+        )
+
+    async def _probe(self, request: Request) -> Response:
+        try:
+            result = await self._multi_target.probe(
+                self._sidecar.config, request.query, request.headers
+            )
+        except ProbeRefusedError as refused:
+            return _text(str(refused), refused.status)
+        if request.query.get("debug") == "true":
+            return _text(result.debug_text())
+        body, headers = exposition.render(
+            result.samples,
+            accept=request.headers.get("accept", ""),
+            accept_encoding=request.headers.get("accept-encoding", ""),
+        )
+        return Response(body, headers=headers)
+
+    async def _reload_config(self, _: Request) -> Response:
+        if self._reload is None:
+            return _text(
+                "reload over HTTP is off; start with --web.enable-lifecycle",
+                HTTPStatus.FORBIDDEN,
+            )
+        problem = self._reload()
+        if problem is not None:
+            return _text(problem, HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _text("reloaded")
+
+
+def _request(scope: Mapping[str, Any]) -> Request:
+    query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100)
+    return Request(
+        scope["method"],
+        scope["path"],
+        {key: values[-1] for key, values in query.items()},
+        {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]},
+    )
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn that leaves the signals to the application."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Do nothing: SIGTERM, SIGINT and SIGHUP are handled in one place, cli.py."""
+        yield
+
+
+def make_server(surface: Surface) -> HttpServer:
+    """A server for already bound sockets, with bounded connections and shutdown."""
+    return HttpServer(
+        uvicorn.Config(
+            surface,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=2,
+        )
+    )
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        ListenError: the address is in use, not ours, or no address.
+    """
+    try:
+        family, kind, proto, _, where = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise ListenError(f"{address}:{port}", error.strerror or str(error)) from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(_MAX_CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        raise ListenError(f"{address}:{port}", error.strerror or str(error)) from None
+    return listener
