@@ -25,12 +25,18 @@ print(json.dumps({
                 "/usr/lib64", "/usr/local/lib"],
 }))
 """
-# pybind11 before 2.12, in the stub, reads numpy 2's arrays as empty: outputs must go
-# another way there (tensors_numpy2.py says which).
-_SHIM: Final = """
+_CORRECT: Final = """
 import tensors_numpy2
 tensors_numpy2.install(__name__)
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What a server is started with: `--backend-directory` and environment variables."""
+
+    folder: Path
+    settings: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +58,20 @@ class Environment:
     def _triton(self) -> Path:
         return self.site / "pytriton" / "tritonserver"
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """Environment variables under which the server finds this Python and its libraries."""
-        return {
-            # The stub takes the first python3 on PATH for its own.
-            "PATH": f"{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
-            "LD_LIBRARY_PATH": ":".join(map(str, self.libraries)),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
+    def prepare(self, folder: Path) -> Backend:
+        """Copy what the server needs a copy of, below the folder."""
+        backends = folder / "backends"
+        self._copy_backend(backends / "python")
+        return Backend(
+            backends,
+            {
+                # The stub takes the first python3 on PATH for its own.
+                "PATH": f"{self._make_python(folder)}:/usr/local/bin:/usr/bin:/bin",
+                "LD_LIBRARY_PATH": ":".join(map(str, self.libraries)),
+            },
+        )
 
-    def copy_backend(self, folder: Path) -> Path:
-        """Copy the Python backend with the right stub; the `--backend-directory`.
-
-        The wheel's own tree is left alone: several servers may run from it, and it may
-        not be ours to write.
-        """
-        target = folder / "backends" / "python"
+    def _copy_backend(self, target: Path) -> None:
         shutil.copytree(
             self._triton / "backends" / "python",
             target,
@@ -80,8 +83,24 @@ class Environment:
         if not self.numpy.startswith("1."):
             shutil.copy(Path(__file__).with_name("tensors_numpy2.py"), target)
             with (target / "triton_python_backend_utils.py").open("a") as module:
-                module.write(_SHIM)
-        return target.parent
+                module.write(_CORRECT)
+
+    def _make_python(self, folder: Path) -> Path:
+        """A virtual environment over this one that writes no bytecode; its bin.
+
+        The stub ignores PYTHONDONTWRITEBYTECODE, and would write into the model
+        repository, which is not ours and whose changes Triton may be polling for.
+        """
+        site = folder / "lib" / f"python{self.python}" / "site-packages"
+        site.mkdir(parents=True)
+        line = "import sys; sys.dont_write_bytecode = True"
+        (site / "tritonwatch.pth").write_text(f"{self.site}\n{line}\n")
+        shutil.copy(self.folder / "pyvenv.cfg", folder)
+        programs = folder / "bin"
+        programs.mkdir()
+        for name in ("python", "python3"):
+            (programs / name).symlink_to((self.folder / "bin" / "python").resolve())
+        return programs
 
 
 def find() -> Path:

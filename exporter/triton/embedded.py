@@ -198,9 +198,7 @@ class EmbeddedTriton:
         if self._keeper is None:
             return None
         self._signal_group(signal.SIGKILL)
-        code = self._keeper.wait(timeout=30)
-        self._keeper.communicate()
-        return code
+        return self._keeper.wait(timeout=30)
 
     def restart(self) -> None:
         """Stop and start on the same ports."""
@@ -221,7 +219,7 @@ class EmbeddedTriton:
         self._folder = Path(tempfile.mkdtemp(prefix="tritonwatch-"))
         self._resources.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self._token = self._folder.name
-        self._backends = found.copy_backend(self._folder)
+        self._backend = found.prepare(self._folder)
         if self._log is None:
             self._log = self._folder.with_suffix(".log")
         self._reserve()
@@ -247,7 +245,7 @@ class EmbeddedTriton:
         command = [
             str(self._found.server),
             f"--model-repository={self.repository}",
-            f"--backend-directory={self._backends}",
+            f"--backend-directory={self._backend.folder}",
             # Our own prefix, so that what a killed server leaves can be told apart.
             f"--backend-config=python,shm-region-prefix-name={self._token}_",
             f"--model-control-mode={self._model_control}",
@@ -264,7 +262,7 @@ class EmbeddedTriton:
         deadline = time.monotonic() + self._ready_timeout_seconds
         self.log.touch()
         offset = self.log.stat().st_size
-        settings = [f"{name}={value}" for name, value in self._found.settings.items()]
+        settings = [f"{name}={value}" for name, value in self._backend.settings.items()]
         script = [sys.executable, "-I", "-S", keeper.__file__]
         about = [str(os.getpid()), self._token, str(self._folder), str(self.log)]
         self._keeper = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
@@ -275,7 +273,8 @@ class EmbeddedTriton:
             start_new_session=True,
         )
         assert self._keeper.stdout is not None  # noqa: S101 - for the type checker
-        self._pid = int(self._keeper.stdout.readline() or 0)
+        with self._keeper.stdout as answer:
+            self._pid = int(answer.readline() or 0)
         while not self._ready():
             if self._keeper.poll() is not None:
                 raise self._failure(f"ended with {self.kill()} while starting", offset)
