@@ -129,13 +129,16 @@ class Sidecar:
 
     def samples(self) -> Iterator[AnySample]:
         """Everything known now; reads memory only."""
-        now = self._clock()
-        for runner in self.runners:
-            yield from runner.samples(now)
+        yield from self._measured()
         for key, ok in self.serving().items():
             yield Sample(catalogue.MODEL_SERVING, ok, key)
         yield Sample(catalogue.RELOAD_SUCCESS, self._reload_successful)
         yield Sample(catalogue.RELOAD_TIMESTAMP, self._configured_at)
+
+    def _measured(self) -> Iterator[AnySample]:
+        now = self._clock()
+        for runner in self.runners:
+            yield from runner.samples(now)
 
     def _connect(self, config: Config) -> Access:
         return Access(
@@ -146,6 +149,7 @@ class Sidecar:
             board=InventoryBoard(),
             own=OwnTraffic(run_id=secrets.token_hex(4)),
             clock=self._clock,
+            exposed=self._measured,
         )
 
     def _disconnect(self, access: Access) -> None:

@@ -33,7 +33,7 @@ def render(
     """The page for a scrape and its headers, as the client's `Accept` asks for it."""
     families = _Families(samples)
     if "application/openmetrics-text" in accept:
-        body = openmetrics.generate_latest(families)
+        body = openmetrics.generate_latest(families)  # type: ignore[no-untyped-call]
         content_type = openmetrics.CONTENT_TYPE_LATEST
     else:
         body = text_format.generate_latest(families)  # type: ignore[arg-type]

@@ -168,6 +168,7 @@ def _look(
         board=InventoryBoard(),
         own=OwnTraffic(run_id=secrets.token_hex(4)),
         clock=time.monotonic,
+        exposed=tuple,
     )
     try:
         remaining = max(0.05, deadline - started)

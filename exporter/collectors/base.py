@@ -10,7 +10,7 @@ from pydantic import Field
 from exporter.settings import ModelFilter, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from exporter.inventory import InventoryBoard
     from exporter.own_traffic import OwnTraffic
@@ -31,6 +31,8 @@ class Access:
     own: OwnTraffic
     clock: Callable[[], float]
     """Monotonic seconds."""
+    exposed: Callable[[], Iterable[AnySample]]
+    """What all collectors and probes expose now, for those that judge it."""
 
 
 class Collector(Protocol):
