@@ -1,0 +1,172 @@
+"""What a fake server received: bounded records, calls in progress, and waiting for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+Protocol = Literal["grpc", "http", "metrics"]
+Operation = Literal[
+    "server_live",
+    "server_ready",
+    "server_metadata",
+    "model_ready",
+    "model_metadata",
+    "model_config",
+    "repository_index",
+    "repository_load",
+    "repository_unload",
+    "statistics",
+    "infer",
+    "trace_setting",
+    "metrics",
+]
+Scripted = Operation | Literal["any"]
+KEPT_DATA_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedTensor:
+    """An input as it came; `data` is its first 4,096 bytes, `size_bytes` all of it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRequest:
+    """One request. `headers` are HTTP headers or gRPC metadata, names in lower case.
+
+    `at_seconds` is the monotonic clock when it was understood; `deadline_seconds` the
+    time the client still gave it (gRPC only; None: no deadline).
+    """
+
+    protocol: Protocol
+    operation: Operation
+    model: str
+    version: str
+    request_id: str
+    headers: Mapping[str, str]
+    at_seconds: float
+    deadline_seconds: float | None = None
+    inputs: tuple[ReceivedTensor, ...] = ()
+    outputs: tuple[str, ...] = ()
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """Calls in progress now, and the most at any one time."""
+
+    current: int
+    peak: int
+
+
+_Key = tuple[Protocol | None, Operation, str | None]
+
+
+class Journal:
+    """Keeps the last `capacity` requests and counts those in progress."""
+
+    def __init__(self, capacity: int) -> None:
+        self._changed = threading.Condition()
+        self._records: deque[ReceivedRequest] = deque(maxlen=capacity)
+        self._received: Counter[_Key] = Counter()
+        self._current: Counter[_Key] = Counter()
+        self._peak: Counter[_Key] = Counter()
+
+    @contextmanager
+    def tracking(self, record: ReceivedRequest, *, known: bool) -> Generator[None]:
+        """Record a request and count it as in progress for the length of the block.
+
+        Only `known` model names get counters of their own: names come from outside.
+        """
+        keys = _keys(record, known=known)
+        with self._changed:
+            self._records.append(record)
+            for key in keys:
+                self._received[key] += 1
+                self._current[key] += 1
+                self._peak[key] = max(self._peak[key], self._current[key])
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._current.subtract(keys)
+                self._changed.notify_all()
+
+    def records(self) -> tuple[ReceivedRequest, ...]:
+        """What is kept, oldest first."""
+        with self._changed:
+            return tuple(self._records)
+
+    def clear(self) -> None:
+        """Forget the records and the peaks; calls in progress stay counted."""
+        with self._changed:
+            self._records.clear()
+            self._received.clear()
+            self._peak = Counter(self._current)
+
+    def received(
+        self, operation: Operation, model: str | None, protocol: Protocol | None
+    ) -> int:
+        """How many came since the start or the last clear(), kept or not."""
+        with self._changed:
+            return self._received[protocol, operation, model]
+
+    def concurrency(
+        self, operation: Operation, model: str | None, protocol: Protocol | None
+    ) -> Concurrency:
+        """Calls in progress."""
+        key = (protocol, operation, model)
+        with self._changed:
+            return Concurrency(self._current[key], self._peak[key])
+
+    def wait_for(
+        self,
+        operation: Operation,
+        model: str | None,
+        protocol: Protocol | None,
+        *,
+        count: int,
+        timeout_seconds: float,
+    ) -> int:
+        """Wait until `count` have come in all; how many have. TimeoutError if not."""
+        key = (protocol, operation, model)
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            while self._received[key] < count:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(
+                        f"{self._received[key]} {operation} requests came in "
+                        f"{timeout_seconds} s, {count} were awaited"
+                    )
+                self._changed.wait(left)
+            return self._received[key]
+
+
+def _keys(record: ReceivedRequest, *, known: bool) -> tuple[_Key, ...]:
+    operation = record.operation
+    keys: tuple[_Key, ...] = (
+        (None, operation, None),
+        (record.protocol, operation, None),
+    )
+    if known:
+        keys += (
+            (None, operation, record.model),
+            (record.protocol, operation, record.model),
+        )
+    return keys
