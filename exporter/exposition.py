@@ -32,6 +32,7 @@ _GZIP_LEVEL: Final = 1
 _GO_EXPONENT: Final = 1e6
 # OpenMetrics 1.0: names and values of an exemplar's labels together.
 _EXEMPLAR_RUNES: Final = 128
+_SUFFIX: Final = {"counter": "_total", "info": "_info"}
 
 
 def render(
@@ -150,10 +151,7 @@ def _exemplars(
     for exemplar in exemplars:
         if sum(len(k) + len(v) for k, v in exemplar.labels.items()) > _EXEMPLAR_RUNES:
             continue  # Prometheus would refuse the whole page
-        labels = ",".join(
-            f'{name}="{_escaped(value)}"'
-            for name, value in sorted(exemplar.labels.items())
-        )
+        labels = _pairs({k: _escaped(v) for k, v in exemplar.labels.items()})
         place = sum(bound < exemplar.value for bound in bounds)
         chosen[place] = (
             f" # {{{labels}}} {_number(exemplar.value)} {exemplar.timestamp_seconds}"
@@ -170,10 +168,8 @@ def _text_layout(spec: MetricSpec) -> _Layout:
 
 @lru_cache(maxsize=2 * len(CATALOGUE))
 def _openmetrics_layout(spec: MetricSpec) -> _Layout:
-    name = spec.name
-    # There a family has its name without what the kind adds.
-    if spec.kind in {"counter", "info"}:
-        name = name.removesuffix("_total").removesuffix("_info")
+    # There a family has its name without what its kind adds.
+    name = spec.name.removesuffix(_SUFFIX.get(spec.kind, ""))
     header = f"# HELP {name} {_escaped(spec.help)}\n# TYPE {name} {spec.kind}\n"
     if spec.unit and name.endswith(f"_{spec.unit}"):
         header += f"# UNIT {name} {spec.unit}\n"
@@ -182,13 +178,16 @@ def _openmetrics_layout(spec: MetricSpec) -> _Layout:
 
 def _layout(spec: MetricSpec, header: str) -> _Layout:
     order = tuple(sorted(range(len(spec.labels)), key=spec.labels.__getitem__))
-    places = [f'{spec.labels[place]}="%s"' for place in order]
-    buckets = []
-    if spec.kind == "histogram":
-        for bound in (*map(_le, spec.buckets), "+Inf"):
-            labels = ",".join(sorted([*places, f'le="{bound}"']))
-            buckets.append(f"{spec.name}_bucket{{{labels}}} ")
-    return _Layout(header, ",".join(places), order, tuple(buckets))
+    places = {spec.labels[place]: "%s" for place in order}
+    bounds = (*map(_le, spec.buckets), "+Inf") if spec.kind == "histogram" else ()
+    buckets = tuple(
+        f"{spec.name}_bucket{{{_pairs({**places, 'le': bound})}}} " for bound in bounds
+    )
+    return _Layout(header, _pairs(places), order, buckets)
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{labels[name]}"' for name in sorted(labels))
 
 
 def _escaped(text: str) -> str:

@@ -1,0 +1,217 @@
+"""The pages are written by us; prometheus_client says what they have to be."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import exposition as text_format  # noqa: TID251
+from prometheus_client.core import Exemplar as ClientExemplar  # noqa: TID251
+from prometheus_client.core import Metric  # noqa: TID251
+from prometheus_client.openmetrics import exposition as openmetrics  # noqa: TID251
+from prometheus_client.openmetrics import parser as openmetrics_parser  # noqa: TID251
+
+from exporter import exposition
+from exporter.catalogue import CATALOGUE
+from exporter.histogram import Histogram
+from exporter.samples import BucketSample, Exemplar, HistogramSample, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from exporter.samples import AnySample, MetricSpec
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
+SPECS = st.sampled_from(CATALOGUE)
+AWKWARD = st.text(max_size=12) | st.sampled_from(
+    ['"', "\\", "\n", '\\"', "\\n", "a\nb", "%s", "{}", "ü", "\u2028", "\x00", ""]
+)
+VALUES = (
+    st.floats()
+    | st.integers(-(2**60), 2**60)
+    | st.booleans()
+    | st.sampled_from([999_999.0, 1e6, 999_999.9999999999, 12345678.9, 1e21, -1e6])
+)
+
+
+class Reference:
+    """The samples in the shape that prometheus_client writes."""
+
+    def __init__(self, samples: Sequence[AnySample]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Metric]:
+        for spec in CATALOGUE:
+            mine = [s for s in self._samples if s.spec is spec]
+            if mine:
+                yield family(spec, mine)
+
+
+def family(spec: MetricSpec, samples: Sequence[AnySample]) -> Metric:
+    suffix = {"counter": "_total", "info": "_info"}.get(spec.kind, "")
+    name = spec.name.removesuffix(suffix)
+    unit = spec.unit if name.endswith(f"_{spec.unit}") else ""
+    metric = Metric(name, spec.help, spec.kind, unit)
+    for sample in samples:
+        labels = dict(zip(spec.labels, sample.labels, strict=True))
+        if isinstance(sample, Sample):
+            metric.add_sample(spec.name, labels, sample.value)
+        else:
+            add_histogram(metric, spec, sample, labels)
+    return metric
+
+
+def add_histogram(
+    metric: Metric,
+    spec: MetricSpec,
+    sample: HistogramSample | BucketSample,
+    labels: dict[str, str],
+) -> None:
+    exemplars: dict[int, ClientExemplar] = {}
+    if isinstance(sample, HistogramSample):
+        counts: Sequence[float] = sample.histogram.cumulative(spec.buckets)
+        count, total = sample.histogram.count, sample.histogram.sum
+        for exemplar in sample.exemplars:
+            place = sum(bound < exemplar.value for bound in spec.buckets)
+            exemplars[place] = ClientExemplar(
+                dict(exemplar.labels), exemplar.value, exemplar.timestamp_seconds
+            )
+    else:
+        counts, count, total = sample.counts, sample.count, sample.sum
+    bounds = [f"{b:.10g}" if b % 1 else f"{b:.1f}" for b in spec.buckets]
+    for place, (bound, value) in enumerate(
+        zip([*bounds, "+Inf"], [*counts, count], strict=True)
+    ):
+        metric.add_sample(
+            f"{spec.name}_bucket",
+            {**labels, "le": bound},
+            value,
+            exemplar=exemplars.get(place),
+        )
+    metric.add_sample(f"{spec.name}_count", labels, count)
+    metric.add_sample(f"{spec.name}_sum", labels, total)
+
+
+@st.composite
+def one_sample(draw: st.DrawFn) -> AnySample:
+    spec = draw(SPECS)
+    labels = tuple(draw(AWKWARD) for _ in spec.labels)
+    if spec.kind != "histogram":
+        return Sample(spec, draw(VALUES), labels)
+    if draw(st.booleans()):
+        counts = tuple(sorted(draw(st.integers(0, 10**9)) for _ in spec.buckets))
+        total = draw(st.floats(0, 1e12))
+        return BucketSample(spec, counts, counts[-1] + 1, total, labels)
+    histogram = Histogram()
+    seconds = draw(st.lists(st.floats(0, 1e5), max_size=4))
+    histogram.record_many(seconds)
+    exemplars = tuple(
+        Exemplar(value, draw(st.floats(0, 2e9)), {"request_id": draw(AWKWARD)})
+        for value in seconds[:2]
+    )
+    return HistogramSample(spec, histogram, labels, exemplars)
+
+
+@given(st.lists(one_sample(), max_size=8))
+def test_a_text_page_is_what_prometheus_client_would_write(
+    samples: list[AnySample],
+) -> None:
+    body, headers = exposition.render(samples)
+
+    expected = text_format.generate_latest(Reference(samples))  # type: ignore[arg-type]
+    assert body.decode() == expected.decode()
+    assert headers["content-type"] == text_format.CONTENT_TYPE_PLAIN_0_0_4
+
+
+@given(st.lists(one_sample(), max_size=8))
+def test_an_openmetrics_page_is_what_prometheus_client_would_write(
+    samples: list[AnySample],
+) -> None:
+    body, headers = exposition.render(samples, accept=OPENMETRICS)
+
+    expected = openmetrics.generate_latest(Reference(samples))  # type: ignore[no-untyped-call]
+    assert body.decode() == expected.decode()
+    assert headers["content-type"] == openmetrics.CONTENT_TYPE_LATEST
+
+
+def every_metric() -> list[AnySample]:
+    samples: list[AnySample] = []
+    for spec in CATALOGUE:
+        labels = tuple(f"{name} of {spec.name}" for name in spec.labels)
+        if spec.kind == "histogram":
+            histogram = Histogram()
+            histogram.record_many([0.0007, 0.3, 20.0])
+            exemplar = Exemplar(0.3, 1.7e9, {"request_id": "a-1"})
+            samples.append(HistogramSample(spec, histogram, labels, (exemplar,)))
+        else:
+            samples.append(Sample(spec, 1_234_567.25, labels))
+    return samples
+
+
+@pytest.mark.parametrize("accept", ["", OPENMETRICS])
+def test_every_metric_of_the_catalogue_is_written_as_prometheus_client_would(
+    accept: str,
+) -> None:
+    samples = every_metric()
+
+    body, _ = exposition.render(samples, accept=accept)
+
+    write = openmetrics.generate_latest if accept else text_format.generate_latest
+    assert body == write(Reference(samples))  # type: ignore[arg-type]
+    assert body.count(b"# TYPE ") == len(CATALOGUE)
+
+
+def test_what_was_escaped_reads_back_as_it_was() -> None:
+    spec = next(s for s in CATALOGUE if s.name == "triton_model_ready")
+    labels = ('a "b" \\ c', "line\nbreak")
+
+    body, _ = exposition.render([Sample(spec, math.inf, labels)])
+
+    [(name, found, value)] = exposition.parse_text(body)
+    assert (name, tuple(found.values()), value) == (spec.name, labels, math.inf)
+
+
+def test_an_exemplar_too_long_for_openmetrics_is_left_out_and_the_page_stays_whole() -> (
+    None
+):
+    spec = next(s for s in CATALOGUE if s.name == "triton_probe_duration_seconds")
+    histogram = Histogram()
+    histogram.record_many([0.003, 0.3])
+    exemplars = (
+        Exemplar(0.003, 1.7e9, {"request_id": "x" * 119}),
+        Exemplar(0.3, 1.7e9, {"request_id": "y" * 118}),
+    )
+    labels = ("m", "1", "grpc", "synthetic")
+
+    body, _ = exposition.render(
+        [HistogramSample(spec, histogram, labels, exemplars)], accept=OPENMETRICS
+    )
+
+    families = openmetrics_parser.text_string_to_metric_families(body.decode())
+    found = [s.exemplar for f in families for s in f.samples if s.exemplar]
+    assert [e.labels["request_id"] for e in found] == ["y" * 118]
+
+
+@pytest.mark.parametrize("labels", [("m",), ("m", "1", "2")])
+def test_a_sample_with_too_few_or_too_many_labels_is_refused_by_name(
+    labels: tuple[str, ...],
+) -> None:
+    spec = next(s for s in CATALOGUE if s.name == "triton_model_ready")
+
+    with pytest.raises(ValueError, match="triton_model_ready takes the labels"):
+        exposition.render([Sample(spec, 1, labels)])
+
+
+def test_a_client_that_takes_gzip_gets_the_same_page_compressed() -> None:
+    samples = every_metric()
+
+    plain, _ = exposition.render(samples)
+    packed, headers = exposition.render(samples, accept_encoding="br, gzip;q=0.8")
+
+    assert headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed) == plain
+    assert len(packed) < len(plain)
