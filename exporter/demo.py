@@ -1,0 +1,160 @@
+"""`tritonwatch demo`: a real Triton, demo models, the sidecar and gentle traffic.
+
+Triton and the sidecar are processes of their own, as in production; this one sends the
+traffic and prints what the sidecar says. All of it ends with this process, however that
+ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import yaml
+
+from exporter.demo_line import Line
+from exporter.demo_traffic import Traffic
+from exporter.errors import EmbeddedTritonError, TritonError
+from exporter.server import bind
+from exporter.triton.embedded import EmbeddedTriton, exit_on_sigterm
+from exporter.triton.http import HttpClient
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_PERIOD_SECONDS: Final = 1.0
+_START_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 5.0
+
+
+def run(*, duration_seconds: float | None, traffic: bool, port: int) -> int:
+    """Run the demo until Ctrl-C, SIGTERM or the duration ends it; the exit status.
+
+    Raises:
+        EmbeddedTritonError: the embedded Triton is not installed or does not start.
+        ListenError: the port is taken.
+    """
+    models = demo_models()
+    started = time.monotonic()
+    # Taken before the seconds it takes to start a server are spent.
+    with bind("127.0.0.1", port) as listener:
+        port = listener.getsockname()[1]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(exit_on_sigterm())
+        print(f"starting Triton with {models} …", flush=True)
+        triton = stack.enter_context(EmbeddedTriton(models))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        config = folder / "demo.yaml"
+        config.write_text(yaml.safe_dump(_config(models, triton, port)), "utf-8")
+        stack.enter_context(_sidecar(config))
+        client = HttpClient(f"127.0.0.1:{port}")
+        stack.callback(client.close)
+        _wait_ready(client)
+        _announce(triton, port, time.monotonic() - started)
+        if traffic:
+            stack.enter_context(Traffic(triton.grpc, models))
+        with contextlib.suppress(KeyboardInterrupt):
+            _watch(client, duration_seconds)
+        print("stopping …", flush=True)
+    return 0
+
+
+def demo_models() -> Path:
+    """The demo model repository of this checkout.
+
+    Raises:
+        EmbeddedTritonError: there is none.
+    """
+    for root in (Path.cwd(), *Path(__file__).parents):
+        folder = root / "deploy" / "models"
+        if folder.is_dir():
+            return folder
+    raise EmbeddedTritonError(
+        "found no deploy/models beside this installation; "
+        "the demo runs from a checkout of the project: make demo"
+    )
+
+
+def _config(models: Path, triton: EmbeddedTriton, port: int) -> dict[str, object]:
+    base = yaml.safe_load((models.parent / "demo.yaml").read_text("utf-8"))
+    return {
+        **base,
+        "target": {"grpc": triton.grpc, "http": triton.http, "metrics": triton.metrics},
+        "listen": {"address": "127.0.0.1", "port": port},
+        "log": {"level": "warning"},
+    }
+
+
+@contextlib.contextmanager
+def _sidecar(config: Path) -> Generator[None]:
+    process = subprocess.Popen(  # noqa: S603 - our own program and file
+        [sys.executable, "-m", "exporter.cli", "serve", "--config", str(config)],
+        stdin=subprocess.DEVNULL,
+        # A Ctrl-C in the terminal is ours to pass on, once the traffic has ended.
+        start_new_session=True,
+        preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads yet
+    )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _die_with_parent() -> None:
+    # PR_SET_PDEATHSIG: a demo that is killed outright must leave nothing running.
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def _wait_ready(client: HttpClient) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            client.get("/-/ready", timeout_seconds=1)
+        except TritonError as error:
+            if time.monotonic() > deadline:
+                raise EmbeddedTritonError(
+                    f"the sidecar was not ready within {_START_SECONDS:g} s: {error}"
+                ) from None
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _announce(triton: EmbeddedTriton, port: int, seconds: float) -> None:
+    print(
+        f"ready after {seconds:.1f} s\n"
+        f"  status page  http://127.0.0.1:{port}/\n"
+        f"  metrics      http://127.0.0.1:{port}/metrics\n"
+        f"  Triton       grpc {triton.grpc}  http://{triton.http}  "
+        f"metrics http://{triton.metrics}/metrics\n"
+        f"  Triton's log {triton.log}\n"
+        'Ctrl-C ends all of it. A "?" is what the number of probes cannot support yet.',
+        flush=True,
+    )
+
+
+def _watch(client: HttpClient, duration_seconds: float | None) -> None:
+    started = time.monotonic()
+    line = Line()
+    due = started
+    while duration_seconds is None or due - started < duration_seconds:
+        due += _PERIOD_SECONDS
+        time.sleep(max(0.0, due - time.monotonic()))
+        try:
+            page = client.get("/metrics", timeout_seconds=_PERIOD_SECONDS)
+        except TritonError as error:
+            print(f"no answer from the sidecar: {error}", flush=True)
+            continue
+        print(line.of(page, time.monotonic()), flush=True)

@@ -1,0 +1,80 @@
+"""The demo's one line a second, from the sidecar's own metrics page."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import Final
+
+from exporter.exposition import parse_text
+
+_SHOWN_MODEL: Final = "digits_fp32"
+
+Page = dict[str, list[tuple[dict[str, str], float]]]
+
+
+class Line:
+    """Turns pages into lines; rates come from one page to the next."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, float] | None = None
+
+    def of(self, page: bytes, now: float) -> str:
+        """What the page says, in one line; what it does not say reads "?"."""
+        series: Page = defaultdict(list)
+        for name, labels, value in parse_text(page):
+            series[name].append((labels, value))
+        parts = (
+            time.strftime("%H:%M:%S"),
+            _state(series),
+            self._rate(series, now),
+            _latency(series),
+            _outcomes(series),
+        )
+        return "  ".join(parts)
+
+    def _rate(self, series: Page, now: float) -> str:
+        total = _sum(series, "triton_requests_total")
+        before, self._before = self._before, (now, total)
+        if before is None or now <= before[0]:
+            return "traffic    ?/s"
+        return f"traffic {(total - before[1]) / (now - before[0]):4.0f}/s"
+
+
+def _state(series: Page) -> str:
+    up = _sum(series, "triton_up") == 1
+    serving = series["triton_model_serving"]
+    answering = sum(value == 1 for _, value in serving)
+    listed = len(series["triton_model_ready"])
+    failing = sorted({labels["model"] for labels, value in serving if value != 1})
+    trouble = f" (not {', '.join(failing)})" if failing else ""
+    return (
+        f"Triton {'up' if up else 'DOWN'}, {answering}/{listed} models serving{trouble}"
+    )
+
+
+def _latency(series: Page) -> str:
+    shown = []
+    for quantile in ("0.5", "0.95", "0.99"):
+        values = [
+            value
+            for labels, value in series["triton_probe_latency_seconds"]
+            if labels["model"] == _SHOWN_MODEL
+            and labels["protocol"] == "grpc"
+            and labels["quantile"] == quantile
+        ]
+        text = f"{values[0] * 1e3:.2f}" if values else "?"
+        shown.append(f"p{float(quantile) * 100:g} {text}")
+    return f"{_SHOWN_MODEL} probe {' '.join(shown)} ms"
+
+
+def _outcomes(series: Page) -> str:
+    totals: dict[str, float] = defaultdict(float)
+    for labels, value in series["triton_probe_total"]:
+        totals[labels["outcome"]] += value
+    bad = sum(totals.values()) - totals["ok"]
+    return f"probes ok {totals['ok']:.0f} not ok {bad:.0f}"
+
+
+def _sum(series: Page, name: str) -> float:
+    return sum(value for _, value in series[name])
