@@ -1,1 +1,14 @@
-"""Statistics of change between a reference and what arrives: numpy and scipy, no I/O, no clock."""
+"""Statistics of change between a reference and what arrives: numpy and scipy, no I/O, no clock.
+
+    features.py    which columns of which tensors are watched          Schema, Feature
+    grid.py        fixed cells, taken from the reference               build_grid, Grid
+    window.py      rows -> counts in bounded memory, exact merge       Accumulator, Counts
+    reference.py   what the model was trained on                       ProfileBuilder, Profile
+    statistics/    distances between two sets of counts                AnyStatistic
+    alarms/        evidence that keeps its promised error rate         Monitor, AlarmSettings
+    embeddings.py  norms, projections, kernel distance for vectors
+    forecast.py    when accuracy will cross a floor, if that can be said
+
+Importing this package costs nothing: import the modules you need. scipy is imported by
+the first call that needs it, never while a module is imported.
+"""

@@ -1,0 +1,131 @@
+"""Why an alarm stands: which feature, what kind of change, how much, in which bins."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from drift.projection import EVENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from drift.alarms.ledger import Sums
+    from drift.reference import Profile
+
+    Floats = NDArray[np.float64]
+
+MAX_BINS: Final = 3
+_NAMES: Final = ("location", "scale", "shape", *EVENTS)
+
+
+@dataclass(frozen=True, slots=True)
+class BinChange:
+    """One coarse bin whose share changed: where it lies, its share before and since."""
+
+    label: str
+    before: float
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """One feature that changed.
+
+    `channel` is where its evidence is strongest. `shift_sigma` is the change of the
+    mean normal score, `scale_ratio` about how much wider the values lie, `rates` the
+    shares of missing, infinite and outside values (before, since); `bins` the coarse
+    bins that changed most. All hold since the change most likely began.
+    """
+
+    feature: str
+    channel: str
+    log_evidence: float
+    shift_sigma: float
+    scale_ratio: float
+    rates: tuple[tuple[str, float, float], ...]
+    bins: tuple[BinChange, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts and lists."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Culprit:
+        """What `to_json` gave, also after a journey through JSON."""
+        return cls(
+            **{
+                **data,
+                "rates": tuple(
+                    (str(n), float(b), float(s)) for n, b, s in data["rates"]
+                ),
+                "bins": tuple(BinChange(**change) for change in data["bins"]),
+            }
+        )
+
+
+def explain(
+    profile: Profile,
+    before: Sums,
+    since: Sums,
+    log_evidence: Floats,
+    features: Sequence[int],
+) -> tuple[Culprit, ...]:
+    """Describe `features`; `log_evidence` is (features, channels) at the change."""
+    return tuple(
+        _culprit(profile, before, since, log_evidence[feature], feature)
+        for feature in features
+    )
+
+
+def _culprit(
+    profile: Profile, before: Sums, since: Sums, log_evidence: Floats, feature: int
+) -> Culprit:
+    def change(name: str) -> float:
+        old, new = (
+            float(getattr(side, name)[feature]) / max(float(side.finite[feature]), 1.0)
+            for side in (before, since)
+        )
+        return new - old
+
+    shift = change("location")
+    # The scale score is (z^2 - 1) / sd(z^2), with sd(z^2) = sqrt 2 for normal scores;
+    # a shift adds shift^2 to z^2.
+    variance = 1.0 + 2.0**0.5 * change("scale") - shift**2
+    rates = tuple(
+        (
+            event,
+            float(before.events[feature, index] / max(before.rows[feature], 1.0)),
+            float(since.events[feature, index] / max(since.rows[feature], 1.0)),
+        )
+        for index, event in enumerate(EVENTS)
+    )
+    return Culprit(
+        profile.schema.names[feature],
+        _NAMES[int(np.argmax(log_evidence))],
+        float(log_evidence.max()),
+        shift,
+        float(np.sqrt(max(variance, 0.0))),
+        rates,
+        _bins(profile, before.bins[feature], since.bins[feature], feature),
+    )
+
+
+def _bins(
+    profile: Profile, before: Floats, since: Floats, feature: int
+) -> tuple[BinChange, ...]:
+    old = before / max(float(before.sum()), 1.0)
+    new = since / max(float(since.sum()), 1.0)
+    most = np.argsort(-np.abs(new - old), kind="stable")[:MAX_BINS]
+    cells = profile.projection.bins[feature]
+    found = []
+    for index in most:
+        mine = np.flatnonzero(cells == index)
+        if mine.size and new[index] != old[index]:
+            label = profile.cell_label(feature, int(mine[0]), int(mine[-1]))
+            found.append(BinChange(label, float(old[index]), float(new[index])))
+    return tuple(found)

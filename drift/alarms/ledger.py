@@ -1,0 +1,158 @@
+"""Sums since remembered starts, in memory that grows with nothing.
+
+A start is the beginning of a window. All of the last `RECENT` are remembered, older ones
+ever more sparsely, the first one always. Forgetting a start takes a non-negative term
+out of the evidence, so the promised error rate stands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from drift.projection import BINS, EVENTS, Summary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+MAX_STARTS: Final = 32
+RECENT: Final = 8
+
+_DENSE_AGE: Final = 64
+_FINITE, _LOCATION, _SCALE, _ROWS = 0, 1, 2, 3
+_BINS = slice(4, 4 + BINS)
+_EVENTS = slice(4 + BINS, 4 + BINS + len(EVENTS))
+_WIDTH: Final = 4 + BINS + len(EVENTS)
+
+
+class Sums:
+    """A view on packed sums (..., features, fields) by name."""
+
+    def __init__(self, packed: Floats) -> None:
+        self.packed = packed
+        self.finite: Floats = packed[..., _FINITE]
+        self.location: Floats = packed[..., _LOCATION]
+        self.scale: Floats = packed[..., _SCALE]
+        self.rows: Floats = packed[..., _ROWS]
+        self.bins: Floats = packed[..., _BINS]
+        self.events: Floats = packed[..., _EVENTS]
+
+
+def pack(summary: Summary) -> Floats:
+    """A window's summary as (features, fields)."""
+    packed = np.empty((summary.finite.shape[0], _WIDTH))
+    packed[:, _FINITE] = summary.finite
+    packed[:, _LOCATION] = summary.location
+    packed[:, _SCALE] = summary.scale
+    packed[:, _ROWS] = summary.rows
+    packed[:, _BINS] = summary.bins
+    packed[:, _EVENTS] = summary.events
+    return packed
+
+
+class Ledger:
+    """The sums of everything so far, and since each remembered start.
+
+    `ages` are windows since each start, newest start first; a start of age 1 holds the
+    last window only.
+    """
+
+    def __init__(self, reference: Floats) -> None:
+        self._total = reference.copy()
+        self._frozen: Floats | None = None
+        self._since = np.zeros((0, *reference.shape))
+        self._starts: list[int] = []
+        self.windows = 0
+
+    @property
+    def ages(self) -> list[int]:
+        """Windows since each start, newest first."""
+        return [self.windows - start for start in self._starts]
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the baseline stands still because a change was declared."""
+        return self._frozen is not None
+
+    def push(self, window: Floats) -> None:
+        """Add a closed window, which is also a new start."""
+        self._since += window
+        self._since = np.concatenate((window[None], self._since))
+        self._starts.insert(0, self.windows)
+        self.windows += 1
+        if self._frozen is None:
+            self._total += window
+        self._forget()
+
+    def _forget(self) -> None:
+        keep = [
+            index
+            for index, start in enumerate(self._starts)
+            if start == self._starts[-1] or start % _spacing(self.windows - start) == 0
+        ]
+        while len(keep) > MAX_STARTS:
+            del keep[-2]
+        if len(keep) < len(self._starts):
+            self._since = self._since[keep]
+            self._starts = [self._starts[index] for index in keep]
+
+    def sides(self) -> tuple[Sums, Sums]:
+        """What came before each start, and since: (starts, features, fields) each."""
+        if self._frozen is not None:
+            before = np.broadcast_to(self._frozen, self._since.shape)
+        else:
+            before = self._total - self._since
+        return Sums(before), Sums(self._since)
+
+    def freeze(self, index: int) -> None:
+        """Declare a change at a start: what came before it stays the baseline."""
+        self._frozen = self.sides()[0].packed[index].copy()
+        self._clear()
+
+    def thaw(self) -> None:
+        """The change is over: learn again, from the frozen baseline on."""
+        if self._frozen is not None:
+            self._total = self._frozen
+        self._frozen = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._since = self._since[:0]
+        self._starts = []
+
+    def state(self) -> dict[str, Any]:
+        """Everything, JSON-able once arrays are lists."""
+        return {
+            "total": self._total,
+            "frozen": self._frozen,
+            "since": self._since,
+            "starts": list(self._starts),
+            "windows": self.windows,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state`.
+
+        Raises:
+            ValueError: its arrays do not have this ledger's shape.
+        """
+        shape = self._total.shape
+        starts = [int(start) for start in state["starts"]]
+        self._total = np.array(state["total"], np.float64).reshape(shape)
+        self._since = np.array(state["since"], np.float64).reshape(len(starts), *shape)
+        frozen = state["frozen"]
+        self._frozen = (
+            None if frozen is None else np.array(frozen, np.float64).reshape(shape)
+        )
+        self._starts = starts
+        self.windows = int(state["windows"])
+
+
+def _spacing(age: int) -> int:
+    if age <= RECENT:
+        return 1
+    octave = age.bit_length() - 1
+    return 1 << (octave - 2 if age < _DENSE_AGE else octave - 1)

@@ -1,0 +1,287 @@
+"""One model's alarm: windows of counts in, verdicts out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from drift import codec
+from drift.alarms import evidence
+from drift.alarms.explanation import Culprit, explain
+from drift.alarms.ledger import Ledger, Sums, pack
+from drift.alarms.selection import e_benjamini_hochberg
+from drift.errors import StateError
+from drift.projection import EVENTS, Summary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from drift.reference import Profile
+    from drift.window import Counts
+
+    Floats = NDArray[np.float64]
+
+VERSION: Final = 1
+KIND: Final = "monitor"
+CHANNELS: Final = ("location", "scale", "shape", *EVENTS)
+WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1)
+
+_CLEAR_WINDOWS: Final = 2
+_LONGEST_CLEAR: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmSettings:
+    """What one may want of an alarm.
+
+    `windows_per_false_alarm` is the one knob: the mean number of windows between false
+    alarms of the whole model is at least this (a month of ten-minute windows is 4,320).
+    `margin_sigma` is the shift that is not worth an alarm, in standard deviations of
+    the normal score; `margin_rate` the same for rates, as a share of rows.
+    `false_share` is the accepted share of wrong names in the list of culprits.
+    """
+
+    windows_per_false_alarm: float = 4320.0
+    margin_sigma: float = 0.0
+    margin_rate: float = 0.0
+    false_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not self.windows_per_false_alarm > 1:
+            raise StateError(
+                f"windows_per_false_alarm is {self.windows_per_false_alarm}; "
+                "it must be above 1"
+            )
+        if not 0 < self.false_share < 1:
+            raise StateError(
+                f"false_share is {self.false_share}; it must lie in (0, 1)"
+            )
+        if min(self.margin_sigma, self.margin_rate) < 0:
+            raise StateError("a margin is negative; use 0 for none")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one window said.
+
+    `log_evidence` against `log_threshold` decides `raised`, which is true in the window
+    that starts an alarm; `alarm` stays true until the change is gone. While it stands,
+    `log_evidence` is that of the latest windows alone. `features` (features,) is each
+    feature's own log evidence. `kept` says whether the promised error rate can be
+    relied on, see `Profile.caveats`. `since_windows` counts back to where the change
+    most likely began, this window included; 0 without an alarm.
+    """
+
+    window: int
+    log_evidence: float
+    log_threshold: float
+    alarm: bool
+    raised: bool
+    features: Floats
+    culprits: tuple[Culprit, ...] = ()
+    since_windows: int = 0
+    kept: bool = True
+
+
+class Monitor:
+    """Evidence that a model's data changed, kept over windows and restarts."""
+
+    def __init__(self, profile: Profile, settings: AlarmSettings | None = None) -> None:
+        self._profile = profile
+        self._settings = settings or AlarmSettings()
+        self._projection = profile.projection
+        cells = profile.counts.cells
+        self._tilts = (
+            evidence.tilts(self._projection.location, _inside(self._projection, cells)),
+            evidence.tilts(self._projection.scale, _inside(self._projection, cells)),
+        )
+        self._log_weights = _log_weights(profile)
+        self._ledger = Ledger(pack(profile.summary))
+        self._since_clear = 0
+        self._alarm_start: int | None = None
+        self._clear_after = _CLEAR_WINDOWS
+        self._culprits: tuple[Culprit, ...] = ()
+
+    @property
+    def log_threshold(self) -> float:
+        """Log of the evidence at which an alarm is raised."""
+        return float(np.log(self._settings.windows_per_false_alarm))
+
+    def update(self, counts: Counts, *, hour: int | None = None) -> Verdict:
+        """Take a closed window; `hour` of the week serves a reference with seasons.
+
+        A window without rows changes nothing.
+        """
+        if counts.rows == 0:
+            return self._verdict(-np.inf, self._nothing(), raised=False)
+        self._ledger.push(pack(self._deseasoned(counts, hour)))
+        ratios = self.log_ratios()
+        if self._ledger.frozen:
+            return self._while_alarmed(ratios)
+        self._since_clear += 1
+        sums = evidence.log_sum(ratios + self._log_weights, axis=0)
+        features = evidence.log_sum(sums, axis=-1)
+        total = float(evidence.log_sum(features, axis=0)) - np.log(features.shape[0])
+        if total < self.log_threshold:
+            return self._verdict(total, features, raised=False)
+        return self._raise(ratios, features, total)
+
+    def log_ratios(self) -> Floats:
+        """Log LR of every start, feature and channel: (starts, features, CHANNELS)."""
+        before, after = self._ledger.sides()
+        spread, settings = self._profile.dispersion, self._settings
+        ratios = np.empty((*after.finite.shape, len(CHANNELS)))
+        for index, (name, phi) in enumerate(
+            (("location", spread.location), ("scale", spread.scale))
+        ):
+            ratios[..., index] = evidence.of_mean(
+                (before.finite / phi, getattr(before, name) / phi),
+                (after.finite / phi, getattr(after, name) / phi),
+                self._tilts[index],
+                margin=settings.margin_sigma,
+            )
+        phi = spread.shape[:, None]
+        ratios[..., 2] = evidence.of_shape(
+            before.bins / phi,
+            after.bins / phi,
+            self._projection.used,
+            margin=settings.margin_sigma,
+        )
+        trials_before, trials_after = (
+            side.rows[..., None] / spread.events for side in (before, after)
+        )
+        ratios[..., 3:] = evidence.of_rate(
+            (trials_before, before.events / spread.events),
+            (trials_after, after.events / spread.events),
+            margin=settings.margin_rate,
+        )
+        return ratios
+
+    def _deseasoned(self, counts: Counts, hour: int | None) -> Summary:
+        plain = self._projection.summarise(counts)
+        season = self._profile.season
+        if season is None or hour is None:
+            return plain
+        return Summary(
+            plain.rows,
+            plain.finite,
+            plain.location - plain.finite * season.location[hour],
+            plain.scale - plain.finite * season.scale[hour],
+            plain.bins,
+            plain.events,
+        )
+
+    def _raise(self, ratios: Floats, features: Floats, total: float) -> Verdict:
+        weighted = ratios + self._log_weights
+        start = int(np.argmax(evidence.log_sum(weighted, axis=(1, 2))))
+        age = self._ledger.ages[start]
+        # R_t of one feature has mean t at most, so R_t / t is the e-value.
+        named = e_benjamini_hochberg(
+            features - np.log(self._since_clear), self._settings.false_share
+        ) or [int(np.argmax(features))]
+        before, after = self._sides_at(start)
+        self._culprits = explain(self._profile, before, after, weighted[start], named)
+        self._ledger.freeze(start)
+        self._alarm_start = self._ledger.windows - age
+        self._clear_after = min(max(_CLEAR_WINDOWS, age), _LONGEST_CLEAR)
+        return self._verdict(total, features, raised=True)
+
+    def _while_alarmed(self, ratios: Floats) -> Verdict:
+        ages = np.array(self._ledger.ages)
+        enough = np.flatnonzero(ages >= self._clear_after)
+        start = int(enough[0]) if enough.size else ages.size - 1
+        weighted = ratios[start] + self._log_weights
+        features = evidence.log_sum(weighted, axis=-1)
+        total = float(evidence.log_sum(features, axis=0)) - np.log(features.shape[0])
+        if enough.size and total < 0.0:
+            self._ledger.thaw()
+            self._alarm_start = None
+            self._since_clear = 0
+            self._culprits = ()
+        else:
+            named = e_benjamini_hochberg(features, self._settings.false_share)
+            if named:
+                before, after = self._sides_at(start)
+                self._culprits = explain(self._profile, before, after, weighted, named)
+        return self._verdict(total, features, raised=False)
+
+    def _sides_at(self, start: int) -> tuple[Sums, Sums]:
+        before, after = self._ledger.sides()
+        return Sums(before.packed[start]), Sums(after.packed[start])
+
+    def _nothing(self) -> Floats:
+        return np.full(len(self._profile.schema.features), -np.inf)
+
+    def _verdict(self, total: float, features: Floats, *, raised: bool) -> Verdict:
+        start = self._alarm_start
+        return Verdict(
+            self._ledger.windows,
+            float(total),
+            self.log_threshold,
+            start is not None,
+            raised,
+            features,
+            self._culprits,
+            0 if start is None else self._ledger.windows - start,
+            not self._profile.caveats,
+        )
+
+    def to_bytes(self) -> bytes:
+        """The whole state, versioned and checksummed, tied to this profile."""
+        return codec.encode(
+            KIND,
+            VERSION,
+            {
+                "profile": self._fingerprint(),
+                "ledger": self._ledger.state(),
+                "since_clear": self._since_clear,
+                "alarm_start": self._alarm_start,
+                "clear_after": self._clear_after,
+                "culprits": [culprit.to_json() for culprit in self._culprits],
+            },
+        )
+
+    def restore(self, data: bytes) -> None:
+        """Go on from `to_bytes`; on an error the monitor is as it was.
+
+        Raises:
+            StateError: the bytes are foreign, damaged, or of another profile.
+        """
+        payload = codec.decode(data, KIND, VERSION)
+        fresh = Ledger(pack(self._profile.summary))
+        try:
+            if payload["profile"] != self._fingerprint():
+                raise StateError("this state belongs to another reference profile")
+            fresh.restore(payload["ledger"])
+            culprits = tuple(Culprit.from_json(c) for c in payload["culprits"])
+            start = payload["alarm_start"]
+            since, clear = int(payload["since_clear"]), int(payload["clear_after"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(
+                f"a monitor state that cannot be read: {error!r}"
+            ) from error
+        self._ledger, self._culprits = fresh, culprits
+        self._since_clear, self._clear_after = since, clear
+        self._alarm_start = None if start is None else int(start)
+
+    def _fingerprint(self) -> str:
+        header = self._profile.to_bytes().partition(b"\n")[0]
+        return header.decode().rsplit(" ", 1)[-1]
+
+
+def _inside(projection: Any, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.where(projection.bins < projection.used[:, None], cells, 0)
+
+
+def _log_weights(profile: Profile) -> Floats:
+    """Share of the budget of each (feature, channel); a feature's shares add up to 1."""
+    projection, features = profile.projection, len(profile.schema.features)
+    weights = np.tile(np.array(WEIGHTS), (features, 1))
+    weights[:, 0] *= np.any(projection.location != 0, axis=1)
+    weights[:, 1] *= np.any(projection.scale != 0, axis=1)
+    weights[:, 2] *= projection.used > 1
+    weights[:, 4] *= projection.ordered
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(weights / weights.sum(axis=1, keepdims=True)))

@@ -1,0 +1,34 @@
+"""What goes wrong in this package on purpose.
+
+DriftError
+├── SchemaError    the features asked for do not fit together or the data
+├── ProfileError   a reference cannot be built, or does not fit the model
+└── StateError     saved bytes are foreign, damaged, or of another version
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class DriftError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class SchemaError(DriftError):
+    """A feature list that cannot be watched: doubled names, unknown tensors."""
+
+
+class ProfileError(DriftError):
+    """A reference that cannot be built or does not fit; carries every difference."""
+
+    def __init__(self, differences: Sequence[str]) -> None:
+        self.differences = tuple(differences)
+        super().__init__("; ".join(self.differences))
+
+
+class StateError(DriftError):
+    """Saved bytes that are not ours, are damaged, or are of another version."""

@@ -1,0 +1,349 @@
+"""Build a reference profile from requests or chunks of a file, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from drift.categories import (
+    MAX_CATEGORIES,
+    MAX_KNOWN,
+    CategoryTable,
+    build_category_grid,
+    canonical,
+)
+from drift.dispersion import MIN_BLOCKS, Dispersion, estimate
+from drift.errors import ProfileError
+from drift.grid import CELLS, build_numeric_grid
+from drift.intake import Intake
+from drift.projection import Summary, project
+from drift.reference import HOURS, LEVELS, MIN_WEEKS, Profile, Provenance, Season
+from drift.window import Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from drift.categories import CategoryGrid
+    from drift.features import Schema
+    from drift.grid import NumericGrid
+    from drift.projection import Projection
+
+SAMPLE_ROWS: Final = 100_000
+CHUNK_ROWS: Final = 4096
+MAX_BLOCKS: Final = 256
+FIRST_BLOCK_ROWS: Final = 4
+MAX_DISTINCT: Final = 1 << 16
+
+_WIDE: Final = frozenset({"FP64", "INT32", "INT64", "UINT32", "UINT64"})
+
+
+class ProfileBuilder:
+    """Reads the reference once, in the order of time, and builds its profile.
+
+    The first `sample_rows` rows, up to the next 4,096, choose cells and quantiles; all
+    rows are counted. Blocks
+    for the overdispersion double in size whenever there are `MAX_BLOCKS` of them.
+    """
+
+    def __init__(
+        self, schema: Schema, *, sample_rows: int = SAMPLE_ROWS, ordered: bool = True
+    ) -> None:
+        self._schema = schema
+        self._ordered = ordered
+        self._sample_rows = sample_rows
+        self._intake = Intake(schema, np.dtype(np.float64), CHUNK_ROWS)
+        self._pending: list[tuple[_Chunk, int | None]] = []
+        self._pending_rows = 0
+        self._counting: _Counting | None = None
+        self._hour: int | None = None
+
+    def add(
+        self, request: Mapping[str, NDArray[np.generic]], *, hour: int | None = None
+    ) -> None:
+        """Add rows, oldest first. `hour` is the hour of the week they came in, 0..167.
+
+        Raises:
+            ProfileError: `hour` is out of range.
+        """
+        if hour is not None and not 0 <= hour < HOURS:
+            raise ProfileError([f"hour of the week {hour}; it lies in 0..{HOURS - 1}"])
+        if hour != self._hour:
+            self._drain()
+            self._hour = hour
+        rows = self._intake.rows_of(request)
+        start = 0
+        while start < rows:
+            room = self._intake.capacity - self._intake.filled
+            if room == 0:
+                self._drain()
+                continue
+            stop = min(rows, start + room)
+            self._intake.put(request, start, stop)
+            start = stop
+
+    def _drain(self) -> None:
+        if self._intake.filled == 0:
+            return
+        chunk = _Chunk.take(self._intake)
+        if self._counting is not None:
+            self._counting.add(chunk, self._hour)
+            return
+        self._pending.append((chunk, self._hour))
+        self._pending_rows += chunk.rows
+        if self._pending_rows >= self._sample_rows:
+            self._start()
+
+    def _start(self) -> _Counting:
+        sample = [chunk for chunk, _ in self._pending]
+        counting = _Counting(self._schema, sample)
+        for chunk, hour in self._pending:
+            counting.add(chunk, hour)
+        self._pending.clear()
+        self._counting = counting
+        return counting
+
+    def build(self, provenance: Provenance | None = None) -> Profile:
+        """The profile of all rows so far.
+
+        Raises:
+            ProfileError: there were no rows.
+        """
+        self._drain()
+        if self._counting is None and not self._pending:
+            raise ProfileError(["no rows; a reference needs some"])
+        counting = self._counting or self._start()
+        return counting.profile(ordered=self._ordered, provenance=provenance)
+
+
+def fit(
+    schema: Schema,
+    data: Mapping[str, NDArray[np.generic]],
+    *,
+    ordered: bool = True,
+    provenance: Provenance | None = None,
+) -> Profile:
+    """The profile of data that is all in memory: tensors by name, (rows, *row_shape).
+
+    Example:
+        >>> import numpy as np
+        >>> from drift.features import Schema, Tensor
+        >>> rows = np.random.default_rng(0).normal(size=(1000, 2)).astype("f4")
+        >>> profile = fit(Schema.from_tensors([Tensor("x", "FP32", (2,))]), {"x": rows})
+        >>> profile.rows, profile.schema.names, profile.caveats
+        (1000, ('x[0]', 'x[1]'), ())
+
+    Raises:
+        ProfileError: there are no rows.
+    """
+    builder = ProfileBuilder(schema, ordered=ordered)
+    builder.add(data)
+    return builder.build(provenance)
+
+
+class _Chunk:
+    """Some rows, out of the ring: a float matrix and one column a category."""
+
+    def __init__(
+        self,
+        numeric: NDArray[np.floating],
+        categories: list[NDArray[np.int64] | list[object]],
+    ) -> None:
+        self.numeric = numeric
+        self.categories = categories
+        self.rows = numeric.shape[0]
+
+    @classmethod
+    def take(cls, intake: Intake) -> _Chunk:
+        columns = [intake.category(i).copy() for i in range(intake.categories)]
+        chunk = cls(intake.numeric[: intake.filled].copy(), columns)
+        intake.clear()
+        return chunk
+
+    def part(self, start: int, stop: int) -> _Chunk:
+        return _Chunk(
+            self.numeric[start:stop], [column[start:stop] for column in self.categories]
+        )
+
+
+class _Counting:
+    """Counts rows into blocks once the cells are chosen."""
+
+    def __init__(self, schema: Schema, sample: list[_Chunk]) -> None:
+        self._schema = schema
+        rows = np.concatenate([chunk.numeric for chunk in sample])
+        wide = _is_wide(schema)
+        self.grid: NumericGrid = build_numeric_grid(rows, wide=wide)
+        self.quantiles = _quantiles(rows)
+        columns = range(len(schema.features) - schema.numeric)
+        self.categories = tuple(
+            _category_grid([chunk.categories[i] for chunk in sample]) for i in columns
+        )
+        self._tables = tuple(CategoryTable(grid) for grid in self.categories)
+        self._block_rows = FIRST_BLOCK_ROWS
+        self._blocks: list[NDArray[np.int64]] = []
+        self._sizes: list[int] = []
+        self._hours: list[Counter[int | None]] = []
+        self._open: NDArray[np.int64] | None = None
+        self._seasons = _Seasons(self._provisional(sample))
+
+    def _provisional(self, sample: list[_Chunk]) -> Projection:
+        cells = np.sum([self._cells(chunk) for chunk in sample], axis=0)
+        rows = sum(chunk.rows for chunk in sample)
+        return project(Counts(cells, rows, self._schema.numeric))
+
+    def _cells(self, chunk: _Chunk) -> NDArray[np.int64]:
+        # The ring's dtype, as traffic will be counted.
+        with np.errstate(over="ignore"):
+            numeric: NDArray[np.floating] = chunk.numeric.astype(self.grid.dtype)
+        parts = [self.grid.count(numeric)] if self.grid.features else []
+        parts += [
+            table.count(column)[None]
+            for table, column in zip(self._tables, chunk.categories, strict=True)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, CELLS), np.int64)
+
+    def add(self, chunk: _Chunk, hour: int | None) -> None:
+        start = 0
+        while start < chunk.rows:
+            held = self._sizes[-1] if self._open is not None else 0
+            stop = min(chunk.rows, start + self._block_rows - held)
+            cells = self._cells(chunk.part(start, stop))
+            self._put(cells, stop - start, hour)
+            start = stop
+
+    def _put(self, cells: NDArray[np.int64], rows: int, hour: int | None) -> None:
+        if self._open is None:
+            self._blocks.append(cells)
+            self._sizes.append(0)
+            self._hours.append(Counter())
+            self._open = cells
+        else:
+            self._open += cells
+        self._sizes[-1] += rows
+        self._hours[-1][hour] += rows
+        self._seasons.add(Counts(cells.copy(), rows, self._schema.numeric), hour)
+        if self._sizes[-1] >= self._block_rows:
+            self._open = None
+            if len(self._blocks) >= MAX_BLOCKS:
+                self._halve()
+
+    def _halve(self) -> None:
+        pairs = range(0, len(self._blocks), 2)
+        self._blocks = [self._blocks[i] + self._blocks[i + 1] for i in pairs]
+        self._sizes = [self._sizes[i] + self._sizes[i + 1] for i in pairs]
+        self._hours = [self._hours[i] + self._hours[i + 1] for i in pairs]
+        self._block_rows *= 2
+
+    def profile(self, *, ordered: bool, provenance: Provenance | None) -> Profile:
+        numeric = self._schema.numeric
+        total = Counts(np.sum(self._blocks, axis=0), sum(self._sizes), numeric)
+        projection = project(total)
+        # The last block may be short; it would count as if it were whole.
+        whole = len(self._blocks) - (self._open is not None)
+        season = self._seasons.season() if ordered else None
+        summaries = [
+            self._residual(projection, index, season) for index in range(whole)
+        ]
+        enough = ordered and whole >= MIN_BLOCKS
+        return Profile(
+            self._schema,
+            self.grid,
+            self.categories,
+            total,
+            self.quantiles,
+            estimate(summaries, projection)
+            if enough
+            else Dispersion.independent(len(self._schema.features)),
+            whole,
+            self._block_rows,
+            ordered,
+            season,
+            provenance or Provenance(),
+        )
+
+    def _residual(
+        self, projection: Projection, index: int, season: Season | None
+    ) -> Summary:
+        counts = Counts(self._blocks[index], self._sizes[index], self._schema.numeric)
+        plain = projection.summarise(counts)
+        if season is None or plain.rows == 0:
+            return plain
+        shares = np.zeros(HOURS)
+        for hour, rows in self._hours[index].items():
+            if hour is not None:
+                shares[hour] = rows / plain.rows
+        return Summary(
+            plain.rows,
+            plain.finite,
+            plain.location - plain.finite * (shares @ season.location),
+            plain.scale - plain.finite * (shares @ season.scale),
+            plain.bins,
+            plain.events,
+        )
+
+
+class _Seasons:
+    """Sums of scores by hour of the week, under the sample's provisional scores."""
+
+    def __init__(self, projection: Projection) -> None:
+        features = projection.used.shape[0]
+        self._projection = projection
+        self._finite = np.zeros((HOURS, features))
+        self._location = np.zeros((HOURS, features))
+        self._scale = np.zeros((HOURS, features))
+        self._visits = np.zeros(HOURS, np.int64)
+        self._last: int | None = None
+
+    def add(self, counts: Counts, hour: int | None) -> None:
+        if hour is None:
+            return
+        summary = self._projection.summarise(counts)
+        self._visits[hour] += hour != self._last
+        self._last = hour
+        self._finite[hour] += summary.finite
+        self._location[hour] += summary.location
+        self._scale[hour] += summary.scale
+
+    def season(self) -> Season | None:
+        seen = self._visits > 0
+        if not seen.any() or int(self._visits[seen].min()) < MIN_WEEKS:
+            return None
+        return Season(self._means(self._location), self._means(self._scale))
+
+    def _means(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        overall = sums.sum(axis=0) / np.maximum(self._finite.sum(axis=0), 1.0)
+        means = sums / np.maximum(self._finite, 1.0)
+        return np.where(self._finite > 0, means - overall, 0.0)
+
+
+def _is_wide(schema: Schema) -> bool:
+    numeric = {f.tensor for f in schema.features if f.kind == "numeric"}
+    return any(t.datatype in _WIDE for t in schema.tensors if t.name in numeric)
+
+
+def _quantiles(rows: NDArray[np.floating]) -> NDArray[np.float64]:
+    found = np.zeros((rows.shape[1], len(LEVELS)))
+    for index, column in enumerate(rows.T):
+        finite = column[np.isfinite(column)]
+        if finite.size:
+            found[index] = np.quantile(finite, LEVELS)
+    return found
+
+
+def _category_grid(columns: list[NDArray[np.int64] | list[object]]) -> CategoryGrid:
+    counts: Counter[str] = Counter()
+    complete = True
+    for column in columns:
+        raw = Counter(column if isinstance(column, list) else column.tolist())
+        for value, count in raw.items():
+            name = canonical(value)
+            if name is not None:
+                counts[name] += count
+        if len(counts) > MAX_DISTINCT:
+            complete = False
+            counts = Counter(dict(counts.most_common(MAX_CATEGORIES + MAX_KNOWN)))
+    return build_category_grid(counts, complete=complete)

@@ -1,0 +1,224 @@
+"""The reference profile: what the model was trained on, small enough to travel with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from drift import codec
+from drift.categories import CategoryGrid
+from drift.dispersion import MIN_BLOCKS, Dispersion
+from drift.errors import DriftError, ProfileError, StateError
+from drift.features import Feature, Schema, Tensor
+from drift.grid import CELLS, NumericGrid
+from drift.projection import Projection, Summary, project
+from drift.window import Accumulator, Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from drift.grid import FloatType
+
+    Floats = NDArray[np.float64]
+
+VERSION: Final = 1
+KIND: Final = "profile"
+HOURS: Final = 168
+LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
+MIN_ROWS: Final = 500
+MIN_WEEKS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a profile comes from, as its maker says: nothing here is computed.
+
+    `sha256` of the data, `versions` of the libraries that read it, `source` in words.
+    """
+
+    source: str = ""
+    sha256: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Season:
+    """Mean location and scale score by hour of the week, each (168, features)."""
+
+    location: Floats
+    scale: Floats
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Schema, cells, counts and dependence of the reference.
+
+    `quantiles` (numeric features, len(LEVELS)) are the sample's, in the features'
+    own units. `blocks` and `block_rows` say what `dispersion` rests on; `ordered`
+    whether the rows came in the order of time. `season` is None with less than
+    `MIN_WEEKS` of timestamps.
+    """
+
+    schema: Schema
+    grid: NumericGrid
+    categories: tuple[CategoryGrid, ...]
+    counts: Counts
+    quantiles: Floats
+    dispersion: Dispersion
+    blocks: int
+    block_rows: int
+    ordered: bool
+    season: Season | None = None
+    provenance: Provenance = field(default_factory=Provenance)
+
+    @property
+    def rows(self) -> int:
+        """Reference rows."""
+        return self.counts.rows
+
+    @cached_property
+    def projection(self) -> Projection:
+        """Scores and coarse bins, from the counts."""
+        return project(self.counts)
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The reference's own sums."""
+        return self.projection.summarise(self.counts)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Why the promised error rate may not hold; empty if it does."""
+        found = []
+        if self.rows < MIN_ROWS:
+            found.append(
+                f"the reference has {self.rows} rows; at least {MIN_ROWS} are needed"
+            )
+        if not self.ordered:
+            found.append(
+                "the reference is not in the order of time, so dependence between "
+                "rows cannot be measured"
+            )
+        elif self.blocks < MIN_BLOCKS:
+            found.append(
+                f"the reference has {self.blocks} blocks; at least {MIN_BLOCKS} are "
+                "needed to measure dependence between rows"
+            )
+        return tuple(found)
+
+    def accumulator(self) -> Accumulator:
+        """An empty window over this profile's cells."""
+        return Accumulator(self.schema, self.grid, self.categories)
+
+    def require(self, schema: Schema) -> None:
+        """Check that a model's schema is this one.
+
+        Raises:
+            ProfileError: it is not; every difference is listed.
+        """
+        differences = self.schema.differences(schema)
+        if differences:
+            raise ProfileError(differences)
+
+    def cell_label(self, feature: int, first: int, last: int) -> str:
+        """Cells `first..last` of a feature in its own unit, for a person to read."""
+        if feature < self.schema.numeric:
+            edges = np.concatenate(([-np.inf], self.grid.edges(feature), [np.inf]))
+            return f"[{edges[first]:.6g}, {edges[last + 1]:.6g})"
+        values = self.categories[feature - self.schema.numeric].values
+        return values[first] if first < len(values) else "other or unseen"
+
+    def to_bytes(self) -> bytes:
+        """Versioned, checksummed, readable; the same profile gives the same bytes."""
+        return codec.encode(KIND, VERSION, _payload(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Profile:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            StateError: the bytes are foreign, damaged or of another version.
+        """
+        payload = codec.decode(data, KIND, VERSION)
+        try:
+            return _restore(payload)
+        except (KeyError, TypeError, ValueError, DriftError) as error:
+            raise StateError(f"a profile that cannot be read: {error!r}") from error
+
+
+def _payload(profile: Profile) -> dict[str, Any]:
+    schema, grid, season = profile.schema, profile.grid, profile.season
+    return {
+        "tensors": [[t.name, t.datatype, list(t.row_shape)] for t in schema.tensors],
+        "features": [[f.name, f.tensor, f.column, f.kind] for f in schema.features],
+        "grid": {"low": grid.low, "width": grid.width, "dtype": grid.dtype.name},
+        "categories": [
+            {"values": c.values, "others": c.others, "open": c.open}
+            for c in profile.categories
+        ],
+        "rows": profile.rows,
+        "cells": profile.counts.cells,
+        "levels": LEVELS,
+        "quantiles": profile.quantiles,
+        "dispersion": {
+            "location": profile.dispersion.location,
+            "scale": profile.dispersion.scale,
+            "shape": profile.dispersion.shape,
+            "events": profile.dispersion.events,
+        },
+        "blocks": profile.blocks,
+        "block_rows": profile.block_rows,
+        "ordered": profile.ordered,
+        "season": season and {"location": season.location, "scale": season.scale},
+        "caveats": profile.caveats,
+        "source": profile.provenance.source,
+        "sha256": profile.provenance.sha256,
+        "versions": dict(profile.provenance.versions),
+    }
+
+
+def _restore(payload: dict[str, Any]) -> Profile:
+    schema = Schema(
+        tuple(Tensor(n, d, tuple(shape)) for n, d, shape in payload["tensors"]),
+        tuple(Feature(*feature) for feature in payload["features"]),
+    )
+    cells = np.array(payload["cells"], np.int64).reshape(-1, CELLS)
+    if cells.shape[0] != len(schema.features):
+        raise StateError(f"{cells.shape[0]} counts, {len(schema.features)} features")
+    grid, spread, season = payload["grid"], payload["dispersion"], payload["season"]
+    return Profile(
+        schema,
+        NumericGrid(_floats(grid["low"]), _floats(grid["width"]), _dtype(grid)),
+        tuple(
+            CategoryGrid(tuple(c["values"]), frozenset(c["others"]), bool(c["open"]))
+            for c in payload["categories"]
+        ),
+        Counts(cells, int(payload["rows"]), schema.numeric),
+        _floats(payload["quantiles"]).reshape(schema.numeric, len(LEVELS)),
+        Dispersion(
+            _floats(spread["location"]),
+            _floats(spread["scale"]),
+            _floats(spread["shape"]),
+            _floats(spread["events"]).reshape(len(schema.features), -1),
+        ),
+        int(payload["blocks"]),
+        int(payload["block_rows"]),
+        bool(payload["ordered"]),
+        season and Season(_floats(season["location"]), _floats(season["scale"])),
+        Provenance(payload["source"], payload["sha256"], dict(payload["versions"])),
+    )
+
+
+def _floats(values: object) -> Floats:
+    return np.array(values, np.float64)
+
+
+def _dtype(grid: dict[str, Any]) -> FloatType:
+    if grid["dtype"] == "float64":
+        return np.dtype(np.float64)
+    return np.dtype(np.float32)

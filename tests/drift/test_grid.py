@@ -1,0 +1,173 @@
+"""Cells are taken once from the reference, and every value lands in exactly one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from drift.categories import CategoryTable, build_category_grid, canonical
+from drift.grid import (
+    ABOVE,
+    BELOW,
+    CELLS,
+    INNER,
+    MINUS_INF,
+    MISSING,
+    OTHER,
+    PLUS_INF,
+    UNSEEN,
+    build_numeric_grid,
+)
+
+ANY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+def plain_count(grid, rows):
+    """The definition of a cell, one value at a time."""
+    counts = np.zeros((grid.features, CELLS), np.int64)
+    for row in rows:
+        for feature, value in enumerate(row):
+            if np.isnan(value):
+                cell = MISSING
+            elif np.isinf(value):
+                cell = PLUS_INF if value > 0 else MINUS_INF
+            else:
+                origin = (grid.low - grid.width).astype(grid.dtype)[feature]
+                scale = (1.0 / grid.width).astype(grid.dtype)[feature]
+                with np.errstate(over="ignore"):
+                    place = (grid.dtype.type(value) - origin) * scale
+                if np.isinf(place):
+                    place = np.sign(place) * 1e9
+                cell = int(np.clip(np.floor(place), BELOW, ABOVE))
+            counts[feature, cell] += 1
+    return counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(hnp.arrays(np.float32, (17, 3), elements=ANY_FLOAT))
+def test_counting_a_block_equals_counting_its_values_one_by_one(rows):
+    rng = np.random.default_rng(3)
+    grid = build_numeric_grid(rng.normal(size=(500, 3)) * [1.0, 1e-3, 1e6])
+    rows = np.clip(rows, -1e30, 1e30, where=np.isfinite(rows), out=rows)
+    expected = plain_count(grid, rows)
+    assert np.array_equal(grid.count(rows.astype(grid.dtype)), expected)
+
+
+def test_the_grid_spans_the_quantiles_and_leaves_the_tails_outside():
+    rows = np.random.default_rng(1).normal(size=(100_000, 1))
+    counts = build_numeric_grid(rows).count(rows.astype(np.float32))[0]
+    # 0.05 % either side, within 6 standard errors of a binomial.
+    error = 6 * np.sqrt(100_000 * 0.0005)
+    assert abs(counts[BELOW] - 50) <= error
+    assert abs(counts[ABOVE] - 50) <= error
+    assert counts.sum() == 100_000
+
+
+def test_nan_and_infinities_have_cells_of_their_own():
+    grid = build_numeric_grid(np.linspace(0, 1, 1000)[:, None])
+    rows = np.array([[np.nan], [np.inf], [-np.inf], [0.5]], np.float32)
+    counts = grid.count(rows)[0]
+    assert counts[[MISSING, PLUS_INF, MINUS_INF]].tolist() == [1, 1, 1]
+    assert counts[BELOW : ABOVE + 1].sum() == 1
+
+
+def test_integers_each_fall_into_the_middle_of_a_cell():
+    rows = np.random.default_rng(2).poisson(40, size=(5000, 1)).astype(float)
+    grid = build_numeric_grid(rows)
+    assert grid.width[0] == 1.0
+    assert grid.low[0] % 1.0 == 0.5
+
+
+def test_repeated_values_fall_into_one_cell_as_float32_and_as_float64():
+    rng = np.random.default_rng(4)
+    rows = np.where(
+        rng.random((5000, 20)) < 0.5,
+        np.round(rng.normal(size=(5000, 20)), 1),
+        rng.normal(size=(5000, 20)),
+    )
+    narrow = build_numeric_grid(rows)
+    wide = build_numeric_grid(rows, wide=True)
+    atoms = np.tile(np.array([0.1, 0.3, -0.7, 1.1])[:, None], (1, 20))
+    assert narrow.dtype == np.float32
+    assert np.array_equal(
+        narrow.count(atoms.astype(np.float32)), wide.count(atoms.copy())
+    )
+
+
+def test_values_too_fine_for_float32_are_counted_in_float64():
+    rows = 1e9 + np.random.default_rng(5).normal(size=(1000, 1))
+    grid = build_numeric_grid(rows)
+    assert grid.dtype == np.float64
+    assert (grid.count(rows.copy())[0] > 0).sum() > 100
+
+
+@pytest.mark.parametrize(
+    ("column", "cells"),
+    [
+        (np.full(100, np.nan), 1),
+        (np.full(100, 7.0), 1),
+        (np.full(100, 1e9 + 0.5), 1),
+        (np.full(100, np.inf), 1),
+        (np.array([1.0]), 1),
+        (np.array([1e38, -1e38, 3.0]), 3),
+        (np.array([1e-40, 2e-40, 3e-40]), 3),
+        (np.zeros(0), 0),
+    ],
+)
+def test_awkward_columns_get_a_defined_grid(column, cells):
+    grid = build_numeric_grid(column[:, None])
+    counts = grid.count(column[:, None].astype(grid.dtype))
+    assert (counts > 0).sum() == cells
+    assert counts.sum() == column.size
+
+
+def test_a_constant_feature_that_moves_leaves_its_cell():
+    grid = build_numeric_grid(np.full((100, 1), 5.0))
+    before = grid.count(np.full((10, 1), 5.0, np.float32))
+    after = grid.count(np.full((10, 1), 6.5, np.float32))
+    assert (before * after).sum() == 0
+
+
+def test_edges_are_where_the_cells_begin():
+    grid = build_numeric_grid(np.random.default_rng(6).normal(size=(1000, 2)))
+    edges = grid.edges(1)
+    assert edges.shape == (INNER + 1,)
+    middles = (edges[:-1] + edges[1:]) / 2
+    counts = grid.count(np.stack([middles, middles], axis=1).astype(np.float32))
+    assert counts[1, 1 : INNER + 1].tolist() == [1] * INNER
+
+
+def test_categories_beyond_the_kept_ones_are_other_and_new_ones_unseen():
+    counts = {f"v{i:04d}": 1000 - i for i in range(300)}
+    grid = build_category_grid(counts, complete=True)
+    assert grid.cell("v0299") == OTHER
+    assert grid.cell("never") == UNSEEN
+    assert grid.cell(None) == MISSING
+    assert grid.cell("v0003") == 3
+
+
+def test_with_too_many_categories_to_keep_none_is_called_unseen():
+    grid = build_category_grid({str(i): 1 for i in range(5000)}, complete=True)
+    assert grid.open
+    assert grid.cell("never") == OTHER
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-(2**62), 2**62), max_size=30))
+def test_integer_categories_count_alike_by_lookup_and_by_name(values):
+    grid = build_category_grid({"-3": 4, "0": 2, "17": 9}, complete=True)
+    table = CategoryTable(grid)
+    column = np.array([*values, -3, 17, -4, 18], np.int64)
+    assert np.array_equal(table.count(column), table.count(column.tolist()))
+
+
+@pytest.mark.parametrize("value", [None, "", b"", float("nan"), np.float32("nan")])
+def test_nothing_is_spelled_missing(value):
+    assert canonical(value) is None
+
+
+def test_a_very_long_text_is_cut():
+    assert len(canonical("x" * 100_000)) == len(canonical(b"x" * 100_000)) == 256

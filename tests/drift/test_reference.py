@@ -1,0 +1,191 @@
+"""Reference profiles: what they hold, how they travel, what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drift import codec
+from drift.errors import ProfileError, StateError
+from drift.features import Feature, Schema, Tensor
+from drift.fitting import ProfileBuilder, fit
+from drift.reference import LEVELS, Profile, Provenance
+
+SCHEMA = Schema(
+    (Tensor("x", "FP32", (2,)), Tensor("c", "BYTES")),
+    (Feature("a", "x", 0), Feature("b", "x", 1), Feature("c", "c", 0, "categorical")),
+)
+
+
+def draw(rng, rows, values=None):
+    x = rng.normal(size=(rows, 2)) if values is None else values
+    colours = rng.choice(["red", "green"], size=rows).astype(object)
+    return {"x": x.astype(np.float32), "c": colours}
+
+
+def rows_of(data, start, stop):
+    return {name: tensor[start:stop] for name, tensor in data.items()}
+
+
+@pytest.fixture(scope="module")
+def profile():
+    provenance = Provenance("a test", "ab" * 32, {"numpy": np.__version__})
+    return fit(SCHEMA, draw(np.random.default_rng(0), 3000), provenance=provenance)
+
+
+def test_a_profile_survives_the_journey_through_bytes(profile):
+    again = Profile.from_bytes(profile.to_bytes())
+    assert again.to_bytes() == profile.to_bytes()
+    assert again.schema == profile.schema
+    assert again.provenance == profile.provenance
+    assert np.array_equal(again.counts.cells, profile.counts.cells)
+    assert np.array_equal(again.projection.bins, profile.projection.bins)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda _: b"", "not a tritonwatch-drift file"),
+        (lambda data: b"PAR1" + data, "not a tritonwatch-drift file"),
+        (lambda data: b"\xff\xfe\n" + data, "not a tritonwatch-drift file"),
+        (lambda data: data[:-5], "damaged"),
+        (lambda data: data[:-5] + b"00000", "damaged"),
+        (lambda data: data.replace(b" 1 ", b" 99 ", 1), "version '99'"),
+        (lambda _: codec.encode("monitor", 1, {}), "'monitor' file"),
+        (lambda _: codec.encode("profile", 1, {"rows": 3}), "cannot be read"),
+    ],
+)
+def test_foreign_and_damaged_bytes_are_named_as_such(profile, damage, message):
+    with pytest.raises(StateError, match=message):
+        Profile.from_bytes(damage(profile.to_bytes()))
+
+
+def test_every_single_flipped_byte_is_noticed(profile):
+    data = profile.to_bytes()
+    for place in np.random.default_rng(1).integers(0, len(data), size=200):
+        flipped = bytearray(data)
+        flipped[place] ^= 1
+        with pytest.raises(StateError):
+            Profile.from_bytes(bytes(flipped))
+
+
+def test_requests_one_by_one_give_the_profile_of_the_whole():
+    data = draw(np.random.default_rng(2), 700)
+    builder = ProfileBuilder(SCHEMA)
+    for index in range(700):
+        builder.add(rows_of(data, index, index + 1))
+    assert builder.build().to_bytes() == fit(SCHEMA, data).to_bytes()
+
+
+def test_rows_after_the_sample_are_counted_on_the_samples_cells():
+    data = draw(np.random.default_rng(3), 30_000)
+    builder = ProfileBuilder(SCHEMA, sample_rows=4096)
+    for start in range(0, 30_000, 1000):
+        builder.add(rows_of(data, start, start + 1000))
+    profile = builder.build()
+    assert profile.rows == 30_000
+    assert 128 <= profile.blocks <= 256
+    sample = build_sample_grid(rows_of(data, 0, 4096))
+    assert np.array_equal(profile.grid.low, sample.low)
+
+
+def build_sample_grid(data):
+    return fit(SCHEMA, data).grid
+
+
+def test_quantiles_are_those_of_the_data():
+    data = draw(np.random.default_rng(4), 5000)
+    expected = np.quantile(data["x"].astype(float), LEVELS, axis=0).T
+    assert np.allclose(fit(SCHEMA, data).quantiles, expected)
+
+
+def test_independent_rows_show_no_overdispersion():
+    # Each of 2 x 60 features is flagged with chance < 0.03 (a 2.5-sigma pretest at up to
+    # 4 block sizes); more than 14 of 120 has chance < 1e-4 (binomial).
+    flagged = 0
+    for seed in range(60):
+        spread = fit(SCHEMA, draw(np.random.default_rng(seed), 2000)).dispersion
+        flagged += int((spread.location[:2] > 1).sum())
+    assert flagged <= 14
+
+
+def test_overdispersion_of_dependent_rows_is_measured():
+    rng = np.random.default_rng(5)
+    # A day effect of variance 0.25 in days of 100 rows: 1 + 100 * 0.2 on whole days.
+    days = np.repeat(rng.normal(size=(200, 1)) * 0.5, 100, axis=0)
+    values = np.concatenate(
+        (days + rng.normal(size=days.shape), rng.normal(size=days.shape)), axis=1
+    )
+    spread = fit(SCHEMA, draw(rng, len(days), values)).dispersion
+    assert 10 < spread.location[0] < 40
+    assert spread.location[1] < 1.7
+
+
+def test_a_weekly_pattern_is_learnt_from_four_weeks_and_not_from_three():
+    rng = np.random.default_rng(6)
+
+    def of_weeks(weeks):
+        builder = ProfileBuilder(SCHEMA)
+        for hour in range(168 * weeks):
+            values = rng.normal(size=(20, 2))
+            values[:, 0] += np.sin(2 * np.pi * hour / 24)
+            builder.add(draw(rng, 20, values), hour=hour % 168)
+        return builder.build()
+
+    assert of_weeks(3).season is None
+    learnt = of_weeks(5)
+    means = learnt.season.location[:, 0].reshape(7, 24).mean(axis=0)
+    assert np.argmax(means) in {4, 5, 6, 7, 8}
+    assert learnt.dispersion.location[0] < 2 < of_weeks(3).dispersion.location[0]
+    assert Profile.from_bytes(learnt.to_bytes()).to_bytes() == learnt.to_bytes()
+
+
+def test_too_little_or_unordered_reference_is_said_to_void_the_promise():
+    rng = np.random.default_rng(7)
+    assert "100 rows" in fit(SCHEMA, draw(rng, 100)).caveats[0]
+    unordered = fit(SCHEMA, draw(rng, 1000), ordered=False)
+    assert "order of time" in unordered.caveats[0]
+    assert fit(SCHEMA, draw(rng, 1000)).caveats == ()
+
+
+def test_a_profile_that_does_not_fit_the_model_lists_the_differences(profile):
+    other = Schema(
+        (Tensor("x", "FP64", (2,)),), (Feature("a", "x", 0), Feature("z", "x", 1))
+    )
+    with pytest.raises(ProfileError) as caught:
+        profile.require(other)
+    text = str(caught.value)
+    assert all(word in text for word in ("'c' is absent", "'z' is extra", "FP64"))
+    profile.require(SCHEMA)
+
+
+def test_no_rows_make_no_reference():
+    with pytest.raises(ProfileError, match="no rows"):
+        ProfileBuilder(SCHEMA).build()
+
+
+def test_an_hour_outside_the_week_is_refused():
+    with pytest.raises(ProfileError, match="168"):
+        ProfileBuilder(SCHEMA).add({}, hour=168)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.full((600, 2), np.nan),
+        np.full((600, 2), 3.0),
+        np.full((600, 2), np.inf),
+        np.full((1, 2), 1.0),
+        1e9 + np.arange(1200.0).reshape(600, 2),
+    ],
+)
+def test_awkward_references_are_defined(values):
+    profile = fit(SCHEMA, draw(np.random.default_rng(8), len(values), values))
+    assert np.isfinite(profile.projection.location).all()
+    assert np.isfinite(profile.dispersion.location).all()
+    assert Profile.from_bytes(profile.to_bytes()).rows == len(values)
+
+
+def test_cells_are_labelled_in_the_features_own_unit(profile):
+    assert profile.cell_label(0, 0, 0).startswith("[-inf, ")
+    assert profile.cell_label(2, 0, 0) == "green"
