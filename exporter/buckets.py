@@ -39,7 +39,7 @@ LAST_INDEX: Final = 20 * BUCKETS_PER_OCTAVE
 LAST_SLOT: Final = LAST_INDEX - FIRST_INDEX
 _EXPONENT_ZERO_SLOT: Final = -BUCKETS_PER_OCTAVE - FIRST_INDEX
 _CHUNK: Final = 1 << 15  # values at a time: the scratch arrays stay in the cache
-_SPARE: Final = 16  # empty slots held on either side when the counts grow
+_SPARE: Final = 16  # empty slots held on either side of one that was not there
 
 
 def _fraction(step: int) -> float:
@@ -141,7 +141,7 @@ class SparseCounts:
         """Add to one slot."""
         place = slot - self.base
         if not 0 <= place < len(self._cells):
-            self._cover(slot, slot)
+            self._cover(slot - _SPARE, slot + _SPARE)
             place = slot - self.base
         self._cells[place] += count
 
@@ -159,6 +159,13 @@ class SparseCounts:
             return 1, self.held[:0]
         first, last = int(places[0]), int(places[-1])
         return self.base + first, self.held[first : last + 1]
+
+    def sum_limits(self) -> tuple[float, float]:
+        """The least and the greatest sum in seconds that the counted values can have."""
+        slot, counts = self.populated()
+        low = float(np.dot(counts, UPPER[slot - 1 : slot - 1 + counts.size]))
+        overflown = counts.size and slot + counts.size - 1 == LAST_SLOT
+        return low, math.inf if overflown else low * GROWTH
 
     def copy(self) -> SparseCounts:
         """The same counts, independent of these."""
@@ -183,13 +190,13 @@ class SparseCounts:
         return difference
 
     def _cover(self, first: int, last: int) -> None:
-        """Hold these slots too, and some to spare."""
+        """Hold these slots too, as far as they exist."""
         size = self.held.size
-        if size and self.base <= first and last < self.base + size:
-            return
         if size:
             first, last = min(first, self.base), max(last, self.base + size - 1)
-        first, last = max(first - _SPARE, 1), min(last + _SPARE, LAST_SLOT)
+        first, last = max(first, 1), min(last, LAST_SLOT)
+        if last - first < size:
+            return
         grown = np.zeros(last - first + 1, np.int64)
         start = self.base - first if size else 0
         grown[start : start + size] = self.held

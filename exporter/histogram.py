@@ -19,7 +19,6 @@ import numpy as np
 
 from exporter.buckets import (
     FIRST_INDEX,
-    GROWTH,
     MIDDLE,
     ZERO_THRESHOLD,
     Buckets,
@@ -75,13 +74,13 @@ class Histogram:
 
     @property
     def min(self) -> float | None:
-        """The smallest observation, exact; None when empty."""
-        return self._min if self._count else None
+        """The smallest observation, exact; None when empty or unknown (see `since`)."""
+        return self._min if math.isfinite(self._min) else None
 
     @property
     def max(self) -> float | None:
-        """The largest observation, exact; None when empty."""
-        return self._max if self._count else None
+        """The largest observation, exact; None when empty or unknown (see `since`)."""
+        return self._max if math.isfinite(self._max) else None
 
     def record(self, value_seconds: float, count: int = 1) -> None:
         """Count one value, or `count` observations of it.
@@ -138,7 +137,7 @@ class Histogram:
         if not other._count:
             return
         self._check_room(other._count)
-        self._counts.add(*other._counts.populated())
+        self._counts.add(other._counts.base, other._counts.held)
         self._zero += other._zero
         self._note(other._count, other._sum, other._min, other._max)
 
@@ -158,8 +157,8 @@ class Histogram:
     def since(self, previous: Histogram) -> Histogram:
         """What was recorded after `previous`, an earlier snapshot of this histogram.
 
-        Counts are exact. `min` and `max` are exact where the extreme is new since
-        `previous`; otherwise they are off by at most 1.09 %, as quantiles are.
+        Counts are exact. `min` and `max` are known where they are new since `previous`,
+        and None otherwise.
 
         Raises:
             ValueError: if `previous` holds anything that this histogram does not.
@@ -178,7 +177,11 @@ class Histogram:
         ):
             raise _predecessor_error(self, previous)
         new._counts = counts
-        new._derive_extremes(self, previous)
+        if new._count:
+            new._min = self._min if self._min < previous._min else -inf
+            new._max = self._max if self._max > previous._max else inf
+        low, high = counts.sum_limits()  # cancellation must not leave them
+        new._sum = min(max(new._sum, low), high + new._zero * ZERO_THRESHOLD)
         return new
 
     def quantile(self, q: float) -> float | None:
@@ -198,8 +201,11 @@ class Histogram:
     ) -> tuple[float, float] | None:
         """A distribution-free confidence interval for the true q-quantile in seconds.
 
-        Between two order statistics (`interval_ranks`), and never without the estimate
-        of `quantile`. None when there are too few observations for it (`supports`).
+        Between two order statistics (`interval_ranks`), read from the buckets so that
+        it is never too narrow (`RankedBuckets.between`), and never without the estimate
+        of `quantile`. Where it is wider than a bucket it covers the true quantile as
+        often as `confidence` says; where the sample could tell more than a bucket, more
+        often. None when there are too few observations for it (`supports`).
 
         Raises:
             ValueError: if q or the confidence is not inside (0, 1).
@@ -209,7 +215,7 @@ class Histogram:
             return None
         ranked = self._ranked()
         estimate = ranked.middle(quantile_rank(self._count, q))
-        low, high = (ranked.interpolated(rank) for rank in ranks)
+        low, high = ranked.between(*ranks)
         return min(low, estimate), max(high, estimate)
 
     def cumulative(self, bounds: Sequence[float]) -> tuple[int, ...]:
@@ -217,8 +223,8 @@ class Histogram:
 
         A bucket counts as a whole, under every bound that is not below its geometric
         midpoint. Each count is therefore the exact count of some bound within 1.09 %
-        (2^(1/64)) of the given one, up to HIGHEST_BOUND; counts never fall as time or
-        bounds grow. The bound +Inf holds every observation.
+        (2^(1/64)) of the given one, up to a bound of 1e6 s; counts never fall as time
+        or bounds grow. The bound +Inf holds every observation.
 
         Raises:
             ValueError: if a bound is NaN.
@@ -262,8 +268,10 @@ class Histogram:
         first = checked.prometheus_offset - FIRST_INDEX
         histogram._counts.add(first, np.array(checked.counts, np.int64))
         histogram._zero = checked.zero_count
-        if checked.min is not None and checked.max is not None:
-            histogram._note(checked.count, checked.sum, checked.min, checked.max)
+        if checked.count:
+            low = -inf if checked.min is None else checked.min
+            high = inf if checked.max is None else checked.max
+            histogram._note(checked.count, checked.sum, low, high)
         return histogram
 
     def __eq__(self, other: object) -> bool:
@@ -299,26 +307,13 @@ class Histogram:
     def _ranked(self) -> RankedBuckets:
         return RankedBuckets(
             first_slot=self._counts.base,
-            running=np.cumsum(self._counts.held),
+            counts=self._counts.held,
+            running=np.cumsum(self._counts.held) + self._zero,
             zero_count=self._zero,
             count=self._count,
             lowest=self._min,
             highest=self._max,
         )
-
-    def _derive_extremes(self, whole: Histogram, previous: Histogram) -> None:
-        """As narrow as a difference can know them; and a sum that fits them."""
-        if not self._count:
-            self._sum = 0.0
-            return
-        self._min, self._max = whole._min, whole._max
-        ranked = self._ranked()
-        if whole._min == previous._min:
-            self._min = ranked.middle_of_first()
-        if whole._max == previous._max:
-            self._max = ranked.middle_of_last()
-        low, high = self._min / GROWTH, self._max * GROWTH
-        self._sum = min(max(self._sum, low * self._count), high * self._count)
 
 
 class WindowedHistogram:

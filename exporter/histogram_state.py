@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from exporter.buckets import (
     FIRST_INDEX,
-    GROWTH,
     LAST_INDEX,
     LAST_SLOT,
     SCHEMA,
     ZERO_THRESHOLD,
+    SparseCounts,
     prometheus_index,
 )
 
@@ -94,13 +96,17 @@ class HistogramState:
             ("min", self.min, lowest),
             ("max", self.max, highest),
         ):
-            if value is None or _index(value) != index:
+            if value is not None and _index(value) != index:
                 raise _error(key, value, f"a value in bucket {index}, where counts end")
-        # An extreme that comes from a difference may be its bucket's middle.
-        low = (self.min or 0.0) * count / GROWTH * (1.0 - _TOLERANCE)
-        high = (self.max or 0.0) * count * GROWTH * (1.0 + _TOLERANCE)
-        if not low <= self.sum <= high:
+        low, high = self._sum_limits()
+        if not low * (1.0 - _TOLERANCE) <= self.sum <= high * (1.0 + _TOLERANCE):
             raise _error("sum", self.sum, f"{low:.9g} to {high:.9g} for these counts")
+
+    def _sum_limits(self) -> tuple[float, float]:
+        held = SparseCounts()
+        held.add(self.prometheus_offset - FIRST_INDEX, np.array(self.counts, np.int64))
+        low, high = held.sum_limits()
+        return low, high + self.zero_count * ZERO_THRESHOLD
 
     def _populated_indexes(self) -> tuple[int, int]:
         indexes = [self.prometheus_offset + i for i, n in enumerate(self.counts) if n]
@@ -127,7 +133,7 @@ def _seconds(state: Mapping[str, Any], key: str) -> float | None:
     value = state.get(key)
     if value is None and key != "sum":
         return None
-    if type(value) not in (int, float) or not 0.0 <= value < math.inf:
+    if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
         raise _error(key, value, "a finite number of seconds >= 0")
     return float(value)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exporter.buckets import GROWTH, UPPER, ZERO_THRESHOLD
+from exporter.buckets import GROWTH, LAST_SLOT, UPPER, ZERO_THRESHOLD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +64,7 @@ def minimum_count(q: float, confidence: float = 0.95) -> int:
         ValueError: if q or the confidence is not inside (0, 1).
     """
     tail = _tail(q, confidence)
-    return math.ceil(math.log(tail) / math.log(max(q, 1.0 - q)))
+    return math.ceil(math.log(tail) / math.log1p(-min(q, 1.0 - q)))
 
 
 def supports(count: int, q: float, confidence: float = 0.95) -> bool:
@@ -106,11 +106,13 @@ def interval_ranks(
 class RankedBuckets:
     """A histogram's observations by rank: where the r-th smallest of them lies.
 
-    `running[i]` is the number of observations in the first i + 1 slots from
-    `first_slot`, the zero bucket's not included.
+    `counts` start at `first_slot`; `running[i]` are the observations up to the end of
+    `counts[i]`, the zero bucket's included. `lowest` and `highest` are the exact
+    extremes, or infinite where they are unknown.
     """
 
     first_slot: int
+    counts: NDArray[np.int64]
     running: NDArray[np.int64]
     zero_count: int
     count: int
@@ -124,49 +126,83 @@ class RankedBuckets:
         whose relative error is the same at both ends, (u - l) / (u + l) (Masson, Rim,
         Lee, DDSketch, VLDB 2019, lemma 2). The first and last rank are exact.
         """
-        if rank <= max(self.zero_count, 1):
-            return self.lowest
-        if rank == self.count:
-            return self.highest
-        return self._middle(self._place(rank))
-
-    def interpolated(self, rank: float) -> float:
-        """The value of a real rank, between those of its two whole neighbours."""
-        below = math.floor(rank)
-        low = self._inside(below)
-        if rank == below:
-            return low
-        return low + (rank - below) * (self._inside(below + 1) - low)
-
-    def middle_of_first(self) -> float:
-        """The middle of the lowest bucket that is not empty."""
-        return self.lowest if self.zero_count else self._middle(self._place(1))
-
-    def middle_of_last(self) -> float:
-        """The middle of the highest bucket that is not empty."""
-        if self.count == self.zero_count:
-            return min(self.highest, ZERO_THRESHOLD)
-        return self._middle(self._place(self.count))
-
-    def _middle(self, place: int) -> float:
-        low, high = self._bounds(place)
+        extreme = self._extreme(rank)
+        if extreme is not None:
+            return extreme
+        low, high = self._bounds(self._slot(rank))
         return self._clipped(2.0 * low / (low + high) * high)
 
-    def _inside(self, rank: int) -> float:
-        if rank <= max(self.zero_count, 1) or rank == self.count:
-            return self.middle(rank)
-        place = self._place(rank)
-        before = int(self.running[place - 1]) if place else 0
-        own = int(self.running[place]) - before
-        share = (rank - self.zero_count - before - 0.5) / own
-        return self._clipped(self._bounds(place)[0] * GROWTH**share)
+    def between(self, low_rank: float, high_rank: float) -> tuple[float, float]:
+        """From the value of one real rank to that of another, never too narrow.
 
-    def _place(self, rank: int) -> int:
-        return int(np.searchsorted(self.running, rank - self.zero_count))
+        The observations of a bucket stand at equal ratios, between which a real rank
+        interpolates. That is taken on trust only where it can do no harm: both ranks in
+        one bucket, or a bucket unlike its neighbours (a constant, a timeout, the end of
+        a range), give the bucket's outer edge. Not seen, and then too narrow by up to a
+        bucket: values on a grid about as coarse as the buckets, one value in each.
+        """
+        apart = self._slot(math.floor(low_rank)) != self._slot(math.ceil(high_rank))
+        return (
+            self._interpolated(low_rank, upwards=False, inside=apart),
+            self._interpolated(high_rank, upwards=True, inside=apart),
+        )
 
-    def _bounds(self, place: int) -> tuple[float, float]:
-        slot = self.first_slot + place
-        return float(UPPER[slot - 1]), float(UPPER[slot])
+    def _interpolated(self, rank: float, *, upwards: bool, inside: bool) -> float:
+        below = math.floor(rank)
+        low = self._position(below, upwards=upwards, inside=inside)
+        if rank == below:
+            return low
+        high = self._position(below + 1, upwards=upwards, inside=inside)
+        return low + (rank - below) * (high - low)
+
+    def _position(self, rank: int, *, upwards: bool, inside: bool) -> float:
+        extreme = self._extreme(rank)
+        if extreme is not None:
+            return extreme
+        slot = self._slot(rank)
+        low, high = self._bounds(slot)
+        if not (inside and self._is_smooth(slot)):
+            return self._clipped(high if upwards else low)
+        place = slot - self.first_slot
+        own = int(self.counts[place])
+        share = (rank - int(self.running[place]) + own - 0.5) / own
+        return self._clipped(low * GROWTH**share)
+
+    def _is_smooth(self, slot: int) -> bool:
+        """Whether a bucket's neighbours hold about as much as it does.
+
+        That is: together no less than the bucket, and each within a factor of two, give
+        or take three standard deviations of a Poisson count.
+        """
+        own, below, above = (self._held(s) for s in (slot, slot - 1, slot + 1))
+        if not slot or own > below + above:
+            return False
+        pairs = [sorted((own, neighbour)) for neighbour in (below, above)]
+        return all(more <= 2 * less + 3.0 * math.sqrt(more) for less, more in pairs)
+
+    def _extreme(self, rank: int) -> float | None:
+        if rank == 1 and self.lowest > -math.inf:
+            return self.lowest
+        if rank == self.count and self.highest < math.inf:
+            return self.highest
+        return None
+
+    def _slot(self, rank: int) -> int:
+        if rank <= self.zero_count:
+            return 0
+        return self.first_slot + int(np.searchsorted(self.running, rank))
+
+    def _held(self, slot: int) -> int:
+        place = slot - self.first_slot
+        return int(self.counts[place]) if 0 <= place < self.counts.size else 0
+
+    def _bounds(self, slot: int) -> tuple[float, float]:
+        if slot == 0:
+            return 0.0, ZERO_THRESHOLD
+        low, high = float(UPPER[slot - 1]), float(UPPER[slot])
+        if slot == LAST_SLOT and high < self.highest < math.inf:
+            high = self.highest
+        return low, high
 
     def _clipped(self, value: float) -> float:
         return min(max(value, self.lowest), self.highest)
