@@ -8,7 +8,7 @@ import random
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -18,22 +18,29 @@ from exporter.health import CollectorRunner
 from exporter.inventory import InventoryBoard
 from exporter.own_traffic import OwnTraffic
 from exporter.probing import ProbeRunner
+from exporter.push import OtlpRunner
 from exporter.samples import Sample
+from exporter.spans import SpanBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from exporter.collectors import AnyCollector
-    from exporter.collectors.base import CollectorSettings
+    from exporter.collectors.base import Collector, CollectorSettings
     from exporter.config import Config
     from exporter.inventory import ModelKey
     from exporter.probes.base import ProbeSettings
+    from exporter.push import OtlpSettings
     from exporter.samples import AnySample
     from exporter.settings import Settings
+    from exporter.tap_route import TapRoute
 
 log = structlog.get_logger()
 
-Runner = CollectorRunner | ProbeRunner
+Runner = CollectorRunner | ProbeRunner | OtlpRunner
+
+# A name no collector or probe can have.
+_OTLP: Final = "otlp:push"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +116,13 @@ class Sidecar:
         return self.access.board.looked
 
     @property
-    def runners(self) -> list[Runner]:
-        """What runs now."""
-        return [running.runner for running in self._running.values()]
+    def runners(self) -> list[CollectorRunner | ProbeRunner]:
+        """The collectors and probes that run now."""
+        return [
+            running.runner
+            for running in self._running.values()
+            if not isinstance(running.runner, OtlpRunner)
+        ]
 
     @property
     def probe_runners(self) -> list[ProbeRunner]:
@@ -137,8 +148,11 @@ class Sidecar:
 
     def _measured(self) -> Iterator[AnySample]:
         now = self._clock()
-        for runner in self.runners:
-            yield from runner.samples(now)
+        for running in list(self._running.values()):
+            if isinstance(running.runner, OtlpRunner):
+                yield from running.runner.samples()
+            else:
+                yield from running.runner.samples(now)
 
     def _connect(self, config: Config) -> Access:
         return Access(
@@ -149,6 +163,7 @@ class Sidecar:
             board=InventoryBoard(),
             own=OwnTraffic(run_id=secrets.token_hex(4)),
             clock=self._clock,
+            spans=SpanBuffer(time.time_ns, self._rng),
             exposed=self._measured,
         )
 
@@ -163,6 +178,9 @@ class Sidecar:
         }
         probes = {p.label: p for p in config.probes}
         wanted: dict[str, Settings] = {**collectors, **probes}
+        if config.otlp is not None:
+            wanted[_OTLP] = config.otlp
+        self.access.spans.wanted = config.otlp is not None and config.otlp.traces
         for name, running in list(self._running.items()):
             if not keep or wanted.get(name) != running.settings:
                 running.task.cancel()
@@ -173,6 +191,8 @@ class Sidecar:
         for label, probe in probes.items():
             if label not in self._running:
                 self._run(label, probe, self._probe_runner(label, probe))
+        if config.otlp is not None and _OTLP not in self._running:
+            self._run(_OTLP, config.otlp, self._otlp_runner(config, config.otlp))
 
     def _run(self, name: str, settings: Settings, runner: Runner) -> None:
         task = asyncio.create_task(runner.run(), name=name)
@@ -181,6 +201,15 @@ class Sidecar:
     def _collector_runner(self, name: str, settings: CollectorSettings) -> Runner:
         collector = settings.build(self.access)
         return CollectorRunner(name, settings, collector, self._clock, self._wall_clock)
+
+    def _otlp_runner(self, config: Config, settings: OtlpSettings) -> Runner:
+        return OtlpRunner(
+            settings,
+            config.target.grpc,
+            lambda: list(self.samples()),
+            self.access.spans,
+            time.time_ns,
+        )
 
     def _probe_runner(self, name: str, settings: ProbeSettings) -> Runner:
         return ProbeRunner(

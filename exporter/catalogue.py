@@ -29,8 +29,8 @@ UP: Final = MetricSpec(
 READY: Final = MetricSpec(
     "triton_ready",
     "gauge",
-    "1 while the server calls itself ready. Says nothing about whether a tensor goes"
-    " through: see triton_model_serving. Absent while the server does not answer.",
+    "1 while the server calls itself ready, 0 while it does not or gives no answer."
+    " Says nothing about whether a tensor goes through: see triton_model_serving.",
 )
 SERVER_INFO: Final = MetricSpec(
     "triton_server_info",
@@ -211,10 +211,77 @@ STATISTICS_RESETS: Final = MetricSpec(
 STATISTICS_DISAGREEMENT: Final = MetricSpec(
     "triton_statistics_disagreement_ratio",
     "gauge",
-    "How far Triton's /metrics lies outside of what the statistics API said just"
-    " before and just after, relative to the latter. 0 is agreement.",
+    "How far the counter on Triton's own /metrics rose apart from the statistics API"
+    " since both were first compared or last started over, relative to the latter's"
+    " rise. 0 is agreement.",
     (*_MODEL, "counter"),
     "ratio",
+)
+
+# Production traffic from traces, our own requests taken out.
+REQUEST_DURATION: Final = MetricSpec(
+    "triton_request_duration_seconds",
+    "histogram",
+    "Time of a traced client request in the server: from its arrival until the last"
+    " byte of the (last) answer is handed to the network. Requests that an ensemble or"
+    " another model asked for are part of their client's, and not counted here.",
+    _MODEL,
+    "seconds",
+    LATENCY_BOUNDS,
+)
+REQUEST_PHASE_DURATION: Final = MetricSpec(
+    "triton_request_phase_duration_seconds",
+    "histogram",
+    "Where the time of traced requests went: network_in, queue, compute_input,"
+    " compute_infer, compute_output, network_out. Counts every request of the model,"
+    " also those of ensembles and other models, in the phases it had.",
+    (*_MODEL, "phase"),
+    "seconds",
+    LATENCY_BOUNDS,
+)
+REQUEST_LATENCY: Final = MetricSpec(
+    "triton_request_latency_seconds",
+    "gauge",
+    "Latency quantile of the traced client requests of the sliding window. Absent where"
+    " the number of traces cannot support the quantile.",
+    (*_MODEL, "quantile"),
+    "seconds",
+)
+REQUEST_LATENCY_CI: Final = MetricSpec(
+    "triton_request_latency_ci_seconds",
+    "gauge",
+    "Bounds (lower, upper) of the 95 % confidence interval of the quantile, from order"
+    " statistics: no distribution is assumed.",
+    (*_MODEL, "quantile", "bound"),
+    "seconds",
+)
+TRACE_RECORDS: Final = MetricSpec(
+    "tritonwatch_trace_records_total",
+    "counter",
+    "Traces by source (otlp, file) and outcome: request, child (asked by a model) and"
+    " partial (network times missing) are counted; own, filtered, unknown_model,"
+    " invalid, duplicate and orphan are not.",
+    ("source", "outcome"),
+)
+TRACE_FILES: Final = MetricSpec(
+    "tritonwatch_trace_files_total",
+    "counter",
+    "Trace files by outcome: read, truncated (never completed, its whole records"
+    " read), too_large, vanished, unreadable, undeletable.",
+    ("outcome",),
+)
+TRACE_RATE: Final = MetricSpec(
+    "triton_trace_sampling_rate",
+    "gauge",
+    "One request in so many is traced, as this process has set it for the model.",
+    ("model",),
+)
+TAP_REQUESTS: Final = MetricSpec(
+    "tritonwatch_tap_requests_total",
+    "counter",
+    "Requests to a tap by source and outcome: accepted, malformed, too_large,"
+    " unsupported, timeout, overloaded; for otlp_forward: forwarded, failed, dropped.",
+    ("source", "outcome"),
 )
 
 # Ourselves.
@@ -261,6 +328,13 @@ SERIES_DROPPED: Final = MetricSpec(
     "counter",
     "Series over the collector's budget that were not exposed, summed over its runs.",
     ("collector",),
+)
+OTLP_EXPORTS: Final = MetricSpec(
+    "tritonwatch_otlp_exports_total",
+    "counter",
+    "Pushes to the OpenTelemetry collector by what was pushed (metrics, traces) and"
+    " outcome (ok, failed).",
+    ("kind", "outcome"),
 )
 PROCESS_CPU: Final = MetricSpec(
     "process_cpu_seconds_total",

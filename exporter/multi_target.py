@@ -9,6 +9,7 @@ debug   true: the probe's log, its samples and the module's settings as text
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from exporter.inventory import InventoryBoard
 from exporter.own_traffic import OwnTraffic
 from exporter.probes.base import Verdict
 from exporter.samples import Sample
+from exporter.spans import SpanBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -168,6 +170,7 @@ def _look(
         board=InventoryBoard(),
         own=OwnTraffic(run_id=secrets.token_hex(4)),
         clock=time.monotonic,
+        spans=SpanBuffer(time.time_ns, random.Random()),  # noqa: S311 - nobody exports them
         exposed=tuple,
     )
     try:

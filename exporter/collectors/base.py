@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from exporter.inventory import InventoryBoard
     from exporter.own_traffic import OwnTraffic
     from exporter.samples import AnySample
+    from exporter.spans import SpanBuffer
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.http import HttpClient
 
@@ -31,6 +32,7 @@ class Access:
     own: OwnTraffic
     clock: Callable[[], float]
     """Monotonic seconds."""
+    spans: SpanBuffer
     exposed: Callable[[], Iterable[AnySample]]
     """What all collectors and probes expose now, for those that judge it."""
 

@@ -92,16 +92,43 @@ class SyntheticProbe:
 
     def attempt(self, target: Target) -> Verdict:
         """Send one request and judge what comes back."""
-        inventory = self._access.board.current
-        spec = inventory.models.get(target.key)
+        spec = self._access.board.current.models.get(target.key)
         if spec is None:
             return Verdict(
                 "invalid", detail="the model is not in the inventory any more"
             )
         override = self._settings.overrides.get(spec.name, ModelOverride())
         request_id = self._access.own.new_request_id(self._settings.kind)
+        context = self._access.spans.begin()
+        headers = {"traceparent": context.traceparent} if context else {}
+        verdict = self._ask(target, spec, override, request_id, headers)
+        if context:
+            self._access.spans.end(
+                context,
+                f"probe {spec.name}",
+                ok=verdict.outcome == "ok",
+                attributes={
+                    "triton.model_name": spec.name,
+                    "triton.model_version": spec.version,
+                    "triton.request_id": request_id,
+                    "tritonwatch.probe": self._settings.label,
+                    "tritonwatch.protocol": target.protocol,
+                    "tritonwatch.outcome": verdict.outcome,
+                },
+            )
+        return verdict
+
+    def _ask(
+        self,
+        target: Target,
+        spec: ModelSpec,
+        override: ModelOverride,
+        request_id: str,
+        headers: dict[str, str],
+    ) -> Verdict:
+        inventory = self._access.board.current
         try:
-            request = self._request(spec, override, request_id)
+            request = self._request(spec, override, request_id, headers)
             with self._access.own.request(touched_by(spec, inventory)):
                 reply = self._send(spec, target.protocol)(
                     request,
@@ -113,7 +140,11 @@ class SyntheticProbe:
         return self._judge(spec, override, reply, request_id)
 
     def _request(
-        self, spec: ModelSpec, override: ModelOverride, request_id: str
+        self,
+        spec: ModelSpec,
+        override: ModelOverride,
+        request_id: str,
+        headers: dict[str, str],
     ) -> InferRequest:
         with self._rng_lock:
             payload = make_payload(spec, override.inputs, self._rng)
@@ -132,6 +163,7 @@ class SyntheticProbe:
             payload.inputs,
             payload.datatypes,
             parameters,
+            headers,
         )
 
     def _send(self, spec: ModelSpec, protocol: Transport) -> Callable[..., InferReply]:

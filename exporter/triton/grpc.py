@@ -154,8 +154,12 @@ class GrpcClient:
     def infer(self, request: InferRequest, *, timeout_seconds: float) -> InferReply:
         """One request, one response."""
         message = _infer_message(request)
+        metadata = (*self._metadata, *request.headers.items())
         started = time.perf_counter()
-        reply = self._call(self._stub.ModelInfer, message, timeout_seconds)
+        with _translated():
+            reply = self._stub.ModelInfer(
+                message, timeout=timeout_seconds, metadata=metadata
+            )
         duration = time.perf_counter() - started
         return InferReply(_outputs(reply), duration)
 
@@ -173,7 +177,9 @@ class GrpcClient:
             # A single-message iterator half-closes the stream, which Triton answers
             # by finishing what it has.
             stream = self._stub.ModelStreamInfer(
-                iter((message,)), timeout=timeout_seconds, metadata=self._metadata
+                iter((message,)),
+                timeout=timeout_seconds,
+                metadata=(*self._metadata, *request.headers.items()),
             )
             for part in stream:
                 if part.error_message:

@@ -65,6 +65,7 @@ class HttpClient:
     def infer(self, request: InferRequest, *, timeout_seconds: float) -> InferReply:
         """One request, one response, tensors as binary data."""
         body, headers = _encode_request(request)
+        headers |= request.headers
         path = f"/v2/models/{quote(request.model, safe='')}"
         if request.version:
             path += f"/versions/{quote(request.version, safe='')}"

@@ -77,6 +77,7 @@ class InferRequest:
     inputs: Mapping[str, Array]
     datatypes: Mapping[str, str]
     parameters: Mapping[str, bool | int | str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
