@@ -1,4 +1,4 @@
-"""Samples to Prometheus text and OpenMetrics, and Triton's text back to numbers.
+"""Samples to Prometheus text, OpenMetrics and protobuf, and Triton's text to numbers.
 
 The only module that meets prometheus_client. Its reader is used as it is; its writer
 escapes every name of every line anew and would take most of the time a scrape may
@@ -10,13 +10,14 @@ from __future__ import annotations
 import gzip
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import exposition as text_format  # noqa: TID251
 from prometheus_client.openmetrics import exposition as openmetrics  # noqa: TID251
 from prometheus_client.parser import text_string_to_metric_families  # noqa: TID251
 from prometheus_client.utils import floatToGoString  # noqa: TID251
 
+from exporter import protobuf
 from exporter.catalogue import CATALOGUE
 from exporter.samples import HistogramSample, Sample
 
@@ -32,6 +33,13 @@ _GZIP_LEVEL: Final = 1
 _GO_EXPONENT: Final = 1e6
 # OpenMetrics 1.0: names and values of an exemplar's labels together.
 _EXEMPLAR_RUNES: Final = 128
+_Format = Literal["text", "openmetrics", "protobuf"]
+_BY_TYPE: Final[dict[str, _Format]] = {
+    "application/openmetrics-text": "openmetrics",
+    "text/plain": "text",
+    "text/*": "text",
+    "*/*": "text",
+}
 _SUFFIX: Final = {"counter": "_total", "info": "_info"}
 
 
@@ -43,17 +51,45 @@ def render(
     Raises:
         ValueError: a sample has not as many labels as its metric.
     """
-    if "application/openmetrics-text" in accept:
-        body = _page(samples, _openmetrics_layout, exemplars=True) + b"# EOF\n"
-        content_type = openmetrics.CONTENT_TYPE_LATEST
-    else:
-        body = _page(samples, _text_layout, exemplars=False)
-        content_type = text_format.CONTENT_TYPE_PLAIN_0_0_4
+    families = _families(samples)
+    match _negotiated(accept):
+        case "protobuf":
+            body, content_type = protobuf.encode(families), protobuf.CONTENT_TYPE
+        case "openmetrics":
+            body = _page(families, _openmetrics_layout, exemplars=True) + b"# EOF\n"
+            content_type = openmetrics.CONTENT_TYPE_LATEST
+        case "text":
+            body = _page(families, _text_layout, exemplars=False)
+            content_type = text_format.CONTENT_TYPE_PLAIN_0_0_4
     headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
     if text_format.gzip_accepted(accept_encoding):
         body = gzip.compress(body, _GZIP_LEVEL)
         headers["content-encoding"] = "gzip"
     return body, headers
+
+
+def _negotiated(accept: str) -> _Format:
+    """The format the client likes best of those we have; the first of equals, or text."""
+    best: tuple[float, _Format] = (0.0, "text")
+    for offer in accept.split(","):
+        kind, *rest = (part.strip() for part in offer.lower().split(";"))
+        parameters = dict(part.split("=", 1) for part in rest if "=" in part)
+        try:
+            quality = float(parameters.get("q", "1"))
+        except ValueError:
+            continue
+        found = _format(kind, parameters)
+        if found is not None and quality > best[0]:
+            best = quality, found
+    return best[1]
+
+
+def _format(kind: str, parameters: Mapping[str, str]) -> _Format | None:
+    if kind == "application/vnd.google.protobuf":
+        family = parameters.get("proto") == "io.prometheus.client.metricfamily"
+        delimited = parameters.get("encoding") == "delimited"
+        return "protobuf" if family and delimited else None
+    return _BY_TYPE.get(kind)
 
 
 def parse_text(page: bytes) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -92,23 +128,28 @@ class _Layout:
         return tuple([_escaped(values[place]) for place in self.order])
 
 
+def _families(samples: Iterable[AnySample]) -> list[list[AnySample]]:
+    """The samples of each metric, in the catalogue's order."""
+    grouped: dict[str, list[AnySample]] = {}
+    for sample in samples:
+        grouped.setdefault(sample.spec.name, []).append(sample)
+    return [grouped[name] for name in sorted(grouped, key=_POSITION.__getitem__)]
+
+
 def _page(
-    samples: Iterable[AnySample],
+    families: Iterable[Sequence[AnySample]],
     layout_of: Callable[[MetricSpec], _Layout],
     *,
     exemplars: bool,
 ) -> bytes:
-    grouped: dict[str, list[AnySample]] = {}
-    for sample in samples:
-        grouped.setdefault(sample.spec.name, []).append(sample)
     lines: list[str] = []
-    for name in sorted(grouped, key=_POSITION.__getitem__):
-        spec = grouped[name][0].spec
+    for family in families:
+        spec = family[0].spec
         layout = layout_of(spec)
         lines.append(layout.header)
         # The first part of the line; the value follows.
-        series = f"{name}{{{layout.labels}}} " if spec.labels else f"{name} "
-        for sample in grouped[name]:
+        series = f"{spec.name}{{{layout.labels}}} " if spec.labels else f"{spec.name} "
+        for sample in family:
             values = layout.fill(spec, sample.labels)
             if isinstance(sample, Sample):
                 lines.append(f"{series % values}{_number(sample.value)}\n")

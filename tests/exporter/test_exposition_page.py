@@ -138,6 +138,35 @@ def test_an_openmetrics_page_is_what_prometheus_client_would_write(
     assert headers["content-type"] == openmetrics.CONTENT_TYPE_LATEST
 
 
+PROTOBUF = (
+    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
+    "encoding=delimited"
+)
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", "text/plain"),
+        ("*/*", "text/plain"),
+        ("text/plain;version=0.0.4", "text/plain"),
+        (OPENMETRICS, "application/openmetrics-text"),
+        (f"{PROTOBUF},{OPENMETRICS};q=0.7", "application/vnd.google.protobuf"),
+        (f"{PROTOBUF};q=0.3, {OPENMETRICS}", "application/openmetrics-text"),
+        (f"{PROTOBUF};q=0.3, text/plain", "text/plain"),
+        ("application/openmetrics-text;q=0, text/plain;q=0.1", "text/plain"),
+        ("application/vnd.google.protobuf;encoding=text", "text/plain"),
+        ("application/json, nonsense;q=x;;=", "text/plain"),
+    ],
+)
+def test_the_client_gets_the_format_it_likes_best(accept: str, expected: str) -> None:
+    body, headers = exposition.render(every_metric(), accept=accept)
+
+    assert headers["content-type"].split(";")[0] == expected
+    assert (body[:1] == b"#") == (expected != "application/vnd.google.protobuf")
+    assert body.endswith(b"# EOF\n") == (expected == "application/openmetrics-text")
+
+
 def every_metric() -> list[AnySample]:
     samples: list[AnySample] = []
     for spec in CATALOGUE:
