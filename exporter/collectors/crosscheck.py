@@ -1,12 +1,15 @@
 """Does Triton's metrics page say what its statistics API says?
 
 They are two views of one count, and have disagreed in released versions: with latency
-counters off, every request counter of the page stays at 0 (server#8125).
+counters off, every request counter of the page stays at 0 (server#8125). Only their
+rises are held against each other: a reload sets the statistics to 0 while the page goes
+on (Triton 2.51, executed).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from exporter import catalogue, errors
@@ -26,18 +29,50 @@ Page = dict[tuple["ModelKey", str], float]
 """(model, statistics field) -> value, summed over GPUs and failure reasons."""
 
 
+@dataclass(slots=True)
+class _Reference:
+    """How far page and statistics were apart when first compared.
+
+    The page was read between two looks, so that is known as a range; 0 where it can be.
+    """
+
+    apart_least: float
+    apart_most: float
+    count: int
+    """The statistics then; what they have risen since is what a difference weighs by."""
+    latest: int
+    latest_page: float
+
+    @classmethod
+    def of(cls, low: int, page: float, high: int) -> _Reference:
+        least, most = page - high, page - low
+        if least <= 0 <= most:
+            least = most = 0.0
+        return cls(least, most, low, high, page)
+
+    def started_over(self, page: float, high: int) -> bool:
+        return high < self.latest or page < self.latest_page
+
+    def disagreement(self, low: int, page: float, high: int) -> float:
+        """How far the page lies outside of the statistics' range, by their rise."""
+        self.latest, self.latest_page = high, page
+        outside = max(low + self.apart_least - page, page - high - self.apart_most, 0)
+        return outside / max(high - self.count, 1)
+
+
 class CrossCheck:
     """Reads Triton's metrics page and holds it against the statistics."""
 
     def __init__(self, client: HttpClient, timeout_seconds: float) -> None:
         self._client = client
         self._timeout_seconds = timeout_seconds
+        self._references: dict[tuple[ModelKey, str], _Reference] = {}
 
     def read(self) -> Page:
         """The counters of the page; empty where the page cannot be had or read."""
         try:
             body = self._client.get("/metrics", timeout_seconds=self._timeout_seconds)
-            series = parse_text(body)
+            series = list(parse_text(body))
         except (errors.TritonError, ValueError):
             # Metrics may be switched off; no page is no disagreement.
             return {}
@@ -54,7 +89,8 @@ class CrossCheck:
         page: Page,
         after: Mapping[ModelKey, ModelStatistics],
     ) -> Iterator[Sample]:
-        """How far each counter of the page lies outside of [before, after]."""
+        """How far each counter of the page went its own way between the looks."""
+        references, self._references = self._references, {}
         for (key, counter), value in page.items():
             if key not in before or key not in after:
                 continue
@@ -62,9 +98,12 @@ class CrossCheck:
             high = cross_checked(after[key])[counter]
             if high < low:
                 continue  # reloaded between the two looks
-            outside = max(low - value, value - high, 0)
+            reference = references.get((key, counter))
+            if reference is None or reference.started_over(value, high):
+                reference = _Reference.of(low, value, high)
+            self._references[key, counter] = reference
             yield Sample(
                 catalogue.STATISTICS_DISAGREEMENT,
-                outside / max(high, 1),
+                reference.disagreement(low, value, high),
                 (*key, counter),
             )
