@@ -155,7 +155,10 @@ def _parse_tensor(item: Any, binary: bytes) -> tuple[WireTensor, bytes]:
         raise refused(
             INVALID_ARGUMENT, f"sending {dtype} data via JSON is not supported"
         )
-    return from_json(name, dtype, shape, item["data"]), binary
+    try:
+        return from_json(name, dtype, shape, item["data"]), binary
+    except (ValueError, TypeError, OverflowError) as problem:
+        raise refused(JSON_ERROR, f"Unable to parse 'data': {problem}") from None
 
 
 @dataclass(frozen=True, slots=True)

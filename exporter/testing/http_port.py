@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from exporter.testing.server_core import ServerCore
 
 METRICS_TYPE: Final = "text/plain; charset=utf-8"
+LINGER_SECONDS: Final = 2.0
+LINGER_BYTES: Final = 65_536
 NO_INFER: Final = ParsedInfer(InferRequest("", ()))
 
 
@@ -71,8 +74,7 @@ class HttpPort:
                 try:
                     request = read_request(stream, self._max_request_bytes)
                 except RefusedError as refusal:
-                    # What follows is not known to be a request.
-                    _send(connection, status_answer(refusal.status))
+                    _refuse(connection, status_answer(refusal.status))
                     return
                 if request is None:
                     return
@@ -134,7 +136,7 @@ class HttpPort:
                         return
                     _check_metrics_request(request)
                 except RefusedError as refusal:
-                    _send(connection, status_answer(refusal.status))
+                    _refuse(connection, status_answer(refusal.status))
                     return
                 call = Call(
                     "metrics",
@@ -228,6 +230,19 @@ def _document(value: Any, call: Call) -> HttpAnswer:
 
 def _send(connection: socket.socket, answer: HttpAnswer) -> None:
     connection.sendall(answer.head() + answer.body)
+
+
+def _refuse(connection: socket.socket, answer: HttpAnswer) -> None:
+    """Answer, and end a connection whose further bytes are not known to be a request.
+
+    Closing at once would reset a client that is still sending before it reads.
+    """
+    _send(connection, answer)
+    connection.shutdown(socket.SHUT_WR)
+    deadline = time.monotonic() + LINGER_SECONDS
+    connection.settimeout(LINGER_SECONDS)
+    while time.monotonic() < deadline and connection.recv(LINGER_BYTES):
+        pass
 
 
 def _has_left(connection: socket.socket) -> bool:

@@ -70,7 +70,7 @@ def route(method: str, target: str, *, decodes: bool) -> Route:
             raise RefusedError(NO_SUCH_PATH)
     if tail[:1] == ("versions",) and len(tail) > 1:
         version, tail = tail[1], tail[2:]
-    if tail not in _MODEL:
+    if tail not in _MODEL or (version and not version.isdecimal()):
         raise RefusedError(NO_SUCH_PATH)
     return Route(_allowed(method, _MODEL[tail]), model, version)
 

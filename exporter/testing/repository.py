@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from exporter.testing.behaviours import NOT_FOUND, Status
+from exporter.testing.behaviours import INVALID_ARGUMENT, NOT_FOUND, Status
 from exporter.testing.counters import Counters, MetricsRow, copied
 
 if TYPE_CHECKING:
@@ -114,6 +114,12 @@ class Repository:
 
     def find(self, name: str, version: str) -> tuple[FakeModel, str]:
         """The model and the version meant ("" is the latest); RefusedError if not there."""
+        if version and not version.isdecimal():
+            raise refused(
+                INVALID_ARGUMENT,
+                "failed to get model version from specified version string "
+                f"'{version}' (details: stol), version should be an integral value > 0",
+            )
         with self._lock:
             entry = self._entries.get(name)
             if entry is None or entry.vanished:

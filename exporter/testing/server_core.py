@@ -217,14 +217,16 @@ class ServerCore:
         return {(n, v): counters for n, v, counters in self.repository.statistics()}
 
     def _control(self, call: Call) -> dict[str, Any]:
-        if not self.repository.knows(call.model):
+        load = call.operation == "repository_load"
+        known = self.repository.knows(call.model)
+        if load and not known:
             raise refused(
                 Status("INTERNAL", 500, ""),
                 f"failed to load '{call.model}', failed to poll from model repository",
             )
-        if call.operation == "repository_load":
+        if load:
             self.repository.load(call.model)
-        else:
+        elif known:
             self.repository.unload(call.model, "unloaded")
         return {}
 

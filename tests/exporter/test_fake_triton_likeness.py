@@ -1,0 +1,409 @@
+"""FakeTriton beside the real Triton: the same requests, the same answers."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.json_format import MessageToDict
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from exporter.errors import EmbeddedTritonError
+from exporter.testing import FakeModel, FakeTensor, FakeTriton
+from exporter.triton import backend
+from exporter.triton.embedded import EmbeddedTriton
+
+pytestmark = pytest.mark.triton
+
+CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [
+  { name: "X" data_type: TYPE_FP32 dims: [4] },
+  { name: "S" data_type: TYPE_STRING dims: [1] optional: true }
+]
+output [{ name: "Y" data_type: TYPE_FP32 dims: [4] }]
+dynamic_batching {}
+instance_group [{ kind: KIND_CPU count: 1 }]
+"""
+DECOUPLED = """
+backend: "python"
+input [{ name: "X" data_type: TYPE_INT32 dims: [1] }]
+output [{ name: "Y" data_type: TYPE_INT32 dims: [1] }]
+instance_group [{ kind: KIND_CPU count: 1 }]
+model_transaction_policy { decoupled: true }
+"""
+DOUBLE = """
+import triton_python_backend_utils as pb
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb.get_input_tensor_by_name(request, "X").as_numpy()
+            answers.append(pb.InferenceResponse([pb.Tensor("Y", x * 2)]))
+        return answers
+"""
+THREE = """
+import numpy as np
+import triton_python_backend_utils as pb
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for number in range(3):
+                y = np.array([number], dtype=np.int32)
+                sender.send(pb.InferenceResponse([pb.Tensor("Y", y)]))
+            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def double(inputs):
+    with np.errstate(over="ignore"):
+        return {"Y": inputs["X"] * 2}
+
+
+MODELS = (
+    FakeModel(
+        "m",
+        inputs=(FakeTensor("X"), FakeTensor("S", "BYTES", (1,), optional=True)),
+        outputs=(FakeTensor("Y"),),
+        answer=double,
+    ),
+    FakeModel(
+        "three",
+        inputs=(FakeTensor("X", "INT32", (1,)),),
+        outputs=(FakeTensor("Y", "INT32", (1,)),),
+        max_batch_size=0,
+        decoupled=True,
+        responses=3,
+    ),
+)
+
+
+def require_triton():
+    try:
+        backend.inspect(backend.find())
+    except EmbeddedTritonError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The real server and the fake, with the same two models."""
+    require_triton()
+    folder = tmp_path_factory.mktemp("repository")
+    for name, config, source in (("m", CONFIG, DOUBLE), ("three", DECOUPLED, THREE)):
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "config.pbtxt").write_text(config)
+        (folder / name / "1" / "model.py").write_text(source)
+    trace_file = folder.parent / "trace.json"
+    with (
+        EmbeddedTriton(
+            folder,
+            model_control="explicit",
+            arguments=(
+                "--load-model=*",
+                "--trace-config",
+                f"triton,file={trace_file}",
+            ),
+        ) as real,
+        FakeTriton(MODELS, version=real.version, trace_file=str(trace_file)) as fake,
+    ):
+        yield real, fake
+
+
+def ask_http(server, method, path, body=None):
+    connection = http.client.HTTPConnection(server.http, timeout=10)
+    with contextlib.closing(connection):
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def infer_json(*, name="X", dtype="FP32", shape=(1, 4), data=(1, 2, 3, 4), **more):
+    given = {"name": name, "datatype": dtype, "shape": shape, "data": data}
+    return json.dumps({"inputs": [given], **more})
+
+
+HTTP = {
+    "metadata of the server": ("GET", "/v2", None),
+    "live": ("GET", "/v2/health/live", None),
+    "ready": ("GET", "/v2/health/ready", None),
+    "metadata": ("GET", "/v2/models/m", None),
+    "metadata of a version": ("GET", "/v2/models/three/versions/1", None),
+    "unknown model": ("GET", "/v2/models/nope", None),
+    "unknown version": ("GET", "/v2/models/m/versions/7", None),
+    "model ready": ("GET", "/v2/models/m/ready", None),
+    "unknown model ready": ("GET", "/v2/models/nope/ready", None),
+    "escaped name": ("GET", "/v2/models/%6d", None),
+    "unknown model's statistics": ("GET", "/v2/models/nope/stats", None),
+    "index": ("POST", "/v2/repository/index", None),
+    "ready index": ("POST", "/v2/repository/index", '{"ready":true}'),
+    "version that is no number": ("GET", "/v2/models/m/versions/x", None),
+    "readiness of a version that is no number": (
+        "GET",
+        "/v2/models/m/versions/x/ready",
+        None,
+    ),
+    "index, broken": ("POST", "/v2/repository/index", "xx"),
+    "trace": ("GET", "/v2/trace/setting", None),
+    "trace of a model": ("GET", "/v2/models/m/trace/setting", None),
+    "trace of no model": ("GET", "/v2/models/nope/trace/setting", None),
+    "trace file": ("POST", "/v2/trace/setting", '{"trace_file":"x"}'),
+    "trace, unknown key": ("POST", "/v2/trace/setting", '{"nope":"1"}'),
+    "trace, set": (
+        "POST",
+        "/v2/models/m/trace/setting",
+        '{"trace_rate":"3","log_frequency":"5"}',
+    ),
+    "trace, cleared": ("POST", "/v2/models/m/trace/setting", '{"trace_rate":null}'),
+    "no such path": ("GET", "/nope", None),
+    "trailing slash": ("GET", "/v2/models/m/", None),
+    "wrong method": ("POST", "/v2", ""),
+    "infer by GET": ("GET", "/v2/models/m/infer", None),
+    "infer": ("POST", "/v2/models/m/infer", infer_json(id="a")),
+    "infer a batch": (
+        "POST",
+        "/v2/models/m/infer",
+        infer_json(shape=[2, 4], data=[[1, 2, 3, 4], [5, 6, 7, 8]]),
+    ),
+    "infer infinity": (
+        "POST",
+        "/v2/models/m/infer",
+        infer_json(data=[3e38, -3e38, 0.1, -0.0]),
+    ),
+    "wrong dtype": ("POST", "/v2/models/m/infer", infer_json(dtype="INT32")),
+    "wrong name": ("POST", "/v2/models/m/infer", infer_json(name="Z")),
+    "wrong shape": (
+        "POST",
+        "/v2/models/m/infer",
+        infer_json(id="w", shape=[1, 5], data=[1] * 5),
+    ),
+    "batch too large": (
+        "POST",
+        "/v2/models/m/infer",
+        infer_json(shape=[9, 4], data=[1] * 36),
+    ),
+    "too little data": ("POST", "/v2/models/m/infer", infer_json(data=[1, 2])),
+    "unknown output": (
+        "POST",
+        "/v2/models/m/infer",
+        infer_json(outputs=[{"name": "W"}]),
+    ),
+    "no input": ("POST", "/v2/models/m/infer", '{"inputs":[]}'),
+    "no JSON": ("POST", "/v2/models/m/infer", "zz"),
+    "unknown model's inference": ("POST", "/v2/models/nope/infer", infer_json()),
+    "decoupled": (
+        "POST",
+        "/v2/models/three/infer",
+        infer_json(dtype="INT32", shape=[1], data=[1]),
+    ),
+    "load": ("POST", "/v2/repository/models/m/load", ""),
+    "load of none": ("POST", "/v2/repository/models/nope/load", ""),
+    "unload of none": ("POST", "/v2/repository/models/nope/unload", ""),
+}
+
+
+@pytest.mark.parametrize("case", HTTP)
+def test_http_answers_are_those_of_triton(pair, case):
+    real, fake = (ask_http(server, *HTTP[case]) for server in pair)
+    assert fake[0] == real[0]
+    assert comparable(fake[1]) == comparable(real[1])
+
+
+def comparable(body):
+    """JSON where it is that, without the advice Triton puts behind an error."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return body
+    if isinstance(document, dict) and "error" in document:
+        return re.sub(r"\. NOTE: .*", "", document["error"])
+    return document
+
+
+@pytest.mark.parametrize("model", ["m", "three"])
+def test_the_configuration_is_a_part_of_tritons(pair, model):
+    real, fake = (
+        json.loads(ask_http(server, "GET", f"/v2/models/{model}/config")[1])
+        for server in pair
+    )
+    assert_part(fake, real)
+
+
+def assert_part(part, whole, path=""):
+    if isinstance(part, dict):
+        assert part.keys() <= whole.keys(), path
+        for key, value in part.items():
+            assert_part(value, whole[key], f"{path}.{key}")
+    elif isinstance(part, list):
+        assert len(part) == len(whole), path
+        for place, (one, other) in enumerate(zip(part, whole, strict=True)):
+            assert_part(one, other, f"{path}[{place}]")
+    else:
+        assert part == whole, path
+
+
+def test_statistics_and_metrics_have_the_same_members_and_counts(pair):
+    shapes = []
+    for server in pair:
+        before = counts(server)
+        ask_http(server, "POST", "/v2/models/m/infer", infer_json())
+        batch = infer_json(shape=[3, 4], data=[1] * 12)
+        ask_http(server, "POST", "/v2/models/m/infer", batch)
+        ask_http(server, "POST", "/v2/models/m/infer", infer_json(dtype="INT32"))
+        row = statistics_row(server)
+        after = counts(server)
+        grown = {key: after[key] - before[key] for key in after}
+        shapes.append((grown, keys(row), metric_names(server)))
+    (real_grown, real_keys, real_names), (fake_grown, fake_keys, fake_names) = shapes
+    assert fake_grown == real_grown
+    assert fake_keys == real_keys
+    assert fake_names <= real_names
+    assert {name for name in real_names if "inference" in name} <= fake_names
+
+
+def statistics_row(server):
+    _, body = ask_http(server, "GET", "/v2/models/m/stats")
+    (row,) = json.loads(body)["model_stats"]
+    return row
+
+
+def counts(server):
+    row = statistics_row(server)
+    stats = row["inference_stats"]
+    return {
+        "inferences": row["inference_count"],
+        "executions": row["execution_count"],
+        **{phase: each["count"] for phase, each in stats.items()},
+    }
+
+
+def keys(value):
+    if isinstance(value, dict):
+        return {key: keys(item) for key, item in value.items()}
+    return [keys(value[0])] if isinstance(value, list) and value else type(value)
+
+
+def metric_names(server):
+    connection = http.client.HTTPConnection(server.metrics, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode()
+    return set(re.findall(r"^# TYPE (\S+ \w+)$", page, re.MULTILINE))
+
+
+def infer(model="m", *, name="X", dtype="FP32", shape=(1, 4), raw=None, **more):
+    message = pb.ModelInferRequest(model_name=model, **more)
+    message.inputs.add(name=name, datatype=dtype, shape=list(shape))
+    values = np.ones(shape, np.float32).tobytes()
+    message.raw_input_contents.append(values if raw is None else raw)
+    return message
+
+
+def trace(model="", **settings):
+    message = pb.TraceSettingRequest(model_name=model)
+    for key, value in settings.items():
+        message.settings[key].value.extend(value)
+    return message
+
+
+GRPC = {
+    "live": ("ServerLive", pb.ServerLiveRequest()),
+    "ready": ("ServerReady", pb.ServerReadyRequest()),
+    "server metadata": ("ServerMetadata", pb.ServerMetadataRequest()),
+    "model ready": ("ModelReady", pb.ModelReadyRequest(name="m")),
+    "unknown ready": ("ModelReady", pb.ModelReadyRequest(name="nope")),
+    "no name ready": ("ModelReady", pb.ModelReadyRequest()),
+    "metadata": ("ModelMetadata", pb.ModelMetadataRequest(name="m")),
+    "unknown model": ("ModelMetadata", pb.ModelMetadataRequest(name="nope")),
+    "unknown version": (
+        "ModelMetadata",
+        pb.ModelMetadataRequest(name="m", version="7"),
+    ),
+    "version that is no number": (
+        "ModelMetadata",
+        pb.ModelMetadataRequest(name="m", version="x"),
+    ),
+    "unload of none": (
+        "RepositoryModelUnload",
+        pb.RepositoryModelUnloadRequest(model_name="nope"),
+    ),
+    "statistics of none": (
+        "ModelStatistics",
+        pb.ModelStatisticsRequest(name="nope"),
+    ),
+    "index": ("RepositoryIndex", pb.RepositoryIndexRequest()),
+    "trace": ("TraceSetting", trace()),
+    "trace set": ("TraceSetting", trace("m", trace_rate=["7"])),
+    "trace cleared": ("TraceSetting", trace("m", trace_rate=[])),
+    "trace file": ("TraceSetting", trace(trace_file=["x"])),
+    "infer": ("ModelInfer", infer(id="rid")),
+    "infer a version": ("ModelInfer", infer(model_version="1")),
+    "wrong dtype": ("ModelInfer", infer(dtype="INT32")),
+    "wrong shape": ("ModelInfer", infer(shape=(1, 5))),
+    "wrong rank": ("ModelInfer", infer(shape=(4,))),
+    "batch too large": ("ModelInfer", infer(shape=(9, 4))),
+    "too few bytes": ("ModelInfer", infer(raw=b"123")),
+    "wrong name": ("ModelInfer", infer(name="Z")),
+    "unknown inference": ("ModelInfer", infer("nope")),
+    "decoupled": ("ModelInfer", infer("three", dtype="INT32", shape=(1,))),
+}
+
+
+def ask_grpc(server, method, message):
+    with grpc.insecure_channel(server.grpc) as channel:
+        service = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        try:
+            answer = getattr(service, method)(message, timeout=10)
+        except grpc.RpcError as error:
+            return error.code(), re.sub(r"\. NOTE: .*", "", error.details())
+        return grpc.StatusCode.OK, MessageToDict(answer)
+
+
+@pytest.mark.parametrize("case", GRPC)
+def test_grpc_answers_are_those_of_triton(pair, case):
+    real, fake = (ask_grpc(server, *GRPC[case]) for server in pair)
+    assert fake == real
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_streams_are_those_of_triton_but_for_the_values(pair, final):
+    answers = []
+    for server in pair:
+        message = infer("three", dtype="INT32", shape=(1,), raw=bytes(4), id="s")
+        if final:
+            message.parameters["triton_enable_empty_final_response"].bool_param = True
+        with grpc.insecure_channel(server.grpc) as channel:
+            service = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            stream = service.ModelStreamInfer(
+                iter([message, infer(dtype="INT32", id="w"), infer(id="r")]), timeout=10
+            )
+            found = [MessageToDict(each) for each in stream]
+        for each in found:
+            each.get("inferResponse", {}).pop("rawOutputContents", None)
+        answers.append(sorted(found, key=lambda each: json.dumps(each, sort_keys=True)))
+    real, fake = answers
+    assert fake == real
+
+
+def test_bytes_that_are_no_message_are_refused_alike(pair):
+    answers = []
+    for server in pair:
+        with grpc.insecure_channel(server.grpc) as channel:
+            raw = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+            with pytest.raises(grpc.RpcError) as caught:
+                raw(b"\xff\xff\xff", timeout=10)
+            answers.append((caught.value.code(), caught.value.details()))
+    assert answers[0] == answers[1]
