@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from exporter import catalogue, connect
+from exporter import catalogue, connect, lifetimes
 from exporter.collectors.base import Access
 from exporter.health import CollectorRunner
 from exporter.inventory import InventoryBoard
@@ -21,12 +21,14 @@ from exporter.probing import ProbeRunner
 from exporter.push import OtlpRunner
 from exporter.samples import Sample
 from exporter.spans import SpanBuffer
+from exporter.tap import Tap
+from exporter.tap_route import Tapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from exporter.collectors import AnyCollector
-    from exporter.collectors.base import Collector, CollectorSettings
+    from exporter.collectors.base import CollectorSettings
     from exporter.config import Config
     from exporter.inventory import ModelKey
     from exporter.probes.base import ProbeSettings
@@ -41,6 +43,7 @@ Runner = CollectorRunner | ProbeRunner | OtlpRunner
 
 # A name no collector or probe can have.
 _OTLP: Final = "otlp:push"
+_OLD_SERVER: Final = "server:old"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class _Running:
     settings: Settings
     runner: Runner
     task: asyncio.Task[None]
+    collector: object = None
 
 
 class Sidecar:
@@ -68,19 +72,28 @@ class Sidecar:
         self._running: dict[str, _Running] = {}
         self._reload_successful = True
         self._configured_at = wall_clock()
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self.tap = Tap(self._tap_routes)
         self.access = self._connect(config)
 
     def start(self) -> None:
-        """Start what the configuration asks for, in the running event loop."""
+        """Start what the configuration asks for, in the running event loop.
+
+        Raises:
+            ListenError: the tap's address cannot be bound.
+        """
         self._apply(self.config, keep=False)
+        self.tap.follow(self.config.listen.tap.address, self.config.listen.tap.port)
 
     async def stop(self) -> None:
         """End all of it; nothing runs afterwards."""
+        await self.tap.stop()
         for running in self._running.values():
             running.task.cancel()
-        for running in self._running.values():
+        tasks = [running.task for running in self._running.values()]
+        for task in [*tasks, *self._ending.values()]:
             with contextlib.suppress(asyncio.CancelledError):
-                await running.task
+                await task
         self._running.clear()
         self._disconnect(self.access)
 
@@ -97,11 +110,13 @@ class Sidecar:
         if config.listen != self.config.listen:
             log.warning("listen_unchanged", reason="a new address needs a restart")
         old = self.access
+        before = {running.task for running in self._running.values()}
         if not same_server:
             self.access = self._connect(config)
         self._apply(config, keep=same_server)
         if not same_server:
-            self._disconnect(old)
+            self._ending[_OLD_SERVER] = asyncio.create_task(self._leave(old, before))
+        self.tap.follow(self.config.listen.tap.address, self.config.listen.tap.port)
         self.config = config
         self._reload_successful = True
         self._configured_at = self._wall_clock()
@@ -143,6 +158,7 @@ class Sidecar:
         yield from self._measured()
         for key, ok in self.serving().items():
             yield Sample(catalogue.MODEL_SERVING, ok, key)
+        yield from self.tap.samples()
         yield Sample(catalogue.RELOAD_SUCCESS, self._reload_successful)
         yield Sample(catalogue.RELOAD_TIMESTAMP, self._configured_at)
 
@@ -184,23 +200,43 @@ class Sidecar:
         for name, running in list(self._running.items()):
             if not keep or wanted.get(name) != running.settings:
                 running.task.cancel()
+                self._ending[name] = running.task
                 del self._running[name]
         for kind, collector in collectors.items():
             if kind not in self._running:
-                self._run(kind, collector, self._collector_runner(kind, collector))
+                self._run(kind, collector, *self._collector_runner(kind, collector))
         for label, probe in probes.items():
             if label not in self._running:
                 self._run(label, probe, self._probe_runner(label, probe))
         if config.otlp is not None and _OTLP not in self._running:
             self._run(_OTLP, config.otlp, self._otlp_runner(config, config.otlp))
 
-    def _run(self, name: str, settings: Settings, runner: Runner) -> None:
-        task = asyncio.create_task(runner.run(), name=name)
-        self._running[name] = _Running(settings, runner, task)
+    def _run(
+        self, name: str, settings: Settings, runner: Runner, collector: object = None
+    ) -> None:
+        life = lifetimes.live(runner.run, collector, self._ending.pop(name, None))
+        task = asyncio.create_task(life, name=name)
+        self._running[name] = _Running(settings, runner, task, collector)
 
-    def _collector_runner(self, name: str, settings: CollectorSettings) -> Runner:
+    def _collector_runner(
+        self, name: str, settings: CollectorSettings
+    ) -> tuple[Runner, object]:
         collector = settings.build(self.access)
-        return CollectorRunner(name, settings, collector, self._clock, self._wall_clock)
+        runner = CollectorRunner(
+            name, settings, collector, self._clock, self._wall_clock
+        )
+        return runner, collector
+
+    def _tap_routes(self) -> Iterator[TapRoute]:
+        for running in self._running.values():
+            if isinstance(running.collector, Tapped):
+                yield from running.collector.routes()
+
+    async def _leave(self, access: Access, tasks: set[asyncio.Task[None]]) -> None:
+        """Close the clients when what puts something back through them has ended."""
+        if tasks:
+            await asyncio.wait(tasks)
+        self._disconnect(access)
 
     def _otlp_runner(self, config: Config, settings: OtlpSettings) -> Runner:
         return OtlpRunner(

@@ -74,6 +74,15 @@ class TargetSettings(Settings):
         return value
 
 
+class TapSettings(Settings):
+    """Where others send traces and mirrored requests, while a collector takes them."""
+
+    address: str = Field(default="127.0.0.1")
+    """Address to bind: loopback, since whoever can reach it can add to the numbers."""
+    port: int = Field(default=8004, ge=0, le=65535)
+    """Port to bind; 0 takes a free one."""
+
+
 class ListenSettings(Settings):
     """Where this process is to be reached."""
 
@@ -81,6 +90,8 @@ class ListenSettings(Settings):
     """Address to bind."""
     port: int = Field(default=8003, ge=0, le=65535)
     """Port to bind; 0 takes a free one."""
+    tap: TapSettings = Field(default=TapSettings())
+    """The taps' own listener."""
 
 
 class MultiTargetSettings(Settings):

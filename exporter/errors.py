@@ -4,6 +4,7 @@ TritonwatchError
 ├── ConfigError            the file: unknown key, wrong value, unreadable      (exit 2)
 ├── EmbeddedTritonError    the embedded server is missing, or did not start
 ├── ListenError            an address cannot be bound                          (exit 2)
+├── TraceBodyError         what was sent as traces is none
 └── TritonError            talking to a Triton server
     ├── UnavailableError     no connection, or the server says so
     ├── DeadlineError        no answer in time
@@ -46,6 +47,10 @@ class ListenError(TritonwatchError):
             f"cannot listen on {address}: {reason}; "
             "choose another address under `listen` in the config"
         )
+
+
+class TraceBodyError(TritonwatchError):
+    """A body sent to the trace tap is not what its format allows."""
 
 
 class TritonError(TritonwatchError):

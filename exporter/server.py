@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping
 
     from exporter.app import Sidecar
+    from exporter.tap import Tap
 
 log = structlog.get_logger()
 
@@ -192,7 +193,7 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def make_server(surface: Surface) -> HttpServer:
+def make_server(surface: Surface | Tap) -> HttpServer:
     """A server for already bound sockets, with bounded connections and shutdown."""
     return HttpServer(
         uvicorn.Config(

@@ -12,8 +12,9 @@ from pydantic import Field
 from exporter.collectors.process import ProcessSettings
 from exporter.collectors.server import ServerSettings
 from exporter.collectors.statistics import StatisticsSettings
+from exporter.collectors.traces import TracesSettings
 
 AnyCollector = Annotated[
-    ProcessSettings | ServerSettings | StatisticsSettings,
+    ProcessSettings | ServerSettings | StatisticsSettings | TracesSettings,
     Field(discriminator="kind"),
 ]

@@ -1,0 +1,88 @@
+"""Production latency from Triton's traces: trace files, or OpenTelemetry sent to us."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from exporter.collectors.base import Access, CollectorSettings
+from exporter.settings import Settings
+from exporter.traces.forward import Forwarder
+from exporter.traces.receiver import SOURCE as OTLP
+from exporter.traces.receiver import TraceReceiver
+from exporter.traces.sink import SinkSettings, TraceSink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.samples import AnySample
+    from exporter.tap_route import TapRoute
+
+
+class OtlpTapSettings(Settings):
+    """OTLP/HTTP traces sent to the tap, at /v1/traces."""
+
+    max_body_bytes: int = Field(default=4 << 20, ge=1024, le=64 << 20)
+    """Largest body taken, inflated too. Triton's are about 300 kB."""
+    forward: str | None = Field(default=None, pattern=r"^https?://[^\s/]+(/\S*)?$")
+    """Send the same bytes on to this collector, like http://otel:4318/v1/traces."""
+
+
+class TracesSettings(CollectorSettings):
+    """Latency and phases of production requests, from Triton's traces."""
+
+    kind: Literal["traces"] = "traces"
+    otlp: OtlpTapSettings | None = Field(default=OtlpTapSettings())
+    """Take OpenTelemetry traces on the tap; null where Triton writes files."""
+    window_seconds: float = Field(default=300.0, ge=1, le=86400)
+    """Sliding window of the quantiles."""
+    unknown_models: int = Field(default=20, ge=0, le=10_000)
+    """Models kept that the server does not list; traces of more are dropped."""
+
+    def build(self, access: Access) -> TracesCollector:
+        """The collector."""
+        return TracesCollector(self, access)
+
+
+class TracesCollector:
+    """Holds the sink, and feeds it."""
+
+    def __init__(self, settings: TracesSettings, access: Access) -> None:
+        self._clock = access.clock
+        self._sink = TraceSink(
+            SinkSettings(settings.window_seconds, settings.unknown_models, (OTLP,)),
+            known=lambda: access.board.current.models,
+            wanted=access.models.matches,
+            wall_clock=time.time,
+        )
+        self._forwarder: Forwarder | None = None
+        self._receiver: TraceReceiver | None = None
+        if settings.otlp is not None:
+            if settings.otlp.forward is not None:
+                self._forwarder = Forwarder(settings.otlp.forward)
+            self._receiver = TraceReceiver(
+                self._sink,
+                max_body_bytes=settings.otlp.max_body_bytes,
+                clock=access.clock,
+                forwarder=self._forwarder,
+            )
+
+    def routes(self) -> Sequence[TapRoute]:
+        """What the tap is to answer."""
+        return () if self._receiver is None else (self._receiver.route(),)
+
+    def collect(self) -> Sequence[AnySample]:
+        """What the traces that came so far say."""
+        samples: list[AnySample] = []
+        if self._receiver is not None:
+            self._receiver.expire()
+        if self._forwarder is not None:
+            samples += self._forwarder.samples()
+        return [*samples, *self._sink.samples(self._clock())]
+
+    def close(self) -> None:
+        """End what runs beside the collector."""
+        if self._forwarder is not None:
+            self._forwarder.close()

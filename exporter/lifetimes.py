@@ -1,0 +1,52 @@
+"""A collector's whole life: after its predecessor has ended, until it has tidied up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+import structlog
+
+from exporter.health import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = structlog.get_logger()
+
+CLOSE_SECONDS: Final = 10.0
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A collector that leaves something to be put back."""
+
+    def close(self) -> None:
+        """Put it back, in a worker thread. Called once, after the last `collect`."""
+        ...
+
+
+async def live(
+    run: Callable[[], Awaitable[None]],
+    collector: object,
+    predecessor: asyncio.Task[None] | None,
+) -> None:
+    """Run until cancelled; what the predecessor put back is not put back twice."""
+    if predecessor is not None:
+        await asyncio.wait({predecessor})
+    try:
+        await run()
+    finally:
+        if isinstance(collector, Closing):
+            await _closed(collector)
+
+
+async def _closed(collector: Closing) -> None:
+    workers = Workers(1, "closing")
+    closing = workers.submit(collector.close)
+    workers.close()
+    done, _ = await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+    if not done:
+        log.error("close_timeout", after_seconds=CLOSE_SECONDS)
+    elif (error := closing.exception()) is not None:
+        log.error("close_failed", reason=f"{type(error).__name__}: {error}")

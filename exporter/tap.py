@@ -1,0 +1,287 @@
+"""The tap: a second HTTP listener to which others send what they saw.
+
+It takes bodies as they come, within bounds: of one body while it is read and while it is
+inflated, of all bodies together, of the time a sender may take. Whatever it does not
+take is counted by reason and never held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import Counter
+from dataclasses import replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from exporter import catalogue
+from exporter.health import Workers
+from exporter.samples import Sample
+from exporter.server import bind, make_server
+from exporter.tap_route import TapAnswer, TapRequest, TapRoute, refusal
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from exporter.server import HttpServer
+
+    Scope = dict[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+log = structlog.get_logger()
+
+MAX_HELD_BYTES: Final = 32 << 20
+"""Of all bodies together, read or being read or waiting to be worked on."""
+READ_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 2.0
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class _RefusedError(Exception):
+    """The request ends here, with this answer."""
+
+    def __init__(self, answer: TapAnswer) -> None:
+        self.answer = answer
+        super().__init__(answer.outcome)
+
+
+class Tap:
+    """The routes of the tap, as an ASGI application.
+
+    `routes` is asked at every request, so that it follows the configuration.
+    """
+
+    def __init__(
+        self,
+        routes: Callable[[], Iterable[TapRoute]],
+        *,
+        max_held_bytes: int = MAX_HELD_BYTES,
+        read_seconds: float = READ_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._routes = routes
+        self._max_held_bytes = max_held_bytes
+        self._read_seconds = read_seconds
+        self._answer_seconds = answer_seconds
+        self._held_bytes = 0
+        self._workers: Workers | None = None
+        self._outcomes: Counter[tuple[str, str]] = Counter()
+        self._server: HttpServer | None = None
+        self._listener: socket.socket | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Where it listens now, as "host:port"."""
+        if self._listener is None:
+            return None
+        host, port = self._listener.getsockname()[:2]
+        return f"{host}:{port}"
+
+    def follow(self, address: str, port: int) -> None:
+        """Listen as soon as there is a route; in the running event loop.
+
+        Raises:
+            ListenError: the address cannot be bound.
+        """
+        if self._serving is not None or not any(True for _ in self._routes()):
+            # A route that a reload took away answers 404 from then on.
+            return
+        self._listener = bind(address, port)
+        self._workers = Workers(1, "tap")
+        self._server = make_server(self)
+        self._serving = asyncio.create_task(
+            self._server.serve(sockets=[self._listener]), name="tap"
+        )
+        log.info("tap_listening", address=self.address)
+
+    async def stop(self) -> None:
+        """End the listener; what is being worked on is finished by its thread."""
+        if self._server is None or self._serving is None or self._workers is None:
+            return
+        self._server.should_exit = True
+        await self._serving
+        self._workers.close()
+        self._workers = self._server = self._serving = self._listener = None
+
+    def samples(self) -> Iterator[Sample]:
+        """What was taken and what was not, by source and outcome."""
+        for (source, outcome), number in sorted(self._outcomes.items()):
+            yield Sample(catalogue.TAP_REQUESTS, number, (source, outcome))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        route = self._route(scope["path"])
+        if route is None:
+            answer = refusal(
+                "unsupported", HTTPStatus.NOT_FOUND, f"no such tap: {scope['path']}"
+            )
+        elif scope["method"] != "POST":
+            answer = refusal(
+                "unsupported",
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"{route.path} takes POST",
+            )
+        else:
+            answer = await self._take(route, scope, receive)
+            self._outcomes[route.source, answer.outcome] += 1
+        await _send(send, answer)
+
+    def _route(self, path: str) -> TapRoute | None:
+        return next((route for route in self._routes() if route.path == path), None)
+
+    async def _take(self, route: TapRoute, scope: Scope, receive: Receive) -> TapAnswer:
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        held = _Held(self)
+        try:
+            async with asyncio.timeout(self._read_seconds):
+                raw = await _read(route, headers, receive, held)
+            return await self._work(route, raw, headers, held)
+        except _RefusedError as refused:
+            return refused.answer
+        except TimeoutError:
+            return refusal(
+                "timeout",
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body did not come within {self._read_seconds:g} s",
+            )
+        finally:
+            held.release()
+
+    async def _work(
+        self, route: TapRoute, raw: bytes, headers: dict[str, str], held: _Held
+    ) -> TapAnswer:
+        if self._workers is None:
+            raise _RefusedError(_overloaded("the tap is closing"))
+        future = self._workers.submit(_answer, route, raw, headers)
+        held.keep_until(future)
+        done, _ = await asyncio.wait({future}, timeout=self._answer_seconds)
+        return future.result() if done else route.busy_answer
+
+    def hold(self, number: int) -> None:
+        """Account for so many bytes more; raises when they are too many."""
+        if self._held_bytes + number > self._max_held_bytes:
+            raise _RefusedError(_overloaded("too many bodies wait to be read"))
+        self._held_bytes += number
+
+    def let_go(self, number: int) -> None:
+        """The opposite of `hold`."""
+        self._held_bytes -= number
+
+
+class _Held:
+    """The bytes one request holds, given back once."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        self._bytes = 0
+        self._kept = False
+
+    def add(self, number: int) -> None:
+        self._tap.hold(number)
+        self._bytes += number
+
+    def keep_until(self, future: asyncio.Future[TapAnswer]) -> None:
+        """The worker holds the body even when its sender has gone."""
+        self._kept = True
+        future.add_done_callback(lambda _: self._let_go())
+
+    def release(self) -> None:
+        if not self._kept:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._tap.let_go(self._bytes)
+        self._bytes = 0
+
+
+async def _read(
+    route: TapRoute, headers: dict[str, str], receive: Receive, held: _Held
+) -> bytes:
+    limit = route.max_body_bytes
+    declared = headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared[:20]) > limit:
+        raise _RefusedError(_too_large(limit))
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _RefusedError(
+                refusal("aborted", HTTPStatus.BAD_REQUEST, "the sender went away")
+            )
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _RefusedError(_too_large(limit))
+        held.add(len(part))
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _answer(route: TapRoute, raw: bytes, headers: dict[str, str]) -> TapAnswer:
+    try:
+        body = _decoded(raw, headers.get("content-encoding", ""), route.max_body_bytes)
+    except _RefusedError as refused:
+        return refused.answer
+    return route.answer(TapRequest(body, raw, headers))
+
+
+def _decoded(raw: bytes, encoding: str, limit: int) -> bytes:
+    """The body without its encoding; inflated no further than `limit`."""
+    if encoding in {"", "identity"}:
+        return raw
+    if encoding != "gzip":
+        raise _RefusedError(
+            refusal(
+                "unsupported",
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"found content-encoding {encoding[:40]!r}; want gzip or none",
+            )
+        )
+    inflate = zlib.decompressobj(_GZIP)
+    try:
+        body = inflate.decompress(raw, limit + 1)
+    except zlib.error:
+        body = b""
+        inflate = zlib.decompressobj(_GZIP)
+    if len(body) > limit:
+        raise _RefusedError(_too_large(limit))
+    if not inflate.eof or inflate.unused_data:
+        raise _RefusedError(
+            refusal("malformed", HTTPStatus.BAD_REQUEST, "the body is no whole gzip")
+        )
+    return body
+
+
+def _too_large(limit: int) -> TapAnswer:
+    return refusal(
+        "too_large",
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"a body has at most {limit} bytes, inflated too",
+    )
+
+
+def _overloaded(reason: str) -> TapAnswer:
+    answer = refusal("overloaded", HTTPStatus.SERVICE_UNAVAILABLE, reason)
+    return replace(answer, headers={**answer.headers, "retry-after": "5"})
+
+
+async def _send(send: Send, answer: TapAnswer) -> None:
+    headers = {"content-length": str(len(answer.body)), **answer.headers}
+    await send(
+        {
+            "type": "http.response.start",
+            "status": int(answer.status),
+            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": answer.body})
