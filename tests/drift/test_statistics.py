@@ -1,0 +1,267 @@
+"""Every distance, discovered: the same contract, a second implementation, its null."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+from scipy import stats
+from scipy.spatial.distance import jensenshannon
+
+import drift.statistics
+from drift.comparison import Baseline
+from drift.features import Feature, Schema, Tensor
+from drift.fitting import fit
+from drift.statistics import AnyStatistic
+from drift.statistics.base import Statistic
+from drift.window import Counts
+
+KINDS = get_args(get_args(AnyStatistic)[0])
+SCHEMA = Schema(
+    (Tensor("x", "FP32", (2,)), Tensor("c", "INT64")),
+    (Feature("a", "x", 0), Feature("b", "x", 1), Feature("c", "c", 0, "categorical")),
+)
+each = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+def draw(rng, rows, shift=0.0):
+    x = np.stack([rng.normal(size=rows) + shift, rng.exponential(size=rows)], axis=1)
+    return {"x": x.astype(np.float32), "c": rng.integers(0, 6, size=rows)}
+
+
+def count(profile, data):
+    window = profile.accumulator()
+    window.update(data)
+    return window.take()
+
+
+@pytest.fixture(scope="module")
+def data():
+    return draw(np.random.default_rng(0), 4000)
+
+
+@pytest.fixture(scope="module")
+def baseline(data):
+    return Baseline(fit(SCHEMA, data))
+
+
+def test_every_module_of_the_package_is_in_the_union():
+    modules = {name for _, name, _ in pkgutil.iter_modules(drift.statistics.__path__)}
+    found = {kind.__module__.rsplit(".", 1)[-1] for kind in KINDS}
+    assert modules - {"base", "example"} == found
+
+
+@each
+def test_the_kind_is_the_name_of_the_module(kind):
+    assert kind().kind == kind.__module__.rsplit(".", 1)[-1]
+
+
+@each
+def test_the_docstring_says_formula_null_reference_and_when_not_to_use_it(kind):
+    text = inspect.getdoc(kind)
+    for word in ("Formula:", "Null:", "Reference:", "Example:", "When not to use it:"):
+        assert word in text
+
+
+def test_settings_are_told_apart_by_their_kind_and_unknown_ones_are_refused():
+    adapter = TypeAdapter(AnyStatistic)
+    assert isinstance(adapter.validate_python({"kind": "psi"}), drift.statistics.Psi)
+    with pytest.raises(ValidationError, match="wasserstein"):
+        adapter.validate_python({"kind": "magic"})
+    with pytest.raises(ValidationError):
+        adapter.validate_python({"kind": "psi", "bins": 3})
+
+
+@each
+def test_the_reference_is_at_no_distance_from_itself(kind, baseline):
+    distance = kind().distance(baseline.compare(baseline.profile.counts))
+    assert np.allclose(distance[:2], 0.0, atol=1e-9)
+    assert np.isnan(distance[2]) if kind.ordered else distance[2] < 1e-9
+
+
+@each
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), rows=st.integers(1, 300), shift=st.floats(-9, 9))
+def test_distances_are_finite_and_not_negative(kind, baseline, seed, rows, shift):
+    window = count(baseline.profile, draw(np.random.default_rng(seed), rows, shift))
+    distance = kind().distance(baseline.compare(window))[: 2 if kind.ordered else 3]
+    assert np.isfinite(distance).all()
+    assert (distance >= 0).all()
+
+
+@each
+def test_the_order_of_rows_does_not_matter(kind, baseline):
+    rng = np.random.default_rng(1)
+    data = draw(rng, 500, 0.3)
+    shuffled = {name: rng.permuted(tensor, axis=0) for name, tensor in data.items()}
+    shuffled["x"] = data["x"][::-1]
+    first, second = (count(baseline.profile, rows) for rows in (data, shuffled))
+    assert np.array_equal(
+        kind().distance(baseline.compare(first)),
+        kind().distance(baseline.compare(second)),
+        equal_nan=True,
+    )
+
+
+@each
+def test_an_empty_window_has_no_distance(kind, baseline):
+    empty = Counts.empty(3, 2)
+    assert np.isnan(kind().distance(baseline.compare(empty))).all()
+
+
+@each
+def test_nothing_but_missing_values_has_no_distance(kind, baseline):
+    rows = {"x": np.full((50, 2), np.nan, np.float32), "c": np.zeros(50, np.int64)}
+    distance = kind().distance(baseline.compare(count(baseline.profile, rows)))
+    assert np.isnan(distance[:2]).all()
+
+
+@each
+def test_a_larger_shift_is_a_larger_distance(kind, baseline):
+    distances = [
+        kind().distance(
+            baseline.compare(
+                count(baseline.profile, draw(np.random.default_rng(2), 2000, shift))
+            )
+        )[0]
+        for shift in (0.0, 0.3, 0.8, 1.6)
+    ]
+    assert distances == sorted(distances)
+    assert distances[-1] > 3 * distances[0]
+
+
+@pytest.fixture(scope="module", params=[200, 2000])
+def clean(request):
+    """180 clean windows, three beside each of 60 references."""
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(60):
+        base = Baseline(fit(SCHEMA, draw(rng, 2000), ordered=False))
+        windows = [count(base.profile, draw(rng, request.param)) for _ in range(3)]
+        found += [base.compare(window) for window in windows]
+    return found
+
+
+@each
+def test_the_null_mean_and_bound_are_those_of_clean_windows(kind, clean):
+    columns = slice(0, 2) if kind.ordered else slice(0, 3)
+    distance = np.array([kind().distance(each)[columns] for each in clean])
+    nulls = [kind().null(each) for each in clean]
+    mean = np.array([null.mean[columns] for null in nulls])
+    bound = np.array([null.bound[columns] for null in nulls])
+    # 180 windows: the mean's standard error is below 8 % for each law here (their
+    # deviation is at most their mean), so 25 % is over three of them.
+    ratio = distance.mean(axis=0) / mean.mean(axis=0)
+    assert np.all((ratio > 0.75) & (ratio < 1.25)), ratio
+    # At most 0.1 % above the bound; of 540, 6 or more has chance 2e-5 (binomial).
+    assert (distance > bound).sum() <= 5
+
+
+def test_psi_is_the_symmetrised_relative_entropy(baseline):
+    comparison = baseline.compare(count(baseline.profile, shifted()))
+    p, q = (side[0] for side in comparison.shares)
+    expected = stats.entropy(p, q) + stats.entropy(q, p)
+    assert np.isclose(drift.statistics.Psi().distance(comparison)[0], expected)
+
+
+def test_jensen_shannon_agrees_with_scipy(baseline):
+    comparison = baseline.compare(count(baseline.profile, shifted()))
+    p, q = (side[0] for side in comparison.shares)
+    found = drift.statistics.JensenShannon().distance(comparison)[0]
+    assert np.isclose(found, jensenshannon(p, q, base=2))
+
+
+def test_hellinger_agrees_with_the_bhattacharyya_coefficient(baseline):
+    comparison = baseline.compare(count(baseline.profile, shifted()))
+    p, q = (side[0] for side in comparison.shares)
+    found = drift.statistics.Hellinger().distance(comparison)[0]
+    assert np.isclose(found**2, 1.0 - np.sqrt(p * q).sum())
+
+
+def test_chi_square_agrees_with_scipys_contingency_table(baseline):
+    comparison = baseline.compare(count(baseline.profile, shifted()))
+    found = drift.statistics.ChiSquare().distance(comparison)
+    for feature in range(3):
+        table = np.stack([baseline.bins[feature], comparison.bins[feature]])
+        table = table[:, table.sum(axis=0) > 0]
+        expected = stats.chi2_contingency(table, correction=False).statistic
+        assert np.isclose(found[feature], expected)
+
+
+def test_kolmogorov_smirnov_is_within_a_cell_of_scipys(baseline, data):
+    window = shifted()
+    comparison = baseline.compare(count(baseline.profile, window))
+    found = drift.statistics.KolmogorovSmirnov().distance(comparison)
+    for feature in range(2):
+        exact = stats.ks_2samp(data["x"][:, feature], window["x"][:, feature]).statistic
+        cell = max(baseline.share[feature].max(), 1e-9)
+        assert exact - 3 * cell <= found[feature] <= exact + 1e-9
+
+
+def test_wasserstein_agrees_with_scipys_inside_the_range(baseline, data):
+    window = shifted()
+    comparison = baseline.compare(count(baseline.profile, window))
+    found = drift.statistics.Wasserstein().distance(comparison)
+    grid = baseline.profile.grid
+    for feature in range(2):
+        low, high = grid.edges(feature)[[0, -1]]
+        sides = [np.clip(rows["x"][:, feature], low, high) for rows in (data, window)]
+        exact = stats.wasserstein_distance(*sides) / np.std(sides[0])
+        assert np.isclose(found[feature], exact, atol=0.003)
+
+
+def test_cramer_von_mises_agrees_with_scipys(baseline, data):
+    window = shifted()
+    comparison = baseline.compare(count(baseline.profile, window))
+    found = drift.statistics.CramerVonMises().distance(comparison)
+    for feature in range(2):
+        exact = stats.cramervonmises_2samp(
+            data["x"][:, feature], window["x"][:, feature], method="asymptotic"
+        ).statistic
+        assert np.isclose(found[feature], exact, rtol=0.03, atol=0.01)
+
+
+def shifted():
+    return draw(np.random.default_rng(9), 1500, 0.2)
+
+
+def test_dependence_in_the_reference_raises_the_null():
+    rng = np.random.default_rng(4)
+    independent = draw(rng, 6000)
+    dependent = draw(rng, 6000)
+    dependent["x"][:, 0] += np.repeat(rng.normal(size=60), 100)
+    nulls = []
+    for data in (independent, dependent):
+        base = Baseline(fit(SCHEMA, data))
+        window = count(base.profile, draw(rng, 500))
+        null = drift.statistics.Wasserstein().null(base.compare(window))
+        nulls.append(null.bound[0])
+    assert nulls[1] > 3 * nulls[0]
+
+
+def test_statistics_are_frozen_settings():
+    with pytest.raises(ValidationError):
+        drift.statistics.Psi().threshold = 3.0
+    assert issubclass(drift.statistics.Psi, Statistic)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        module.name
+        for module in pkgutil.walk_packages(
+            importlib.import_module("drift").__path__, "drift."
+        )
+    ],
+)
+def test_examples_in_docstrings_give_what_they_say(name):
+    module = importlib.import_module(name)
+    assert doctest.testmod(module).failed == 0
