@@ -1,0 +1,280 @@
+"""Train the demo models: `python deploy/models/train.py [FOLDER]`, a few seconds.
+
+Everything is seeded and made from data that ships inside scikit-learn. The same versions
+give the same bytes, on any processor: both trainings go downhill on all the data at once
+until they no longer move much, and weights are rounded far above what the order of a
+sum can change. README.md says what each file holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.neural_network import MLPClassifier
+
+SEED = 20_261_121
+HELD_OUT_SHARE = 0.25
+DECIMALS = 4  # of every committed weight and figure
+HIDDEN = 32
+PIXEL_MAXIMUM = 16.0
+INT8_MAXIMUM = 127
+FAST = 140.0  # a progression above it counts as fast; the median is 140.5
+DRIFT_AGE = 60.0  # patients of this age or older are kept from training
+EVEN = 0.5
+FEATURES = ("age", "sex", "bmi", "bp", "tc", "ldl", "hdl", "tch", "ltg", "glu")
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows to learn from and rows to judge by, shuffled with the seed."""
+
+    train: Array
+    held_out: Array
+
+    @classmethod
+    def of(cls, rows: Array) -> Split:
+        shuffled = np.random.default_rng(SEED).permutation(rows)
+        held_out = round(HELD_OUT_SHARE * len(rows))
+        return cls(
+            train=np.sort(shuffled[held_out:]), held_out=np.sort(shuffled[:held_out])
+        )
+
+
+def softmax(logits: Array) -> Array:
+    """Rows of probabilities."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    result: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return result
+
+
+def rounded(array: Array) -> Array:
+    """As committed: few decimals, float32, and no negative zero."""
+    return (np.round(array, DECIMALS) + 0.0).astype(np.float32)
+
+
+def save(path: Path, **arrays: Any) -> None:
+    """Write an uncompressed .npz: its bytes depend on the arrays alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **arrays)
+
+
+def train_digits(pixels: Array, labels: Array) -> dict[str, Array]:
+    """A network with one hidden layer, on pixels scaled to 0…1."""
+    network = MLPClassifier(
+        (HIDDEN,),
+        activation="relu",
+        alpha=1e-3,
+        batch_size=len(pixels),
+        learning_rate_init=1e-2,
+        max_iter=400,
+        tol=0.0,
+        n_iter_no_change=400,
+        random_state=SEED,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        network.fit(pixels / PIXEL_MAXIMUM, labels)
+    first, second = map(rounded, network.coefs_)
+    first_bias, second_bias = map(rounded, network.intercepts_)
+    alive = first.any(axis=0)
+    return {
+        # The scale of the pixels goes into the weights: the model takes them raw.
+        "hidden_weight": first[:, alive] / np.float32(PIXEL_MAXIMUM),
+        "hidden_bias": first_bias[alive],
+        "output_weight": second[alive],
+        "output_bias": second_bias,
+    }
+
+
+def hidden(weights: dict[str, Array], pixels: Array) -> Array:
+    """Activations of the hidden layer."""
+    before: Array = pixels @ weights["hidden_weight"] + weights["hidden_bias"]
+    return np.maximum(before, 0.0)
+
+
+def infer_fp32(weights: dict[str, Array], pixels: Array) -> Array:
+    """Probabilities of the ten digits."""
+    active = hidden(weights, pixels.astype(np.float32))
+    return softmax(active @ weights["output_weight"] + weights["output_bias"])
+
+
+def quantize(weights: dict[str, Array], pixels: Array) -> dict[str, Array]:
+    """The same network in 8-bit integers, calibrated on the training pixels.
+
+    Weights: symmetric, one scale for each neuron. Activations: one scale for each
+    layer, so that the largest value seen in training becomes 127. Biases are int32 in
+    the scale of the sums they join, and sums are int32.
+    """
+    largest = np.round(hidden(weights, pixels).max(), DECIMALS)
+    input_scale = np.array(PIXEL_MAXIMUM / INT8_MAXIMUM, np.float32)
+    hidden_scale = np.array(largest / INT8_MAXIMUM, np.float32)
+    result: dict[str, Array] = {
+        "input_scale": input_scale,
+        "hidden_scale": hidden_scale,
+    }
+    for layer, scale in (("hidden", input_scale), ("output", hidden_scale)):
+        weight, bias = weights[f"{layer}_weight"], weights[f"{layer}_bias"]
+        weight_scale = np.abs(weight).max(axis=0) / np.float32(INT8_MAXIMUM)
+        sum_scale = scale * weight_scale
+        result[f"{layer}_weight"] = np.rint(weight / weight_scale).astype(np.int8)
+        result[f"{layer}_bias"] = np.rint(bias / sum_scale).astype(np.int32)
+        result[f"{layer}_sum_scale"] = sum_scale
+    return result
+
+
+def infer_int8(weights: dict[str, Array], pixels: Array) -> Array:
+    """Probabilities of the ten digits by the integer network."""
+
+    def to_int8(values: Array) -> Array:
+        return np.clip(np.rint(values), 0, INT8_MAXIMUM).astype(np.int32)
+
+    quantized = to_int8(pixels.astype(np.float32) / weights["input_scale"])
+    sums = (
+        quantized @ weights["hidden_weight"].astype(np.int32) + weights["hidden_bias"]
+    )
+    active = to_int8(
+        sums.astype(np.float32)
+        * (weights["hidden_sum_scale"] / weights["hidden_scale"])
+    )
+    logits = active @ weights["output_weight"].astype(np.int32) + weights["output_bias"]
+    return softmax(logits.astype(np.float32) * weights["output_sum_scale"])
+
+
+def digits(folder: Path) -> dict[str, Any]:
+    """Write both digit models and their held-out data; their measured quality."""
+    bundle = load_digits()
+    pixels, labels = bundle.data.astype(np.uint8), bundle.target.astype(np.int64)
+    split = Split.of(np.arange(len(pixels)))
+    weights = train_digits(pixels[split.train].astype(np.float64), labels[split.train])
+    integers = quantize(weights, pixels[split.train].astype(np.float32))
+    save(folder / "digits_fp32/1/weights.npz", **weights)
+    save(folder / "digits_int8/1/weights.npz", **integers)
+    held_out, truth = pixels[split.held_out], labels[split.held_out]
+    save(folder / "digits_fp32/data/held_out.npz", pixels=held_out, label=truth)
+    fp32 = infer_fp32(weights, held_out)
+    int8 = infer_int8(integers, held_out)
+    counted = {"held_out": len(truth), "train": len(split.train)}
+    differs = fp32.argmax(axis=1) != int8.argmax(axis=1)
+    quality = [score_digits(probabilities, truth) for probabilities in (fp32, int8)]
+    loss = quality[0]["right"] - quality[1]["right"]
+    return {
+        "digits_fp32": {**counted, **quality[0]},
+        "digits_int8": {
+            **counted,
+            **quality[1],
+            "accuracy_loss": round(loss / len(truth), DECIMALS),
+            "label_differs_from_fp32": int(differs.sum()),
+            "largest_probability_difference": round(
+                float(np.abs(fp32 - int8).max()), DECIMALS
+            ),
+        },
+    }
+
+
+def score_digits(probabilities: Array, truth: Array) -> dict[str, Any]:
+    """Accuracy, and the mean of -ln of the probability given to the truth."""
+    given = probabilities[np.arange(len(truth)), truth]
+    return {
+        **score(probabilities.argmax(axis=1), truth),
+        "log_loss": round(float(-np.log(given).mean()), DECIMALS),
+    }
+
+
+def score(predicted: Array, truth: Array) -> dict[str, Any]:
+    """How many are right, and the share."""
+    right = int((predicted == truth).sum())
+    return {"right": right, "accuracy": round(right / len(truth), DECIMALS)}
+
+
+def diabetes(folder: Path) -> dict[str, Any]:
+    """Write the tabular model, its three data sets, and its measured quality."""
+    bundle = load_diabetes(scaled=False)
+    table = dict(zip(FEATURES, bundle.data.T.astype(np.float32), strict=True))
+    # The source codes sex as 1 and 2 and does not say which is which.
+    table["sex"] = table["sex"].astype(np.int64).astype("S1")
+    table["label"] = (bundle.target > FAST).astype(np.int64)
+    rows = np.arange(len(bundle.target))
+    older = table["age"] >= DRIFT_AGE
+    split = Split.of(rows[~older])
+    parts = {"train": split.train, "held_out": split.held_out, "drift": rows[older]}
+    data = {name: {k: v[at] for k, v in table.items()} for name, at in parts.items()}
+    for name, columns in data.items():
+        save(folder / f"diabetes/data/{name}.npz", **columns)
+    weights = train_diabetes(data["train"])
+    save(folder / "diabetes/1/weights.npz", **weights)
+    report: dict[str, Any] = {name: len(at) for name, at in parts.items()}
+    for name in ("held_out", "drift"):
+        probability = infer_diabetes(weights, data[name])[:, 1]
+        truth = data[name]["label"]
+        report[f"{name}_quality"] = {
+            **score((probability > EVEN).astype(np.int64), truth),
+            "auc": round(float(roc_auc_score(truth, probability)), DECIMALS),
+        }
+    return {"diabetes": report}
+
+
+def numeric() -> tuple[str, ...]:
+    """The features that are numbers, in the model's order."""
+    return tuple(name for name in FEATURES if name != "sex")
+
+
+def train_diabetes(columns: dict[str, Array]) -> dict[str, Array]:
+    """Logistic regression on standardized numbers and one-hot sex."""
+    numbers = np.stack([columns[name] for name in numeric()], axis=1).astype(np.float64)
+    mean, deviation = numbers.mean(axis=0), numbers.std(axis=0)
+    vocabulary = np.unique(columns["sex"])
+    one_hot = (columns["sex"][:, None] == vocabulary).astype(np.float64)
+    inputs = np.hstack([(numbers - mean) / deviation, one_hot])
+    model = LogisticRegression(C=0.1, tol=1e-10, max_iter=10_000)
+    model.fit(inputs, columns["label"])
+    return {
+        "features": np.array(numeric()),
+        "vocabulary": vocabulary,
+        "mean": rounded(mean),
+        "deviation": rounded(deviation),
+        "median": rounded(np.median(numbers, axis=0)),
+        "weight": rounded(model.coef_[0]),
+        "bias": rounded(model.intercept_[0]),
+    }
+
+
+def infer_diabetes(weights: dict[str, Array], columns: dict[str, Array]) -> Array:
+    """Probabilities of slow and of fast progression."""
+    numbers = np.stack([columns[name] for name in weights["features"]], axis=1)
+    one_hot = columns["sex"][:, None] == weights["vocabulary"]
+    inputs = np.hstack([(numbers - weights["mean"]) / weights["deviation"], one_hot])
+    logits = inputs @ weights["weight"] + weights["bias"]
+    return softmax(np.stack([np.zeros_like(logits), logits], axis=1))
+
+
+def main(folder: Path) -> None:
+    """Write every weight and data file below the folder, and metrics.json."""
+    quality = {**digits(folder), **diabetes(folder)}
+    report = {
+        "seed": SEED,
+        "versions": {"numpy": np.__version__, "scikit-learn": sklearn.__version__},
+        "models": quality,
+        "sha256": {
+            str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.glob("*/*/*.npz"))
+        },
+    }
+    (folder / "metrics.json").write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
