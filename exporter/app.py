@@ -20,6 +20,8 @@ from exporter.own_traffic import OwnTraffic
 from exporter.probing import ProbeRunner
 from exporter.push import OtlpRunner
 from exporter.samples import Sample
+from exporter.slo.collector import SloSettings
+from exporter.slo.objectives import expanded
 from exporter.spans import SpanBuffer
 from exporter.tap import Tap
 from exporter.tap_route import Tapped
@@ -27,7 +29,6 @@ from exporter.tap_route import Tapped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from exporter.collectors import AnyCollector
     from exporter.collectors.base import CollectorSettings
     from exporter.config import Config
     from exporter.inventory import ModelKey
@@ -43,6 +44,7 @@ Runner = CollectorRunner | ProbeRunner | OtlpRunner
 
 # A name no collector or probe can have.
 _OTLP: Final = "otlp:push"
+_SLO: Final = "slo"
 _OLD_SERVER: Final = "server:old"
 
 
@@ -189,9 +191,11 @@ class Sidecar:
                 client.close()
 
     def _apply(self, config: Config, *, keep: bool) -> None:
-        collectors: dict[str, AnyCollector] = {
+        collectors: dict[str, CollectorSettings] = {
             c.kind: c for c in config.all_collectors()
         }
+        if config.slos:
+            collectors[_SLO] = SloSettings(objectives=expanded(config.slos))
         probes = {p.label: p for p in config.probes}
         wanted: dict[str, Settings] = {**collectors, **probes}
         if config.otlp is not None:

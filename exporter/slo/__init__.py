@@ -1,0 +1,1 @@
+"""Service level objectives: good and bad events, burn rate, budget, and their rules."""

@@ -1,0 +1,90 @@
+"""How fast an error budget burns, and what is left of it, in bounded memory.
+
+Burn rate as the SRE workbook has it (chapter 5): the share of bad events divided by
+the share allowed. 1 uses the budget up exactly at the end of its window.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+FINE_SECONDS: Final = 30.0
+COARSE_SECONDS: Final = 3600.0
+_FINE_SPAN_SECONDS: Final = 3 * 86400.0
+WINDOWS: Final = {
+    "5m": 300.0,
+    "30m": 1800.0,
+    "1h": 3600.0,
+    "2h": 7200.0,
+    "6h": 21600.0,
+    "1d": 86400.0,
+    "3d": 259200.0,
+}
+"""The windows of the workbook's alerts, in seconds."""
+
+
+class _Ring:
+    """Cumulative (good, bad) at the start of each slot, the latest slots kept."""
+
+    def __init__(self, slot_seconds: float, span_seconds: float) -> None:
+        self._slot_seconds = slot_seconds
+        self._size = int(span_seconds / slot_seconds) + 2
+        self._totals = np.zeros((self._size, 2))
+        self._slot = -1
+        self._first = -1
+
+    def note(self, now: float, good: float, bad: float) -> None:
+        slot = int(now / self._slot_seconds)
+        if self._slot < 0:
+            self._first = slot
+            self._totals[slot % self._size] = (good, bad)
+        # Slots that were slept through began with what was counted before the sleep;
+        # nothing happened in them that we saw.
+        for missed in range(max(self._slot + 1, slot - self._size + 1), slot + 1):
+            if self._slot >= 0:
+                self._totals[missed % self._size] = (good, bad)
+        self._slot = max(slot, self._slot)
+
+    def at(self, when: float) -> tuple[float, float]:
+        """The totals at the start of the slot of `when`, or at the first one known."""
+        oldest = max(self._first, self._slot - self._size + 1)
+        slot = min(max(int(when / self._slot_seconds), oldest), self._slot)
+        good, bad = self._totals[slot % self._size]
+        return float(good), float(bad)
+
+
+class Budget:
+    """Burn rates over every window, and the budget left, of one objective."""
+
+    def __init__(self, objective_ratio: float, window_seconds: float) -> None:
+        self._allowed = 1 - objective_ratio
+        self._window_seconds = window_seconds
+        self._fine = _Ring(FINE_SECONDS, _FINE_SPAN_SECONDS)
+        self._coarse = _Ring(COARSE_SECONDS, window_seconds)
+        self._good = 0.0
+        self._bad = 0.0
+
+    def note(self, now: float, good: float, bad: float) -> None:
+        """Take in the totals since the start; `now` is monotonic seconds."""
+        self._fine.note(now, self._good, self._bad)
+        self._coarse.note(now, self._good, self._bad)
+        self._good, self._bad = good, bad
+
+    def burn_rate(self, now: float, window_seconds: float) -> float | None:
+        """Share of bad events over the allowed share; None without events.
+
+        While less than the window has been seen, what has been seen is taken.
+        """
+        share = self._bad_share(self._fine.at(now - window_seconds))
+        return None if share is None else share / self._allowed
+
+    def remaining_ratio(self, now: float) -> float | None:
+        """What is left of the budget: 1 untouched, 0 used up, below 0 overdrawn."""
+        share = self._bad_share(self._coarse.at(now - self._window_seconds))
+        return None if share is None else 1 - share / self._allowed
+
+    def _bad_share(self, since: tuple[float, float]) -> float | None:
+        good, bad = self._good - since[0], self._bad - since[1]
+        return bad / (good + bad) if good + bad > 0 else None

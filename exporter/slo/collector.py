@@ -1,0 +1,80 @@
+"""Judges what is exposed against the objectives of the configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pydantic import Field
+
+from exporter import catalogue
+from exporter.collectors.base import Access, CollectorSettings
+from exporter.samples import Sample
+from exporter.slo.budget import WINDOWS, Budget
+from exporter.slo.events import EventCounter
+from exporter.slo.objectives import (
+    AvailabilityObjective,
+    LatencyObjective,
+    SignalObjective,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.samples import AnySample
+
+_DAY_SECONDS: Final = 86400.0
+
+
+class SloSettings(CollectorSettings):
+    """Built from `slos:`; looks once at every interval."""
+
+    objectives: tuple[
+        LatencyObjective | AvailabilityObjective | SignalObjective, ...
+    ] = Field(default=())
+    """With presets expanded."""
+
+    def build(self, access: Access) -> SloCollector:
+        """The collector."""
+        return SloCollector(self, access)
+
+
+class SloCollector:
+    """Counts good and bad events and keeps the budgets."""
+
+    def __init__(self, settings: SloSettings, access: Access) -> None:
+        self._access = access
+        self._objectives = [
+            (
+                EventCounter(objective),
+                Budget(objective.objective_ratio, objective.window_days * _DAY_SECONDS),
+            )
+            for objective in settings.objectives
+        ]
+
+    def collect(self) -> Sequence[AnySample]:
+        """Look once at everything exposed."""
+        now = self._access.clock()
+        exposed = list(self._access.exposed())
+        samples: list[AnySample] = []
+        for counter, budget in self._objectives:
+            counter.look(exposed, now)
+            budget.note(now, counter.good, counter.bad)
+            samples += _samples(counter, budget, now)
+        return samples
+
+
+def _samples(counter: EventCounter, budget: Budget, now: float) -> Sequence[AnySample]:
+    name = counter.objective.name
+    samples = [
+        Sample(catalogue.SLO_OBJECTIVE, counter.objective.objective_ratio, (name,)),
+        Sample(catalogue.SLO_EVENTS, counter.good, (name, "good")),
+        Sample(catalogue.SLO_EVENTS, counter.bad, (name, "bad")),
+    ]
+    for window, seconds in WINDOWS.items():
+        rate = budget.burn_rate(now, seconds)
+        if rate is not None:
+            samples.append(Sample(catalogue.SLO_BURN_RATE, rate, (name, window)))
+    remaining = budget.remaining_ratio(now)
+    if remaining is not None:
+        samples.append(Sample(catalogue.SLO_BUDGET, remaining, (name,)))
+    return samples
