@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MIN_BLOCKS: Final = 30
 PRETEST: Final = 2.5
 
+_MIN_PER_BIN: Final = 2.0
+_EDGE_SLACK: Final = 1.3
+
 
 @dataclass(frozen=True, slots=True)
 class Dispersion:
@@ -63,10 +66,15 @@ def estimate(blocks: Sequence[Summary], projection: Projection) -> Dispersion:
         worst = Dispersion(
             np.maximum(worst.location, _of_scores(stacked.location, stacked.finite)),
             np.maximum(worst.scale, _of_scores(stacked.scale, stacked.finite)),
-            np.maximum(worst.shape, _of_bins(stacked, projection.used)),
+            np.maximum(
+                np.maximum(worst.shape, _of_bins(stacked, projection.used)),
+                _of_worst_direction(stacked, projection.used),
+            ),
             np.maximum(worst.events, _of_events(stacked)),
         )
-    return worst
+    # A shape moves with its location and scale, so it is at least as dependent.
+    shape = np.maximum(worst.shape, np.maximum(worst.location, worst.scale))
+    return Dispersion(worst.location, worst.scale, shape, worst.events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,25 @@ def _of_bins(blocks: _Blocks, used: NDArray[np.int64]) -> Floats:
     sparse = _mean_reciprocal(expected) / BINS
     error = np.sqrt(2.0 / freedom + sparse / freedom)
     return _significant(terms.sum(axis=(0, 2)) / freedom, error)
+
+
+def _of_worst_direction(blocks: _Blocks, used: NDArray[np.int64]) -> Floats:
+    """Largest eigenvalue of the standardised bins' covariance over blocks.
+
+    Independent rows have eigenvalues up to the Marchenko-Pastur edge
+    (1 + sqrt(bins / blocks))^2 by chance; only what is clearly beyond counts. Blocks
+    with too few rows for a covariance say nothing.
+    """
+    count = blocks.bins.shape[0]
+    trials = blocks.bins.sum(axis=2, keepdims=True)
+    share = blocks.bins.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)
+    expected = trials * share
+    residual = (blocks.bins - expected) / np.sqrt(np.where(expected > 0, expected, 1.0))
+    covariance = np.einsum("kfi,kfj->fij", residual, residual) / (count - 1)
+    largest = np.linalg.eigvalsh(covariance)[:, -1]
+    edge = (1.0 + np.sqrt(np.maximum(used - 1, 0) / count)) ** 2
+    dense = trials.mean(axis=(0, 2)) >= _MIN_PER_BIN * used
+    return np.where(dense & (largest > _EDGE_SLACK * edge), largest, 1.0)
 
 
 def _mean_reciprocal(expected: Floats) -> Floats:

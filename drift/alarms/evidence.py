@@ -117,9 +117,15 @@ def of_shape(
         posterior *= np.minimum(1.0, 1.0 / (margin**2 * np.maximum(total, 1.0)))
         total = posterior.sum(axis=-1, keepdims=True)
     share = posterior / np.maximum(total, 1e-300)
+    # With a margin "another" must not be nearer to the shares before than "the same".
+    widest = 0.25 * total if margin > 0 else np.inf
     same = _dirichlet_multinomial(posterior, after)
     other = np.stack(
-        [_dirichlet_multinomial(c * share, after) for c in CONCENTRATIONS], axis=-1
+        [
+            _dirichlet_multinomial(np.minimum(c, widest) * share, after)
+            for c in CONCENTRATIONS
+        ],
+        axis=-1,
     )
     ratio = log_mean(other - same[..., None])
     return np.where(used > 1, ratio, 0.0)
