@@ -259,8 +259,8 @@ TRACE_RECORDS: Final = MetricSpec(
     "tritonwatch_trace_records_total",
     "counter",
     "Traces by source (otlp, file) and outcome: request, child (asked by a model) and"
-    " partial (network times missing) are counted; own, filtered, unknown_model,"
-    " invalid, duplicate and orphan are not.",
+    " partial (network times missing) are in the histograms; own, filtered,"
+    " unknown_model, invalid, malformed, duplicate and orphan are not.",
     ("source", "outcome"),
 )
 TRACE_FILES: Final = MetricSpec(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
 from exporter.collectors.base import Access, CollectorSettings
 from exporter.settings import Settings
+from exporter.traces.files import FollowSettings, TraceFileFollower
 from exporter.traces.forward import Forwarder
 from exporter.traces.receiver import SOURCE as OTLP
 from exporter.traces.receiver import TraceReceiver
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from exporter.tap_route import TapRoute
 
 
+FILE: Final = "file"
+SOURCES: Final = (OTLP, FILE)
+
+
 class OtlpTapSettings(Settings):
     """OTLP/HTTP traces sent to the tap, at /v1/traces."""
 
@@ -30,12 +36,31 @@ class OtlpTapSettings(Settings):
     """Send the same bytes on to this collector, like http://otel:4318/v1/traces."""
 
 
+class TraceFilesSettings(Settings):
+    """Trace files, as Triton writes them when started with `triton,file=PATH`."""
+
+    path: Path = Field(default=...)
+    """Triton's `file`, without the index it adds."""
+    owner: bool = Field(default=False)
+    """Delete what was read. Triton never does: without it the disk fills up."""
+    read_existing: bool = Field(default=False)
+    """Count the files that are there at the start too; `owner` implies it."""
+    settle_seconds: float = Field(default=30.0, ge=0.1, le=3600)
+    """An array that was never closed is taken as it is when unchanged for so long."""
+    max_file_bytes: int = Field(default=32 << 20, ge=1024, le=1 << 30)
+    """Larger files are not read but counted."""
+    max_run_bytes: int = Field(default=64 << 20, ge=1024, le=1 << 34)
+    """Most bytes begun to be read in one run; the rest waits for the next."""
+
+
 class TracesSettings(CollectorSettings):
     """Latency and phases of production requests, from Triton's traces."""
 
     kind: Literal["traces"] = "traces"
     otlp: OtlpTapSettings | None = Field(default=OtlpTapSettings())
     """Take OpenTelemetry traces on the tap; null where Triton writes files."""
+    files: TraceFilesSettings | None = Field(default=None)
+    """Follow trace files."""
     window_seconds: float = Field(default=300.0, ge=1, le=86400)
     """Sliding window of the quantiles."""
     unknown_models: int = Field(default=20, ge=0, le=10_000)
@@ -51,8 +76,14 @@ class TracesCollector:
 
     def __init__(self, settings: TracesSettings, access: Access) -> None:
         self._clock = access.clock
+        self._deadline_seconds = settings.deadline_seconds
+        self._follower: TraceFileFollower | None = None
+        if settings.files is not None:
+            self._follower = TraceFileFollower(
+                FollowSettings(**settings.files.model_dump()), access.clock
+            )
         self._sink = TraceSink(
-            SinkSettings(settings.window_seconds, settings.unknown_models, (OTLP,)),
+            SinkSettings(settings.window_seconds, settings.unknown_models, SOURCES),
             known=lambda: access.board.current.models,
             wanted=access.models.matches,
             wall_clock=time.time,
@@ -80,7 +111,17 @@ class TracesCollector:
             self._receiver.expire()
         if self._forwarder is not None:
             samples += self._forwarder.samples()
+        if self._follower is not None:
+            self._read_files(self._follower)
+            samples += self._follower.samples()
         return [*samples, *self._sink.samples(self._clock())]
+
+    def _read_files(self, follower: TraceFileFollower) -> None:
+        until = self._clock() + self._deadline_seconds / 2
+        for parsed in follower.poll(until):
+            self._sink.add(FILE, parsed.traces, self._clock())
+            self._sink.count(FILE, "invalid", parsed.invalid)
+            self._sink.count(FILE, "malformed", parsed.malformed)
 
     def close(self) -> None:
         """End what runs beside the collector."""

@@ -71,7 +71,8 @@ class RequestTrace:
     `phases` are in the order of PHASES, None where Triton set no marks. `total_seconds`
     is None for a request whose begin or end on the network is not known. A `child` was
     asked by an ensemble or another model: its total is time inside the server, and no
-    client waited for it alone.
+    client waited for it alone. `begin_ns` is on the clock of the source: wall clock in
+    spans, the server's monotonic clock in files.
     """
 
     model: str
@@ -80,6 +81,7 @@ class RequestTrace:
     trace_id: str
     child: bool
     protocol: Protocol
+    begin_ns: int
     phases: tuple[float | None, ...]
     total_seconds: float | None
 
@@ -115,6 +117,7 @@ def measured(whose: Identity, marks: Mapping[str, int]) -> RequestTrace | None:
         whose.trace_id,
         whose.child,
         protocol,
+        begin,
         phases if end is not None else (*phases[:-1], None),
         (last - begin) * 1e-9 if known else None,
     )

@@ -37,12 +37,15 @@ OUTCOMES: Final = (
     "filtered",
     "unknown_model",
     "invalid",
+    "malformed",
     "duplicate",
     "orphan",
 )
 """What becomes of a record; the first three are in the histograms."""
 WINDOW_SLOTS: Final = 10
 FORGET_SECONDS: Final = 3600.0
+REMEMBERED: Final = 32_768
+"""Latest traces of which a second copy is recognised."""
 _TRACE_ID_CHARS: Final = 32
 
 
@@ -88,6 +91,7 @@ class TraceSink:
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
         self._models: dict[ModelKey, _Model] = {}
+        self._seen: dict[int, None] = {}
         self._outcomes = {
             source: Counter(dict.fromkeys(OUTCOMES, 0)) for source in settings.sources
         }
@@ -106,16 +110,16 @@ class TraceSink:
     def add(self, source: str, traces: Iterable[RequestTrace], now: float) -> None:
         """Count a batch of traces; `now` is monotonic seconds."""
         batches: dict[ModelKey, list[RequestTrace]] = {}
-        own = 0
-        for trace in traces:
-            if trace.request_id.startswith(REQUEST_ID_PREFIX):
-                own += 1
-            else:
-                batches.setdefault((trace.model, trace.version), []).append(trace)
         known = self._known()
         with self._lock:
             outcomes = self._outcomes[source]
-            outcomes["own"] += own
+            for trace in traces:
+                if self._is_copy(trace):
+                    outcomes["duplicate"] += 1
+                elif trace.request_id.startswith(REQUEST_ID_PREFIX):
+                    outcomes["own"] += 1
+                else:
+                    batches.setdefault((trace.model, trace.version), []).append(trace)
             for key, batch in batches.items():
                 if not self._wanted(key[0]):
                     outcomes["filtered"] += len(batch)
@@ -139,6 +143,16 @@ class TraceSink:
             for key, model in self._models.items():
                 samples += _of_model(key, model, now)
         return samples
+
+    def _is_copy(self, trace: RequestTrace) -> bool:
+        """A sender may repeat itself, a file may be found again under another name."""
+        mark = hash((trace.trace_id, trace.begin_ns, trace.model, trace.child))
+        if mark in self._seen:
+            return True
+        self._seen[mark] = None
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return False
 
     def _model(self, key: ModelKey, known: Collection[ModelKey]) -> _Model | None:
         model = self._models.get(key)
