@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_schema(commands)
     _add_metrics(commands)
+    _add_rules(commands)
     _add_demo(commands)
     # Packages beside the exporter bring their own commands, so that nothing here
     # imports them.
@@ -149,6 +150,30 @@ def _add_metrics(commands: Subparsers) -> None:
             print(reference.metrics_page())
         else:
             print(reference.metrics_table())
+        return EXIT_OK
+
+    parser.set_defaults(run=run)
+
+
+def _add_rules(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "rules",
+        help="Prometheus rules for the configured SLOs",
+        description="Write recording rules and multi-window burn-rate alerts for the "
+        "`slos:` of the file, for a fleet of sidecars.",
+    )
+    _add_config(parser, required=True)
+
+    def run(options: argparse.Namespace) -> int:
+        from exporter import config  # noqa: PLC0415 - heavy, only here
+        from exporter.slo.objectives import expanded  # noqa: PLC0415
+        from exporter.slo.rules import rules_file  # noqa: PLC0415
+
+        objectives = expanded(config.load(options.config).slos)
+        if not objectives:
+            problem = "found no `slos:`; there is nothing to write rules for"
+            raise ConfigError(str(options.config), [problem])
+        sys.stdout.write(rules_file(objectives))
         return EXIT_OK
 
     parser.set_defaults(run=run)
