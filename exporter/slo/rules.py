@@ -75,7 +75,10 @@ def rules_file(objectives: Sequence[Objective]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes expressions of several lines as such."""
+    """Writes expressions of several lines as such, and everything in full."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - never any
+        return True
 
 
 _Dumper.add_representer(
