@@ -270,6 +270,12 @@ TRACE_FILES: Final = MetricSpec(
     " read), too_large, vanished, unreadable, undeletable.",
     ("outcome",),
 )
+TRACE_CONTROL: Final = MetricSpec(
+    "tritonwatch_trace_control_active",
+    "gauge",
+    "1 while this process sets the trace rates, 0 while it was asked to but refuses: the"
+    " log says why. Absent where it was not asked to.",
+)
 TRACE_RATE: Final = MetricSpec(
     "triton_trace_sampling_rate",
     "gauge",

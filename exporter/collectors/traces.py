@@ -10,6 +10,7 @@ from pydantic import Field
 
 from exporter.collectors.base import Access, CollectorSettings
 from exporter.settings import Settings
+from exporter.traces.control import ControlSettings, TraceControl
 from exporter.traces.files import FollowSettings, TraceFileFollower
 from exporter.traces.forward import Forwarder
 from exporter.traces.receiver import SOURCE as OTLP
@@ -61,6 +62,18 @@ class TracesSettings(CollectorSettings):
     """Take OpenTelemetry traces on the tap; null where Triton writes files."""
     files: TraceFilesSettings | None = Field(default=None)
     """Follow trace files."""
+    control: bool = Field(default=False)
+    """Set Triton's trace rates, model by model. Read-only otherwise."""
+    samples_per_minute: float = Field(default=60.0, gt=0, le=60_000)
+    """With `control`: about so many traces of each model."""
+    max_traces_per_second: float = Field(default=100.0, gt=0, le=200)
+    """With `control`: at most so many of each model, whatever is asked for."""
+    force: bool = Field(default=False)
+    """With `control`: also on Triton before 2.57.0, which can crash (server#7795)."""
+    journal: Path | None = Field(default=None)
+    """With `control`: a file that says what to put back after this process was killed."""
+    timeout_seconds: float = Field(default=1.0, gt=0, le=60)
+    """With `control`: longest wait for one answer of the server."""
     window_seconds: float = Field(default=300.0, ge=1, le=86400)
     """Sliding window of the quantiles."""
     unknown_models: int = Field(default=20, ge=0, le=10_000)
@@ -88,6 +101,7 @@ class TracesCollector:
             wanted=access.models.matches,
             wall_clock=time.time,
         )
+        self._control = _control(settings, access) if settings.control else None
         self._forwarder: Forwarder | None = None
         self._receiver: TraceReceiver | None = None
         if settings.otlp is not None:
@@ -105,8 +119,15 @@ class TracesCollector:
         return () if self._receiver is None else (self._receiver.route(),)
 
     def collect(self) -> Sequence[AnySample]:
-        """What the traces that came so far say."""
+        """What the traces that came so far say.
+
+        Raises:
+            TritonError: the trace folder cannot be listed.
+        """
         samples: list[AnySample] = []
+        if self._control is not None:
+            self._control.step()
+            samples += self._control.samples()
         if self._receiver is not None:
             self._receiver.expire()
         if self._forwarder is not None:
@@ -124,6 +145,23 @@ class TracesCollector:
             self._sink.count(FILE, "malformed", parsed.malformed)
 
     def close(self) -> None:
-        """End what runs beside the collector."""
+        """Put the trace settings back; end what runs beside the collector."""
+        if self._control is not None:
+            self._control.restore()
         if self._forwarder is not None:
             self._forwarder.close()
+
+
+def _control(settings: TracesSettings, access: Access) -> TraceControl:
+    return TraceControl(
+        access.grpc,
+        ControlSettings(
+            samples_per_minute=settings.samples_per_minute,
+            max_traces_per_second=settings.max_traces_per_second,
+            force=settings.force,
+            journal=settings.journal,
+            timeout_seconds=settings.timeout_seconds,
+        ),
+        wanted=access.models.matches,
+        clock=access.clock,
+    )

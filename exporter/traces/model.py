@@ -145,11 +145,11 @@ def _phases(
 ) -> tuple[float | None, ...]:
     """The time from `begin` to `end`, cut at the marks; no cut lies outside of it."""
     cuts = [marks.get(name) for name in _COMPUTE]
-    queued = cuts[0]
+    queued = _clip(cuts[0], begin, end)
+    network_in = queued - begin if protocol and cuts[0] is not None else None
     sending = marks.get(_SEND_START[protocol]) if protocol else None
-    network_in = _clip(queued, begin, end) - begin if protocol and queued else None
-    if queued is None or None in cuts:
-        network_out = end - _clip(sending, begin, end) if sending else None
+    if None in cuts:
+        network_out = None if sending is None else end - _clip(sending, queued, end)
         return (_seconds(network_in), None, None, None, None, _seconds(network_out))
     done = marks.get("COMPUTE_END", end)
     if sending is not None and sending >= (cuts[-1] or 0):
