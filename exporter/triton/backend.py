@@ -32,14 +32,6 @@ tensors_numpy2.install(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
-    """What a server is started with: `--backend-directory` and environment variables."""
-
-    folder: Path
-    settings: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Environment:
     """A virtual environment with the nvidia-pytriton wheel and numpy, never imported."""
 
@@ -58,18 +50,23 @@ class Environment:
     def _triton(self) -> Path:
         return self.site / "pytriton" / "tritonserver"
 
-    def prepare(self, folder: Path) -> Backend:
-        """Copy what the server needs a copy of, below the folder."""
-        backends = folder / "backends"
-        self._copy_backend(backends / "python")
-        return Backend(
-            backends,
-            {
-                # The stub takes the first python3 on PATH for its own.
-                "PATH": f"{self._make_python(folder)}:/usr/local/bin:/usr/bin:/bin",
-                "LD_LIBRARY_PATH": ":".join(map(str, self.libraries)),
-            },
-        )
+    def settings(self, folder: Path) -> dict[str, str]:
+        """Environment variables for a server that runs from a prepared folder."""
+        return {
+            # The stub takes the first python3 on PATH for its own.
+            "PATH": f"{folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+            "LD_LIBRARY_PATH": ":".join(map(str, self.libraries)),
+        }
+
+    def prepare(self, folder: Path) -> None:
+        """Put what a server needs of its own into the folder.
+
+        `folder/backends` is a copy of the backends with the right stub: the wheel's tree
+        may not be ours to write, and several servers may run from it. The rest of the
+        folder is a Python that writes no bytecode.
+        """
+        self._copy_backend(folder / "backends" / "python")
+        self._make_python(folder)
 
     def _copy_backend(self, target: Path) -> None:
         shutil.copytree(
@@ -85,12 +82,10 @@ class Environment:
             with (target / "triton_python_backend_utils.py").open("a") as module:
                 module.write(_CORRECT)
 
-    def _make_python(self, folder: Path) -> Path:
-        """A virtual environment over this one that writes no bytecode; its bin.
-
-        The stub ignores PYTHONDONTWRITEBYTECODE, and would write into the model
-        repository, which is not ours and whose changes Triton may be polling for.
-        """
+    def _make_python(self, folder: Path) -> None:
+        # A virtual environment over this one. The stub ignores PYTHONDONTWRITEBYTECODE,
+        # and would write into the model repository, which is not ours and whose changes
+        # Triton may be polling for.
         site = folder / "lib" / f"python{self.python}" / "site-packages"
         site.mkdir(parents=True)
         line = "import sys; sys.dont_write_bytecode = True"
@@ -100,22 +95,23 @@ class Environment:
         programs.mkdir()
         for name in ("python", "python3"):
             (programs / name).symlink_to((self.folder / "bin" / "python").resolve())
-        return programs
 
 
-def find() -> Path:
-    """The nearest `.triton` folder, upwards from the working directory, then from here.
+def find(*starts: Path) -> Path:
+    """The nearest `.triton`, upwards from each start.
+
+    Starts are the working directory and this file's own folder unless given.
 
     Raises:
         EmbeddedTritonError: there is none.
     """
-    here = Path(__file__).resolve().parent
-    for start in (Path.cwd(), here):
+    starts = starts or (Path.cwd(), Path(__file__).resolve().parent)
+    for start in starts:
         for folder in (start, *start.parents):
             if (folder / NAME / "bin" / "python").exists():
                 return folder / NAME
     raise EmbeddedTritonError(
-        f"found no {NAME} in {Path.cwd()} or above, nor beside {here.parent.parent}; {_HOW}"
+        f"found no {NAME} in or above {' or '.join(map(str, starts))}; {_HOW}"
     )
 
 

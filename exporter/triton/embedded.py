@@ -38,7 +38,11 @@ ModelControl = Literal["none", "explicit", "poll"]
 _KINDS: Final = ("grpc", "http", "metrics")
 _ATTEMPTS: Final = 5
 _LOG_LINES: Final = 12
+_WRONG: Final = ("error", "fail", "cannot")
+# What every server says on a machine without a GPU.
+_NOISE: Final = ("CudaDriverHelper", "NVML", "DCGM", "pinned")
 _POLL_SECONDS: Final = 0.01
+_KEEPER_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,14 @@ class EmbeddedTriton:
             restart finds them free.
         arguments: more arguments of tritonserver.
         model_control: tritonserver's `--model-control-mode`.
-        log: appended to; by default a new file in the temporary folder. It is kept.
+        log: appended to and kept; by default a file in the temporary folder, which is
+            kept only if something went wrong.
         ready_timeout_seconds: from the start to ready.
         auto_complete: let Triton ask models for what their configuration leaves out,
             which starts every Python model twice (about 1 s more).
+
+    Raises:
+        EmbeddedTritonError: there is no such environment, or it lacks something.
     """
 
     def __init__(
@@ -79,17 +87,17 @@ class EmbeddedTriton:
         auto_complete: bool = False,
     ) -> None:
         self.repository = Path(repository).absolute()
-        self._environment = environment
+        self._environment = backend.inspect(environment or backend.find())
         self._fixed_ports = ports
         self._arguments = tuple(arguments)
         self._model_control = model_control
         self._log = log
         self._ready_timeout_seconds = ready_timeout_seconds
         self._auto_complete = auto_complete
+        self._keep_log = log is not None
         self._resources = contextlib.ExitStack()
         self._reservation = contextlib.ExitStack()
         self._ports: Ports | None = None
-        self._token = ""
         self._folder = Path()
         self._keeper: subprocess.Popen[str] | None = None
         self._pid = 0
@@ -97,7 +105,11 @@ class EmbeddedTriton:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:
             undo.push(self.__exit__)
-            self._prepare()
+            self._folder = Path(tempfile.mkdtemp(prefix="tritonwatch-"))
+            self._resources.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self._environment.prepare(self._folder)
+            self._resources.callback(self._drop_log)
+            self._reserve()
             self.start()
             undo.pop_all()
         return self
@@ -108,6 +120,7 @@ class EmbeddedTriton:
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
+        self._keep_log |= error is not None
         try:
             self.stop()
         finally:
@@ -144,14 +157,12 @@ class EmbeddedTriton:
     @property
     def log(self) -> Path:
         """Everything the server and its models printed, over all its starts."""
-        if self._log is None:
-            raise EmbeddedTritonError("the server has no log before its `with` block")
-        return self._log
+        return self._log or self._folder.with_suffix(".log")
 
     @property
     def version(self) -> str:
         """The version the running server reports."""
-        metadata: dict[str, Any] = json.loads(self._get("/v2"))
+        metadata: dict[str, Any] = json.loads(_get(self.ports.http, "/v2"))
         return str(metadata["version"])
 
     @property
@@ -161,7 +172,7 @@ class EmbeddedTriton:
 
     def stub_pids(self) -> list[int]:
         """Pids of the backend processes, one for each instance of a Python model."""
-        return [pid for pid in keeper.members(self._token) if pid != self._pid]
+        return [pid for pid in keeper.members(self._folder.name) if pid != self._pid]
 
     def start(self) -> None:
         """Start the server, again after `stop` or `kill`, and wait until it is ready.
@@ -183,22 +194,27 @@ class EmbeddedTriton:
 
     def stop(self, *, grace_seconds: float = 10.0) -> int | None:
         """End the server: SIGTERM, then SIGKILL; its exit code, None if it never ran."""
-        if self.running:
+        if self._keeper is not None and self.running:
             self._signal_server(signal.SIGTERM)
             self.thaw()
-            self._wait(grace_seconds)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._keeper.wait(grace_seconds)
         return self.kill()
 
     def kill(self) -> int | None:
         """SIGKILL to the server and its backend processes, at once.
 
-        Returns the exit code, 128 + 9 where this was what ended it. Shared memory is
-        cleaned and every process reaped when this returns.
+        Returns the exit code, 128 + 9 where this was what ended it, None if it never
+        ran. Shared memory is removed and every process reaped when this returns.
         """
         if self._keeper is None:
             return None
-        self._signal_group(signal.SIGKILL)
-        return self._keeper.wait(timeout=30)
+        if self._pid:
+            self._signal_group(signal.SIGKILL)
+        else:
+            # Interrupted before it said the server's pid, which dies with it.
+            self._keeper.kill()
+        return self._keeper.wait(_KEEPER_SECONDS)
 
     def restart(self) -> None:
         """Stop and start on the same ports."""
@@ -213,16 +229,9 @@ class EmbeddedTriton:
         """SIGCONT after `freeze`."""
         self._signal_group(signal.SIGCONT)
 
-    def _prepare(self) -> None:
-        found = backend.inspect(self._environment or backend.find())
-        self._found = found
-        self._folder = Path(tempfile.mkdtemp(prefix="tritonwatch-"))
-        self._resources.callback(shutil.rmtree, self._folder, ignore_errors=True)
-        self._token = self._folder.name
-        self._backend = found.prepare(self._folder)
-        if self._log is None:
-            self._log = self._folder.with_suffix(".log")
-        self._reserve()
+    def _drop_log(self) -> None:
+        if not self._keep_log:
+            self.log.unlink(missing_ok=True)
 
     def _reserve(self) -> None:
         self._reservation.close()
@@ -237,17 +246,17 @@ class EmbeddedTriton:
             holder.bind((HOST, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise _PortTakenError(port) from None
+                raise _PortTakenError(f"{HOST}:{port}") from None
             raise
         return int(holder.getsockname()[1])
 
     def _command(self) -> list[str]:
         command = [
-            str(self._found.server),
+            str(self._environment.server),
             f"--model-repository={self.repository}",
-            f"--backend-directory={self._backend.folder}",
+            f"--backend-directory={self._folder / 'backends'}",
             # Our own prefix, so that what a killed server leaves can be told apart.
-            f"--backend-config=python,shm-region-prefix-name={self._token}_",
+            f"--backend-config=python,shm-region-prefix-name={self._folder.name}_",
             f"--model-control-mode={self._model_control}",
             "--exit-timeout-secs=5",
         ]
@@ -262,11 +271,28 @@ class EmbeddedTriton:
         deadline = time.monotonic() + self._ready_timeout_seconds
         self.log.touch()
         offset = self.log.stat().st_size
-        settings = [f"{name}={value}" for name, value in self._backend.settings.items()]
-        script = [sys.executable, "-I", "-S", keeper.__file__]
-        about = [str(os.getpid()), self._token, str(self._folder), str(self.log)]
+        self._launch()
+        while not self._ready():
+            if not self.running:
+                raise self._failure(f"ended with {self.kill()} while starting", offset)
+            if time.monotonic() > deadline:
+                self.kill()
+                waited = f"{self._ready_timeout_seconds:g} s"
+                raise self._failure(f"was not ready after {waited}", offset)
+            time.sleep(_POLL_SECONDS)
+
+    def _launch(self) -> None:
+        settings = self._environment.settings(self._folder).items()
+        self._pid = 0
         self._keeper = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
-            [*script, *about, *settings, "--", *self._command()],
+            [
+                *(sys.executable, "-I", "-S", keeper.__file__),
+                *(str(os.getpid()), self._folder.name, str(self._folder)),
+                str(self.log),
+                *(f"{name}={value}" for name, value in settings),
+                "--",
+                *self._command(),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -275,50 +301,27 @@ class EmbeddedTriton:
         assert self._keeper.stdout is not None  # noqa: S101 - for the type checker
         with self._keeper.stdout as answer:
             self._pid = int(answer.readline() or 0)
-        while not self._ready():
-            if self._keeper.poll() is not None:
-                raise self._failure(f"ended with {self.kill()} while starting", offset)
-            if time.monotonic() > deadline:
-                self.kill()
-                waited = f"{self._ready_timeout_seconds:g} s"
-                raise self._failure(f"was not ready after {waited}", offset)
-            time.sleep(_POLL_SECONDS)
 
     def _ready(self) -> bool:
         try:
-            self._get("/v2/health/ready")
-            # Metrics begin to listen last.
+            _get(self.ports.http, "/v2/health/ready")
+            # The metrics page begins to listen last.
             if "--allow-metrics=false" not in self._arguments:
-                socket.create_connection((HOST, self.ports.metrics), 1.0).close()
+                _get(self.ports.metrics, "/metrics")
         except (OSError, http.client.HTTPException):
             return False
         return True
-
-    def _get(self, path: str) -> bytes:
-        connection = http.client.HTTPConnection(HOST, self.ports.http, timeout=1.0)
-        with contextlib.closing(connection):
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            body = answer.read()
-        if answer.status != http.client.OK:
-            raise http.client.HTTPException(f"{path} answers {answer.status}")
-        return body
 
     def _failure(self, what: str, offset: int) -> EmbeddedTritonError:
         with self.log.open("rb") as log:
             log.seek(offset)
             text = log.read().decode(errors="replace")
-        if "already in use" in text:
-            return _PortTakenError(self.ports.http, _relevant(text))
+        if "already in use" in text or "Failed to add listening port" in text:
+            return _PortTakenError(str(self.ports), _relevant(text))
         return EmbeddedTritonError(
             f"tritonserver on {self.repository} {what}; the log {self.log} ends with:\n"
             + _relevant(text)
         )
-
-    def _wait(self, seconds: float) -> None:
-        assert self._keeper is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._keeper.wait(seconds)
 
     def _signal_server(self, number: signal.Signals) -> None:
         if self._pid and self.running:
@@ -334,16 +337,31 @@ class EmbeddedTriton:
 class _PortTakenError(EmbeddedTritonError):
     """Another process listens on a port of ours."""
 
-    def __init__(self, port: int, detail: str = "") -> None:
+    def __init__(self, ports: str, detail: str = "") -> None:
         super().__init__(
-            f"port {port} of {HOST} is in use; free it or choose another\n{detail}".rstrip()
+            f"{ports} is in use by another process; end it or choose another\n{detail}".rstrip()
         )
 
 
+def _get(port: int, path: str) -> bytes:
+    connection = http.client.HTTPConnection(HOST, port, timeout=1.0)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+    if answer.status != http.client.OK:
+        raise http.client.HTTPException(f"{path} answers {answer.status}")
+    return body
+
+
 def _relevant(text: str) -> str:
-    """The last lines that say something: errors first, else simply the last."""
-    lines = [line for line in text.splitlines() if line.strip(" +|-")]
-    wrong = [line for line in lines if line.startswith(("E", "error:", "cannot "))]
+    """The last lines that tell of an error; if none does, simply the last."""
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.strip(" +|-") and not any(word in line for word in _NOISE)
+    ]
+    wrong = [line for line in lines if any(word in line.lower() for word in _WRONG)]
     return "\n".join(f"  {line}" for line in (wrong or lines)[-_LOG_LINES:])
 
 
