@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from exporter.testing.server_core import ServerCore
 
 SERVICE: Final = "inference.GRPCInferenceService"
-WORKERS: Final = 64
+WORKERS: Final = 256
+"""Calls in progress at once; threads start as they are needed."""
 
 _METHODS: Final[dict[str, Operation]] = {
     "ServerLive": "server_live",

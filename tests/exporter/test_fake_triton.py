@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import math
 import re
 import socket
 import struct
@@ -455,6 +456,31 @@ class TestInference:
             values = np.array([[1, 2, 3, 4]], np.float32)
             answer = infer(fake, values=values).as_numpy("OUTPUT0")
             np.testing.assert_array_equal(answer, values * 2)
+
+    @pytest.mark.parametrize(
+        ("dtype", "raw"),
+        [
+            ("BF16", struct.pack("<4H", 0x3F80, 0xC000, 0x7F80, 0x0001)),
+            ("FP16", struct.pack("<4e", 1.0, -2.0, math.inf, 0.1)),
+            ("BOOL", b"\1\0\1\1"),
+            ("INT8", struct.pack("<4b", -128, -1, 0, 127)),
+            ("UINT64", struct.pack("<4Q", 2**64 - 1, 0, 1, 2**53 + 1)),
+            (
+                "BYTES",
+                b"".join(map(struct.pack, ["<I3s"] * 4, [3] * 4, [b"\0\xff\n"] * 4)),
+            ),
+        ],
+    )
+    def test_values_pass_through_a_function_of_the_model_bit_by_bit(self, dtype, raw):
+        model = FakeModel(
+            "m",
+            inputs=(FakeTensor("INPUT0", dtype),),
+            outputs=(FakeTensor("OUTPUT0", dtype),),
+            answer=lambda inputs: {"OUTPUT0": inputs["INPUT0"]},
+        )
+        with FakeTriton([model]) as fake, stub(fake) as service:
+            answer = service.ModelInfer(message(raw=raw, dtype=dtype))
+        assert list(answer.raw_output_contents) == [raw]
 
     def test_free_axes_take_the_sizes_of_the_input(self):
         model = FakeModel(

@@ -403,6 +403,9 @@ class TestBytes:
         fake.on("any").reply(Dropped())
         for address, path in ((fake.http, "/v2"), (fake.metrics, "/metrics")):
             assert raw_answer(address, http_request(path)) == (b"", True)
+        received, was_reset = raw_answer(fake.grpc, http2_call("ServerLive"))
+        assert was_reset
+        assert not {0, 1} & {kind for kind, _, _ in frames(received)}
         assert grpc_failure(fake)[0] is grpc.StatusCode.UNAVAILABLE
 
     def test_a_well_framed_answer_can_hold_anything(self, fake):
