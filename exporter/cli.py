@@ -114,7 +114,8 @@ def _add_check(commands: Subparsers) -> None:
                 if client is not None:
                     client.close()
         except ConfigError as error:
-            print(error, file=sys.stderr)
+            for problem in error.problems:
+                print(f"{options.config}: {problem}", file=sys.stderr)
             return EXIT_FINDING
         print(f"{options.config}: ok")
         return EXIT_OK

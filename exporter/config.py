@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-from collections.abc import Mapping
+from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import yaml
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
+from exporter import config_file, config_problems
 from exporter.collectors import AnyCollector
 from exporter.collectors.process import ProcessSettings
 from exporter.collectors.server import ServerSettings
@@ -19,18 +18,37 @@ from exporter.collectors.statistics import StatisticsSettings
 from exporter.errors import ConfigError
 from exporter.probes import AnyProbe
 from exporter.probes.synthetic import SyntheticSettings
+from exporter.push import OtlpSettings
 from exporter.settings import ModelFilter, Settings
+from exporter.slo.objectives import AnyObjective, expanded
 
-MAX_FILE_BYTES: Final = 1 << 20
-MAX_NODES: Final = 100_000
-_VARIABLE: Final = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-_ADDRESS: Final = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})$")
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What stands between `//` and `/` of a URL could say more than where to go: `#`, `?`
+# and `@` would take a request elsewhere than the text seems to say.
+_ADDRESS: Final = re.compile(
+    r"(?:\[(?P<ipv6>[^\]]+)\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})"
+)
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
+_RESERVED_HEADER: Final = re.compile(
+    r"grpc-.*|connection|content-(type|length|encoding)|host|te|transfer-encoding"
+    r"|inference-header-content-length",
+    re.IGNORECASE,
+)
 
 
 def is_address(text: str) -> bool:
     """Whether `text` is "host:port" with a port a server can have."""
-    match = _ADDRESS.match(text)
-    return match is not None and 0 < int(match[2]) < 65536  # noqa: PLR2004
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) < 65536:  # noqa: PLR2004
+        return False
+    try:
+        IPv6Address(match["ipv6"] or "::")
+    except AddressValueError:
+        return False
+    return True
 
 
 class TlsSettings(Settings):
@@ -70,8 +88,26 @@ class TargetSettings(Settings):
     @classmethod
     def _is_address(cls, value: str | None) -> str | None:
         if value is not None and not is_address(value):
-            raise ValueError('an address is "host:port", like "localhost:8001"')
+            raise ValueError('want "host:port", like "localhost:8001"')
         return value
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name) or name.lower().endswith("-bin"):
+                raise ValueError(
+                    f"found header {name!r}; want a name of letters, digits, '-', '_' "
+                    "and '.' that does not end in '-bin'"
+                )
+            if _RESERVED_HEADER.fullmatch(name):
+                raise ValueError(f"found header {name!r}, which the protocol sets")
+            if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+                raise ValueError(
+                    f"found header {name!r} with a value that cannot be sent; want "
+                    "printable ASCII on one line"
+                )
+        return headers
 
 
 class TapSettings(Settings):
@@ -129,6 +165,10 @@ class Config(Settings):
     """What is asked of the models; an empty list asks nothing."""
     multi_target: MultiTargetSettings = Field(default=MultiTargetSettings())
     """What /probe?target= may be pointed at."""
+    slos: tuple[AnyObjective, ...] = Field(default=(), max_length=200)
+    """Service level objectives; `tritonwatch rules` writes their alerts."""
+    otlp: OtlpSettings | None = Field(default=None)
+    """Push everything to an OpenTelemetry collector as well."""
     log: LogSettings = Field(default=LogSettings())
     """The log."""
 
@@ -136,15 +176,23 @@ class Config(Settings):
     def _distinct(self) -> Config:
         kinds: list[str] = [collector.kind for collector in self.collectors]
         labels = [probe.label for probe in self.probes]
-        for what, names in (("collectors of kind", kinds), ("probes called", labels)):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"found two {what} {twice[0]!r}; each may stand once")
-        clash = sorted(set(labels) & {c.kind for c in self.all_collectors()})
-        if clash:
-            raise ValueError(
-                f"found a probe called {clash[0]!r}, a collector's name; choose another"
+        objectives = [objective.name for objective in expanded(self.slos)]
+        problems = [
+            f"found two {what} {name!r}; each may stand once"
+            for what, names in (
+                ("collectors of kind", kinds),
+                ("probes called", labels),
+                ("slos called", objectives),
             )
+            for name in sorted({name for name in names if names.count(name) > 1})
+        ] + [
+            f"found a probe called {name!r}, a collector's name; choose another"
+            for name in sorted(
+                set(labels) & ({c.kind for c in self.all_collectors()} | {"slo"})
+            )
+        ]
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
     def all_collectors(self) -> tuple[AnyCollector, ...]:
@@ -165,12 +213,12 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     """
     if path is None:
         return Config()
-    source = str(path)
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(config_file.MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise ConfigError(source, [f"cannot be read: {error.strerror}"]) from None
-    return parse(raw, source, environment)
+        raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    return parse(raw, str(path), environment)
 
 
 def parse(raw: bytes, source: str, environment: Mapping[str, str]) -> Config:
@@ -179,202 +227,13 @@ def parse(raw: bytes, source: str, environment: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: with every problem found.
     """
-    document = _document(raw, source)
-    problems: list[str] = []
-    document = _substituted(document, (), environment, problems)
-    if problems:
-        raise ConfigError(source, problems)
+    document = config_file.read(raw, source, environment)
+    found = [*document.problems, *config_problems.check(document, Config)]
     try:
-        return Config.model_validate(document)
+        config = Config.model_validate(document.value)
     except ValidationError as error:
-        found = [_problem(item) for item in error.errors(include_url=False)]
-        raise ConfigError(source, list(dict.fromkeys(found))) from None
-
-
-def _document(raw: bytes, source: str) -> dict[str, Any]:
-    if len(raw) > MAX_FILE_BYTES:
-        raise ConfigError(
-            source, [f"found {len(raw)} bytes; at most {MAX_FILE_BYTES} are read"]
-        )
-    try:
-        document = yaml.load(raw.decode("utf-8"), _Loader)  # noqa: S506 - a SafeLoader
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            source, [f"byte {error.start} is no UTF-8; save the file as UTF-8"]
-        ) from None
-    except yaml.YAMLError as error:
-        raise ConfigError(source, [_yaml_problem(error)]) from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigError(
-            source,
-            [f"found a {type(document).__name__} at the top; want keys like `target:`"],
-        )
-    return document
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key standing twice, which YAML forbids."""
-
-    def construct_mapping(
-        self,
-        node: yaml.MappingNode,
-        deep: bool = False,  # noqa: FBT001, FBT002
-    ) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, list | dict):
-                continue  # the parent says what is wrong with that
-            if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"found key {key!r} twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or "cannot be read as YAML"
-    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{where}{problem}"
-
-
-def _substituted(
-    value: Any,
-    path: tuple[str | int, ...],
-    environment: Mapping[str, str],
-    problems: list[str],
-    visited: list[int] | None = None,
-) -> Any:
-    """`value` with every ${env:VAR} replaced; what is not set goes to `problems`."""
-    visited = visited if visited is not None else [0]
-    visited[0] += 1
-    # Aliases can make a small file stand for billions of nodes.
-    if visited[0] > MAX_NODES:
-        if visited[0] == MAX_NODES + 1:
-            problems.append(f"found more than {MAX_NODES} values; are aliases nested?")
-        return None
-    if isinstance(value, dict):
-        return {
-            str(key): _substituted(
-                item, (*path, str(key)), environment, problems, visited
-            )
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [
-            _substituted(item, (*path, place), environment, problems, visited)
-            for place, item in enumerate(value)
-        ]
-    if not isinstance(value, str):
-        return value
-    problems.extend(
-        f"{_dotted(path)}: found ${{env:{name}}}, which is not set; "
-        "set it or write the value"
-        for name in _VARIABLE.findall(value)
-        if name not in environment
-    )
-    return _VARIABLE.sub(lambda match: environment.get(match[1], ""), value)
-
-
-def _dotted(path: tuple[str | int, ...]) -> str:
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text or "the file"
-
-
-_SECRET_PARTS: Final = frozenset({"headers"})
-
-
-def _problem(error: Any) -> str:
-    path = _file_path(error["loc"])
-    where = _dotted(path)
-    if error["type"] == "extra_forbidden":
-        return f"{where}: {_unknown_key(path)}"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if message.startswith("found ") or error["type"] == "missing":
-        return f"{where}: {message}"
-    message = message[:1].lower() + message[1:]
-    shown = "a secret value" if _SECRET_PARTS & set(map(str, path)) else _shown(error)
-    return f"{where}: found {shown}; {message}"
-
-
-def _shown(error: Any) -> str:
-    text = repr(error.get("input"))
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-
-
-_SHOWN: Final = 80
-
-
-def _file_path(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The path as the file has it: without the tags pydantic adds for unions."""
-    path: list[str | int] = []
-    for part in loc:
-        after_item = bool(path) and isinstance(path[-1], int)
-        if after_item and path[0] in {"collectors", "probes"} and len(path) == 2:  # noqa: PLR2004, SIM102
-            if part in _kinds():
-                continue
-        if isinstance(part, str) and part in _PYDANTIC_TAGS:
-            continue
-        path.append(part)
-    return tuple(path)
-
-
-_PYDANTIC_TAGS: Final = frozenset({"bool", "int", "float", "str"})
-
-
-def _kinds() -> frozenset[str]:
-    return frozenset({"server", "statistics", "process", "synthetic"})
-
-
-def _unknown_key(path: tuple[str | int, ...]) -> str:
-    key = str(path[-1])
-    known = sorted(_fields_at(path[:-1]))
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-    return f"found unknown key {key!r}; {hint}"
-
-
-def _fields_at(path: tuple[str | int, ...]) -> set[str]:
-    """The keys the schema knows at `path`, over all members of a union."""
-    schema = Config.model_json_schema()
-    nodes = [schema]
-    for part in path:
-        nodes = [
-            child
-            for node in nodes
-            for child in _children(_resolved(node, schema), part)
-        ]
-    return {
-        name
-        for node in nodes
-        for option in _resolved(node, schema)
-        for name in option.get("properties", {})
-    }
-
-
-def _resolved(node: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
-    if "$ref" in node:
-        node = schema["$defs"][node["$ref"].rpartition("/")[2]]
-    options = node.get("oneOf") or node.get("anyOf")
-    if options:
-        return [found for option in options for found in _resolved(option, schema)]
-    return [node]
-
-
-def _children(nodes: list[dict[str, Any]], part: str | int) -> list[dict[str, Any]]:
-    if isinstance(part, int):
-        return [node["items"] for node in nodes if "items" in node]
-    return [
-        child
-        for node in nodes
-        for child in (
-            node.get("properties", {}).get(part) or node.get("additionalProperties"),
-        )
-        if isinstance(child, dict)
-    ]
+        found += config_problems.problems(error, document, Config)
+    else:
+        if not found:
+            return config
+    raise ConfigError(source, list(dict.fromkeys(found)))

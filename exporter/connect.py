@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
@@ -56,33 +56,62 @@ def _headers(target: TargetSettings) -> dict[str, str]:
 
 
 def _grpc_credentials(tls: TlsSettings) -> grpc.ChannelCredentials:
+    files = _files(tls)
+    # grpc would find out about a broken file at the first call, and not say which.
+    _ssl_context(tls)
     return grpc.ssl_channel_credentials(
-        root_certificates=_read("ca_file", tls.ca_file),
-        private_key=_read("key_file", tls.key_file),
-        certificate_chain=_read("cert_file", tls.cert_file),
+        root_certificates=files["ca_file"],
+        private_key=files["key_file"],
+        certificate_chain=files["cert_file"],
     )
 
 
 def _ssl_context(tls: TlsSettings) -> ssl.SSLContext:
-    for key in ("ca_file", "cert_file", "key_file"):
-        _read(key, getattr(tls, key))
+    _files(tls)
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
-        if tls.cert_file is not None:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
     except ssl.SSLError as error:
-        raise ConfigError(
-            "target.tls", [f"the files are no usable PEM: {error.reason}"]
-        ) from None
+        raise _problem("ca_file", tls.ca_file, _reason(error)) from None
+    if tls.cert_file is not None:
+        try:
+            context.load_cert_chain(tls.cert_file, tls.key_file, _no_passphrase)
+        except ssl.SSLError as error:
+            raise _problem("cert_file", tls.cert_file, _reason(error)) from None
+        except _EncryptedKeyError:
+            raise _problem("key_file", tls.key_file, "it has a passphrase") from None
     return context
 
 
-def _read(key: str, path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"target.tls.{key}", [f"{path} cannot be read: {error.strerror}"]
-        ) from None
+class _EncryptedKeyError(Exception):
+    pass
+
+
+def _no_passphrase() -> str:
+    # Without this OpenSSL asks whoever sits at the terminal.
+    raise _EncryptedKeyError
+
+
+def _files(tls: TlsSettings) -> dict[str, bytes | None]:
+    contents: dict[str, bytes | None] = {}
+    problems: list[str] = []
+    for key in ("ca_file", "cert_file", "key_file"):
+        path: Path | None = getattr(tls, key)
+        try:
+            contents[key] = None if path is None else path.read_bytes()
+        except OSError as error:
+            problems += _problem(key, path, error.strerror or "unknown").problems
+    if problems:
+        raise ConfigError(_SOURCE, problems)
+    return contents
+
+
+_SOURCE: Final = "the configuration"
+
+
+def _problem(key: str, path: Path | None, reason: str) -> ConfigError:
+    told = f"found {path}, which cannot be used: {reason}; want a readable PEM file"
+    return ConfigError(_SOURCE, [f"target.tls.{key}: {told}"])
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or "no PEM").lower().replace("_", " ")

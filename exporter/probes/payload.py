@@ -2,46 +2,57 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from exporter.errors import InvalidRequestError
 from exporter.settings import Settings
-from exporter.triton.model import ModelSpec, TensorSpec
 from exporter.triton.tensors import FLOATS, array_dtype
 
 if TYPE_CHECKING:
-    from exporter.triton.model import Array
+    from exporter.triton.model import Array, ModelSpec, TensorSpec
 
 MAX_ELEMENTS: Final = 16 * 1024 * 1024
+"""Most elements of all inputs of one request together."""
 Scalar = bool | int | float | str
+Number = int | float
+Size = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
+
+_LARGEST: Final = {
+    "FP16": 65504.0,
+    "BF16": 2.0**127 * (2 - 2**-7),
+    "FP32": float(np.finfo(np.float32).max),
+    "FP64": float(np.finfo(np.float64).max),
+}
 
 
 class InputSettings(Settings):
     """How one input tensor is made; what is left out comes from the model's metadata."""
 
-    shape: tuple[int, ...] | None = Field(default=None, max_length=16)
+    shape: tuple[Size, ...] | None = Field(default=None, max_length=16)
     """Sizes in place of the declared ones, batch dimension included; no -1."""
-    range: tuple[float, float] | None = Field(default=None)
+    range: tuple[Number, Number] | None = Field(default=None)
     """Values are drawn evenly from here; integers include both ends."""
     values: tuple[Scalar, ...] | None = Field(default=None, min_length=1)
     """Values are drawn from these."""
     omit: bool = Field(default=False)
     """Leave an optional input out."""
 
+    @field_validator("range")
+    @classmethod
+    def _ordered(cls, ends: tuple[Number, Number] | None) -> object:
+        if ends is not None and ends[0] > ends[1]:
+            raise ValueError("the lower end comes first")
+        return ends
+
     @model_validator(mode="after")
     def _consistent(self) -> InputSettings:
         if self.range is not None and self.values is not None:
             raise ValueError("found both range and values; give one")
-        if self.range is not None and self.range[0] > self.range[1]:
-            raise ValueError(
-                f"found range {list(self.range)}; the lower end comes first"
-            )
-        if self.shape is not None and any(size < 0 for size in self.shape):
-            raise ValueError(f"found shape {list(self.shape)}; sizes are 0 or more")
         return self
 
 
@@ -78,55 +89,52 @@ def make_payload(
         override = overrides.get(tensor.name)
         if override.omit if override else tensor.optional:
             continue
-        payload.inputs[tensor.name] = _array(tensor, override or InputSettings(), rng)
+        left = MAX_ELEMENTS - sum(array.size for array in payload.inputs.values())
+        payload.inputs[tensor.name] = _array(
+            tensor, override or InputSettings(), rng, left
+        )
         payload.datatypes[tensor.name] = tensor.datatype
     return payload
 
 
 def _array(
-    tensor: TensorSpec, settings: InputSettings, rng: np.random.Generator
+    tensor: TensorSpec, settings: InputSettings, rng: np.random.Generator, most: int
 ) -> Array:
-    shape = _shape(tensor, settings)
+    shape = _shape(tensor, settings, most)
+    array = np.empty(shape, dtype=array_dtype(tensor.datatype))
     if settings.values is not None:
-        return _chosen(tensor, settings.values, shape, rng)
-    if tensor.datatype == "BYTES":
-        words = np.empty(shape, dtype=np.object_)
-        words[...] = np.frompyfunc(lambda n: b"probe-%d" % n, 1, 1)(
+        choices = _choices(tensor, settings.values)
+        array[...] = choices[rng.integers(0, len(choices), size=shape)]
+    elif tensor.datatype == "BYTES":
+        array[...] = np.frompyfunc(lambda n: b"probe-%d" % n, 1, 1)(
             rng.integers(0, 1_000_000, size=shape)
         )
-        return words
-    if tensor.datatype == "BOOL":
-        return rng.integers(0, 2, size=shape).astype(np.bool_)
-    dtype = array_dtype(tensor.datatype)
-    if tensor.datatype in FLOATS:
-        low, high = settings.range or (0.0, 1.0)
-        return rng.uniform(low, high, size=shape).astype(dtype)
-    limits = np.iinfo(dtype.name)
-    low, high = settings.range or (0, 1)
-    return rng.integers(
-        max(int(low), int(limits.min)),
-        min(int(high), int(limits.max)),
-        size=shape,
-        endpoint=True,
-        dtype=dtype.type,
-    )
-
-
-def _shape(tensor: TensorSpec, settings: InputSettings) -> tuple[int, ...]:
-    if settings.shape is None:
-        shape = tuple(1 if size < 0 else size for size in tensor.shape)
+    elif tensor.datatype in FLOATS:
+        low, high = _float_ends(tensor, settings)
+        # Not low + (high - low) * share: the difference can be infinite.
+        share = rng.random(size=shape)
+        array[...] = np.clip(low * (1 - share) + high * share, low, high)
     else:
-        shape = settings.shape
-        if not _fits(shape, tensor.shape):
-            raise InvalidRequestError(
-                f"the config gives input {tensor.name!r} the shape {list(shape)}; "
-                f"the model takes {list(tensor.shape)}"
-            )
-    elements = int(np.prod(shape, dtype=np.float64))
-    if elements > MAX_ELEMENTS:
+        low, high = _integer_ends(tensor, settings)
+        array[...] = rng.integers(
+            low, high, size=shape, endpoint=True, dtype=array.dtype.type
+        )
+    return array
+
+
+def _shape(tensor: TensorSpec, settings: InputSettings, most: int) -> tuple[int, ...]:
+    shape = settings.shape
+    if shape is None:
+        shape = tuple(1 if size < 0 else size for size in tensor.shape)
+    elif not _fits(shape, tensor.shape):
         raise InvalidRequestError(
-            f"input {tensor.name!r} would have {elements} elements; a probe sends at "
-            f"most {MAX_ELEMENTS}: give a smaller shape"
+            f"the config gives input {tensor.name!r} the shape {list(shape)}; "
+            f"the model takes {list(tensor.shape)}"
+        )
+    if math.prod(shape) > most or max(shape, default=0) > MAX_ELEMENTS:
+        raise InvalidRequestError(
+            f"input {tensor.name!r} would have the shape {list(shape)}; a probe sends "
+            f"at most {MAX_ELEMENTS} values: give a smaller shape"
         )
     return shape
 
@@ -137,26 +145,55 @@ def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     )
 
 
-def _chosen(
-    tensor: TensorSpec,
-    values: tuple[Scalar, ...],
-    shape: tuple[int, ...],
-    rng: np.random.Generator,
-) -> Array:
-    if tensor.datatype == "BYTES":
-        choices = np.empty(len(values), dtype=np.object_)
-        choices[:] = [str(value).encode() for value in values]
-        return choices[rng.integers(0, len(values), size=shape)]
-    try:
-        choices = np.array(values).astype(
-            array_dtype(tensor.datatype), casting="unsafe"
-        )
-        exact = bool(np.all(choices == np.array(values)))
-    except (ValueError, OverflowError):
-        exact = False
-    if not exact and tensor.datatype not in FLOATS:
-        raise InvalidRequestError(
-            f"the config gives input {tensor.name!r} values {list(values)}; "
-            f"they are no {tensor.datatype}"
-        )
-    return choices[rng.integers(0, len(values), size=shape)]
+def _float_ends(tensor: TensorSpec, settings: InputSettings) -> tuple[float, float]:
+    low, high = settings.range or (0.0, 1.0)
+    if max(abs(low), abs(high)) > _LARGEST[tensor.datatype]:
+        raise _misfit(tensor, "range")
+    return float(low), float(high)
+
+
+def _integer_ends(tensor: TensorSpec, settings: InputSettings) -> tuple[int, int]:
+    """The whole numbers of the range that the datatype has."""
+    low, high = settings.range or (0, 1)
+    least, most = _limits(tensor.datatype)
+    low, high = max(math.ceil(low), least), min(math.floor(high), most)
+    if low > high:
+        raise _misfit(tensor, "range")
+    return low, high
+
+
+def _limits(datatype: str) -> tuple[int, int]:
+    if datatype == "BOOL":
+        return 0, 1
+    limits = np.iinfo(array_dtype(datatype).name)
+    return int(limits.min), int(limits.max)
+
+
+def _choices(tensor: TensorSpec, values: tuple[Scalar, ...]) -> Array:
+    choices = np.empty(len(values), dtype=array_dtype(tensor.datatype))
+    for place, value in enumerate(values):
+        if tensor.datatype == "BYTES":
+            choices[place] = str(value).encode()
+        elif _is_member(value, tensor.datatype):
+            choices[place] = value
+        else:
+            raise _misfit(tensor, f"values[{place}]")
+    return choices
+
+
+def _is_member(value: Scalar, datatype: str) -> bool:
+    """Whether the datatype has this value, floats up to their precision."""
+    if isinstance(value, str):
+        return False
+    if datatype in FLOATS:
+        return abs(value) <= _LARGEST[datatype]
+    least, most = _limits(datatype)
+    return least <= value <= most and value == int(value)
+
+
+def _misfit(tensor: TensorSpec, what: str) -> InvalidRequestError:
+    # Not the value itself: it may come from a variable of the environment.
+    return InvalidRequestError(
+        f"the config gives input {tensor.name!r} a {what} that is not of its datatype "
+        f"{tensor.datatype}"
+    )

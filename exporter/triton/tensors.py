@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,8 @@ def decode(tensor: OutputTensor) -> Array:
     """
     if any(dim < 0 for dim in tensor.shape):
         raise ProtocolError(f"output {tensor.name!r} has shape {list(tensor.shape)}")
-    expected = int(np.prod(tensor.shape, dtype=np.int64))
+    # Not numpy's product, which overflows: 2^32 x 2^32 elements would be none.
+    expected = math.prod(tensor.shape)
     if tensor.datatype == "BYTES":
         return _decode_bytes(tensor, expected)
     dtype = _WIRE_BF16 if tensor.datatype == "BF16" else array_dtype(tensor.datatype)
@@ -91,7 +93,18 @@ def decode(tensor: OutputTensor) -> Array:
     array = np.frombuffer(tensor.data, dtype=dtype)
     if tensor.datatype == "BF16":
         array = (array.astype(np.uint32) << 16).view(np.float32)
-    return array.reshape(tensor.shape)
+    return _shaped(array, tensor)
+
+
+def _shaped(array: Array, tensor: OutputTensor) -> Array:
+    try:
+        return array.reshape(tensor.shape)
+    except (ValueError, OverflowError):
+        # Beside a 0, sizes and ranks that no array can have fit any content.
+        raise ProtocolError(
+            f"output {tensor.name!r} has a shape of {len(tensor.shape)} dimensions "
+            "that no tensor has"
+        ) from None
 
 
 def _bfloat16(array: Array) -> Array:
@@ -121,4 +134,4 @@ def _decode_bytes(tensor: OutputTensor, expected: int) -> Array:
         )
     array = np.empty(expected, dtype=np.object_)
     array[:] = items
-    return array.reshape(tensor.shape)
+    return _shaped(array, tensor)
