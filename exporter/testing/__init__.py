@@ -1,7 +1,24 @@
-"""FakeTriton: a scripted Triton on real sockets, for what a real one cannot be made to do.
+"""FakeTriton: a scripted Triton on real sockets, for what a real one cannot do on demand.
 
 Start with `FakeTriton`, describe its repository with `FakeModel` and `FakeTensor`, and
-script it with the behaviours named here.
+script it with the behaviours named here, while it runs:
+
+    with FakeTriton([FakeModel("m"), FakeModel("n")]) as fake:
+        fake.on("infer", model="m").reply(Slow(0.5), times=3)   # three slow, then well
+        fake.on("infer", model="m").reply(Filled(math.nan))     # NaN from then on
+        fake.on("infer", protocol="grpc").reply(UNAVAILABLE)    # on one port
+        fake.on("any").reply(Hung())                            # a frozen server
+        fake.on("statistics", model="n").reply(Shifted(-10))    # counters go backwards
+        fake.on("metrics").reply(Zeroed())                      # metrics disagree
+        fake.vanish("n")                                        # listed, but not found
+        with fake.on("infer").reply(HalfAnswer()): ...          # for a block
+        with fake.down(): ...                                   # nobody listens
+        fake.behave()                                           # everything well again
+
+What came is in `fake.requests`, `fake.received()`, `fake.max_concurrent`; tests wait for
+it with `fake.wait_for("infer", count=3)` rather than sleep. How far the fake is like a
+real Triton is tested against one. It knows no TLS, no shared memory, no sequences, no
+response cache and no log settings.
 """
 
 from __future__ import annotations

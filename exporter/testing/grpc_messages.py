@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2
 
 from exporter.testing.behaviours import INVALID_ARGUMENT
 from exporter.testing.inference import InferAnswer, InferRequest
@@ -14,6 +14,9 @@ from exporter.testing.tensors import NUMPY_TYPES, WireTensor, encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+pb: Final[Any] = service_pb2
+"""The protocol's messages; protobuf makes them at import, where no checker sees them."""
 
 _CONTENTS: Final = {
     "BOOL": "bool_contents",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
-from tritonclient.grpc import service_pb2 as pb
 
 from exporter.testing.behaviours import Body, Status
 from exporter.testing.calls import Answers, Call, Document, EndedError, Ready
@@ -17,6 +16,7 @@ from exporter.testing.gate import Gate
 from exporter.testing.grpc_messages import (
     infer_request,
     infer_response,
+    pb,
     settings_of,
     settings_response,
 )

@@ -159,14 +159,10 @@ class Journal:
 
 
 def _keys(record: ReceivedRequest, *, known: bool) -> tuple[_Key, ...]:
-    operation = record.operation
-    keys: tuple[_Key, ...] = (
-        (None, operation, None),
-        (record.protocol, operation, None),
+    models: tuple[str | None, ...] = (None, record.model) if known else (None,)
+    protocols: tuple[Protocol | None, ...] = (None, record.protocol)
+    return tuple(
+        (protocol, record.operation, model)
+        for model in models
+        for protocol in protocols
     )
-    if known:
-        keys += (
-            (None, operation, record.model),
-            (record.protocol, operation, record.model),
-        )
-    return keys

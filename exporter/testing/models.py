@@ -13,7 +13,10 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Answer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-"""A model's function: inputs by name to outputs by name."""
+"""A model's function: inputs by name to outputs by name.
+
+What it raises is a mistake of the test: it ends the call and is not turned into an answer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
