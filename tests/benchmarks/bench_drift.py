@@ -1,0 +1,334 @@
+"""Drift: what counting costs, what is kept, and whether the alarm keeps its promise."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import time
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import figures
+import numpy as np
+from drifting import BUDGET, MIXED, counted, delay, draw, false_alarms
+from scipy import stats
+
+from drift import statistics
+from drift.alarms.monitor import Monitor
+from drift.comparison import Baseline
+from drift.features import Feature, Schema, Tensor
+from drift.fitting import fit
+from drift.window import SlidingWindow, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from figures import Figure
+    from numpy.typing import NDArray
+
+FEATURES = 50
+CATEGORIES = 10
+FLOATS = Schema.from_tensors([Tensor("x", "FP32", (FEATURES,))])
+TABLE = Schema(
+    (Tensor("x", "FP32", (FEATURES,)), Tensor("c", "INT64", (CATEGORIES,))),
+    (
+        *(Feature(f"x{i}", "x", i) for i in range(FEATURES)),
+        *(Feature(f"c{i}", "c", i, "categorical") for i in range(CATEGORIES)),
+    ),
+)
+DISTANCES = (
+    statistics.Psi(),
+    statistics.JensenShannon(),
+    statistics.KolmogorovSmirnov(),
+    statistics.Wasserstein(),
+)
+EVERY_DISTANCE = (
+    *DISTANCES,
+    statistics.Hellinger(),
+    statistics.ChiSquare(),
+    statistics.CramerVonMises(),
+)
+
+
+def update(*, quick: bool = False) -> Iterator[Figure]:
+    """Counting requests of 1 to 1,024 rows of 50 float32 features, after parsing."""
+    rng = np.random.default_rng(figures.SEED)
+    rows = rng.normal(size=(65_536, FEATURES)).astype(np.float32)
+    window = fit(FLOATS, {"x": rows[:10_000]}).accumulator()
+    for size, unit, goal in (
+        (1, "us", 3.0),
+        (8, "us", None),
+        (64, "ns", 5.0),
+        (1024, "ns", 5.0),
+    ):
+        requests = [{"x": rows[i : i + size]} for i in range(0, 2048 * size, size)]
+        requests = [request for request in requests if len(request["x"]) == size]
+        per = len(requests) * (1e-6 if unit == "us" else 1e-9 * size * FEATURES)
+
+        def count(requests: list[dict[str, NDArray[np.generic]]] = requests) -> None:
+            for request in requests:
+                window.update(request)
+
+        spent = [seconds / per for seconds in _timed(count, 5 if quick else 30)]
+        found = figures.median(spent)
+        yield figures.at_most(
+            f"drift.update.{size}_rows",
+            found.pop("value"),
+            f"{unit}/{'request' if unit == 'us' else 'value'}",
+            goal,
+            measured=f"requests of {size} rows x {FEATURES} floats into counts",
+            n=len(spent),
+            seed=figures.SEED,
+            **found,
+        )
+
+
+def window_100k(*, quick: bool = False) -> Iterator[Figure]:
+    """A window of 100,000 x (50 floats + 10 categories): quality and four distances."""
+    rng = np.random.default_rng(figures.SEED)
+    data, reference = _table(rng, 100_000), _table(rng, 100_000)
+    baseline = Baseline(fit(TABLE, reference))
+
+    def ours() -> None:
+        counts = counted(baseline.profile, data)
+        assert counts.missing.sum() + counts.outside.sum() >= 0
+        assert counts.constant_beside(baseline.profile.counts).sum() == 0
+        comparison = baseline.compare(counts)
+        for statistic in DISTANCES:
+            statistic.distance(comparison)
+
+    def scipy_ks() -> None:
+        for column in range(FEATURES):
+            stats.ks_2samp(data["x"][:, column], reference["x"][:, column])
+
+    spent = _timed(ours, 5 if quick else 15)
+    peer = min(_timed(scipy_ks, 2))
+    found = figures.median(spent)
+    value = found.pop("value")
+    yield figures.at_most(
+        "drift.window_100k",
+        value,
+        "s",
+        0.06,
+        measured="100,000 x (50 floats + 10 categories): quality, PSI, JS, KS, W1",
+        n=len(spent),
+        seed=figures.SEED,
+        peer=f"scipy ks_2samp, 50 floats: {peer:.3g} s",
+        ratio=peer / value,
+        **found,
+    )
+    yield figures.at_most(
+        "drift.window_100k.memory",
+        _peak_bytes(ours) / 1e6,
+        "MB",
+        60.0,
+        measured="peak of what the same window allocates",
+        n=1,
+    )
+
+
+def distances(*, quick: bool = False) -> Figure:
+    """All seven distances of 50 features from their counts."""
+    rng = np.random.default_rng(figures.SEED)
+    rows = rng.normal(size=(20_000, FEATURES)).astype(np.float32)
+    baseline = Baseline(fit(FLOATS, {"x": rows}))
+    counts = counted(baseline.profile, {"x": rows[:5000]})
+
+    def all_of_them() -> None:
+        comparison = baseline.compare(counts)
+        for statistic in EVERY_DISTANCE:
+            statistic.distance(comparison)
+
+    found = figures.median(_timed(all_of_them, 50 if quick else 300))
+    return figures.at_most(
+        "drift.distances",
+        found.pop("value") * 1e3,
+        "ms",
+        0.5,
+        measured=f"{len(EVERY_DISTANCE)} distances of {FEATURES} features from counts",
+        n=50 if quick else 300,
+        ci_low=found["ci_low"] * 1e3,
+        ci_high=found["ci_high"] * 1e3,
+    )
+
+
+def verdict(*, quick: bool = False) -> Figure:
+    """One window through the monitor after 200 others, 20 features."""
+    rng = np.random.default_rng(figures.SEED)
+    profile = fit(MIXED, draw(rng, 10_000))
+    monitor = Monitor(profile, BUDGET)
+    windows = [counted(profile, draw(rng, 500)) for _ in range(60 if quick else 300)]
+    spent = []
+    for window in windows:
+        started = time.perf_counter()
+        monitor.update(window)
+        spent.append(time.perf_counter() - started)
+    found = figures.median(spent[len(spent) // 2 :])
+    return figures.at_most(
+        "drift.verdict",
+        found.pop("value") * 1e3,
+        "ms",
+        10.0,
+        measured="evidence of 20 features, 6 kinds of change, all remembered starts",
+        n=len(spent) // 2,
+        ci_low=found["ci_low"] * 1e3,
+        ci_high=found["ci_high"] * 1e3,
+    )
+
+
+def state() -> Iterator[Figure]:
+    """Bytes a feature after 2,000 windows, and whether merging is exact."""
+    rng = np.random.default_rng(figures.SEED)
+    profile = fit(MIXED, draw(rng, 10_000))
+    monitor, sliding = Monitor(profile, BUDGET), SlidingWindow(4)
+    window = counted(profile, draw(rng, 100))
+    for _ in range(2000):
+        monitor.update(window)
+        sliding.push(window)
+    evidence = monitor._ledger._since.nbytes + monitor._ledger._total.nbytes
+    panes = sum(pane.cells.nbytes for pane in sliding.panes)
+    features = len(MIXED.features)
+    yield figures.at_most(
+        "drift.state",
+        (window.cells.nbytes + evidence + panes) / features / 1e3,
+        "kB/feature",
+        12.0,
+        measured="open window, 4 sliding panes and evidence of 2,000 windows",
+        n=features,
+    )
+    data = draw(rng, 50_000)
+    bounds = np.sort(rng.integers(0, 50_000, size=20))
+    parts = [
+        counted(profile, dict(zip(data, pair, strict=True)))
+        for pair in zip(
+            *(np.split(rows, bounds) for rows in data.values()), strict=True
+        )
+    ]
+    whole = counted(profile, data)
+    yield figures.at_most(
+        "drift.merge",
+        float((merged(parts).cells != whole.cells).sum()),
+        "cells",
+        0,
+        measured="cells that differ between 21 merged parts and one pass",
+        n=whole.cells.size,
+        seed=figures.SEED,
+    )
+
+
+def false_alarm_rate(*, quick: bool = False) -> Iterator[Figure]:
+    """Clean windows, 20 mixed features, budget 1 in 1,000; reference drawn anew."""
+    plans = ((10_000, 500, 80), (1000, 500, 80), (1000, 100, 80), (1000, 5000, 20))
+    for reference, rows, most in plans:
+        runs = max(most // 8, 2) if quick else most
+        rng = np.random.default_rng([figures.SEED, reference, rows])
+        alarms = sum(
+            false_alarms(rng, reference=reference, rows=rows, windows=100)
+            for _ in range(runs)
+        )
+        windows = runs * 100
+        low, high = _poisson_interval(alarms)
+        yield figures.at_most(
+            f"drift.false_alarms.reference_{reference}.rows_{rows}",
+            1000 * alarms / windows,
+            "alarms/1000 windows",
+            1.0,
+            measured="clean windows beside a reference drawn anew for each 100",
+            n=windows,
+            seed=figures.SEED,
+            ci_low=1000 * low / windows,
+            ci_high=1000 * high / windows,
+        )
+
+
+def detection_delay(*, quick: bool = False) -> Iterator[Figure]:
+    """Windows of 500 from a change in one of 20 features to the alarm, budget 1/1000."""
+    plans: tuple[tuple[str, dict[str, float], float], ...] = (
+        ("shift_0.1", {"shift": 0.1}, 10),
+        ("shift_0.25", {"shift": 0.25}, 2),
+        ("scale_1.1", {"scale": 1.1}, 6),
+        ("missing_0_to_1_percent", {"missing": 0.01}, 2),
+    )
+    for name, change, goal in plans:
+        for clean in (0, 20):
+            rng = np.random.default_rng([figures.SEED, clean])
+            runs = 10 if quick else 60
+            delays = [delay(rng, clean=clean, **change) for _ in range(runs)]
+            found = figures.median([float(d) for d in delays])
+            yield figures.at_most(
+                f"drift.delay.{name}.after_{clean}_clean",
+                found.pop("value"),
+                "windows",
+                goal,
+                measured="median, reference of 10,000 drawn anew each run",
+                n=runs,
+                seed=figures.SEED,
+                p90=float(np.quantile(delays, 0.9)),
+                **found,
+            )
+
+
+def footprint() -> Iterator[Figure]:
+    """A fresh process: import, then 50 features watched over a million rows."""
+    script = (
+        "import sys,time;t=time.perf_counter();"
+        "import drift.alarms.monitor,drift.window,drift.fitting;"
+        "print(time.perf_counter()-t,'scipy' in sys.modules);"
+        "import numpy as np;from drift.features import *;from drift.fitting import fit;"
+        "s=Schema.from_tensors([Tensor('x','FP32',(50,))]);"
+        "r=np.random.default_rng(0).normal(size=(10000,50)).astype('f4');"
+        "p=fit(s,{'x':r});a=p.accumulator();m=drift.alarms.monitor.Monitor(p);"
+        "[(a.update({'x':r}),m.update(a.take())) for _ in range(100)];"
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    yield figures.at_most(
+        "drift.footprint.import",
+        float(out[0]),
+        "s",
+        None,
+        measured=f"importing the library (scipy imported with it: {out[1]})",
+        n=1,
+    )
+    yield figures.at_most(
+        "drift.footprint.rss",
+        int(out[2]) / 1024,
+        "MiB",
+        None,
+        measured="peak of a process watching 50 features over 1,000,000 rows",
+        n=1,
+    )
+
+
+def _table(rng: np.random.Generator, rows: int) -> dict[str, NDArray[np.generic]]:
+    return {
+        "x": rng.normal(size=(rows, FEATURES)).astype(np.float32),
+        "c": rng.integers(0, 20, size=(rows, CATEGORIES)),
+    }
+
+
+def _timed(act: Callable[[], None], times: int) -> list[float]:
+    act()
+    gc.collect()
+    spent = []
+    for _ in range(times):
+        started = time.perf_counter()
+        act()
+        spent.append(time.perf_counter() - started)
+    return spent
+
+
+def _peak_bytes(act: Callable[[], None]) -> int:
+    tracemalloc.start()
+    act()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def _poisson_interval(events: int) -> tuple[float, float]:
+    low = float(stats.chi2.ppf(0.025, 2 * events) / 2) if events else 0.0
+    return low, float(stats.chi2.ppf(0.975, 2 * events + 2) / 2)
