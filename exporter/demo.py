@@ -44,15 +44,19 @@ def run(*, duration_seconds: float | None, traffic: bool, port: int) -> int:
     models = demo_models()
     started = time.monotonic()
     # Taken before the seconds it takes to start a server are spent.
-    with bind("127.0.0.1", port) as listener:
-        port = listener.getsockname()[1]
+    with bind("127.0.0.1", port) as listener, bind("127.0.0.1", 0) as tap:
+        port, tap_port = listener.getsockname()[1], tap.getsockname()[1]
     with contextlib.ExitStack() as stack:
         stack.enter_context(exit_on_sigterm())
         print(f"starting Triton with {models} …", flush=True)
-        triton = stack.enter_context(EmbeddedTriton(models))
+        triton = stack.enter_context(
+            EmbeddedTriton(models, arguments=_tracing(tap_port))
+        )
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         config = folder / "demo.yaml"
-        config.write_text(yaml.safe_dump(_config(models, triton, port)), "utf-8")
+        config.write_text(
+            yaml.safe_dump(_config(models, triton, port, tap_port)), "utf-8"
+        )
         stack.enter_context(_sidecar(config))
         client = HttpClient(f"127.0.0.1:{port}")
         stack.callback(client.close)
@@ -82,12 +86,25 @@ def demo_models() -> Path:
     )
 
 
-def _config(models: Path, triton: EmbeddedTriton, port: int) -> dict[str, object]:
+def _tracing(tap_port: int) -> tuple[str, ...]:
+    # Every request of a few a second; a busy server is sampled far more sparingly.
+    return (
+        "--trace-config=mode=opentelemetry",
+        f"--trace-config=opentelemetry,url=http://127.0.0.1:{tap_port}/v1/traces",
+        "--trace-config=opentelemetry,bsp_schedule_delay=1000",
+        "--trace-config=rate=1",
+        "--trace-config=level=TIMESTAMPS",
+    )
+
+
+def _config(
+    models: Path, triton: EmbeddedTriton, port: int, tap_port: int
+) -> dict[str, object]:
     base = yaml.safe_load((models.parent / "demo.yaml").read_text("utf-8"))
     return {
         **base,
         "target": {"grpc": triton.grpc, "http": triton.http, "metrics": triton.metrics},
-        "listen": {"address": "127.0.0.1", "port": port},
+        "listen": {"address": "127.0.0.1", "port": port, "tap": {"port": tap_port}},
         "log": {"level": "warning"},
     }
 

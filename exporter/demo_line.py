@@ -54,18 +54,26 @@ def _state(series: Page) -> str:
 
 
 def _latency(series: Page) -> str:
+    """Production quantiles with their 95 % interval, from traces."""
     shown = []
     for quantile in ("0.5", "0.95", "0.99"):
-        values = [
-            value
-            for labels, value in series["triton_probe_latency_seconds"]
-            if labels["model"] == _SHOWN_MODEL
-            and labels["protocol"] == "grpc"
-            and labels["quantile"] == quantile
+        found = [_pick(series, "triton_request_latency_seconds", quantile)] + [
+            _pick(series, "triton_request_latency_ci_seconds", quantile, bound=bound)
+            for bound in ("lower", "upper")
         ]
-        text = f"{values[0] * 1e3:.2f}" if values else "?"
-        shown.append(f"p{float(quantile) * 100:g} {text}")
-    return f"{_SHOWN_MODEL} probe {' '.join(shown)} ms"
+        name = f"p{float(quantile) * 100:g}"
+        if None in found:
+            shown.append(f"{name} ?")
+        else:
+            value, low, high = (f"{1e3 * (item or 0):.2f}" for item in found)
+            shown.append(f"{name} {value} [{low}, {high}]")
+    return f"{_SHOWN_MODEL} {' '.join(shown)} ms"
+
+
+def _pick(series: Page, name: str, quantile: str, **more: str) -> float | None:
+    wanted = {"model": _SHOWN_MODEL, "quantile": quantile, **more}.items()
+    values = [value for labels, value in series[name] if wanted <= labels.items()]
+    return values[0] if values else None
 
 
 def _outcomes(series: Page) -> str:
