@@ -237,10 +237,13 @@ def test_spans_of_the_real_triton_become_the_latency_of_production(
     queued = "triton_request_phase_duration_seconds_count"
     assert page.value(queued, model="second", phase="queue") == FEW
     assert page.value(queued, model="double", phase="queue") == REQUESTS + FEW
-    forwarded = page.value(
-        "tritonwatch_tap_requests_total", source="otlp_forward", outcome="forwarded"
+    told = {"source": "otlp_forward", "outcome": "forwarded"}
+    sidecar.wait(
+        lambda page: (
+            page.value("tritonwatch_tap_requests_total", **told)
+            == len(collector.bodies)
+        )
     )
-    assert forwarded == len(collector.bodies)
     assert {kind for kind, _ in collector.bodies} == {"application/json"}
     collector.close()
 
