@@ -1,0 +1,60 @@
+"""Real Triton servers for tests: one for the session, and as many more as a test wants."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from exporter.errors import EmbeddedTritonError
+from exporter.triton import backend
+from exporter.triton.embedded import EmbeddedTriton
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+DEMO_MODELS = Path(__file__).parents[1] / "deploy" / "models"
+
+
+@pytest.fixture(scope="session")
+def triton_environment() -> Path:
+    """The folder of the embedded Triton; skips where it is missing, fails in CI."""
+    try:
+        return backend.inspect(backend.find()).folder
+    except EmbeddedTritonError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def triton(
+    triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[EmbeddedTriton]:
+    """The demo models on a real server, shared by the session: do not stop or freeze it."""
+    log = tmp_path_factory.mktemp("triton") / "triton.log"
+    with EmbeddedTriton(DEMO_MODELS, environment=triton_environment, log=log) as server:
+        yield server
+
+
+@pytest.fixture
+def start_triton(
+    triton_environment: Path, tmp_path: Path
+) -> Generator[Callable[..., EmbeddedTriton]]:
+    """Start a server of the test's own, by default with the demo models.
+
+    Takes EmbeddedTriton's arguments. What still runs at the end is killed.
+    """
+    with contextlib.ExitStack() as servers:
+
+        def start(repository: Path = DEMO_MODELS, **options: Any) -> EmbeddedTriton:
+            options.setdefault("environment", triton_environment)
+            options.setdefault("log", tmp_path / "triton.log")
+            server = servers.enter_context(EmbeddedTriton(repository, **options))
+            servers.callback(server.kill)
+            return server
+
+        yield start

@@ -1,0 +1,391 @@
+"""The demo models on the real server: what they answer is what their weights say."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import queue
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton_grpc
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+MODELS = Path(__file__).parents[2] / "deploy" / "models"
+METRICS = json.loads((MODELS / "metrics.json").read_text())
+SEED = 11
+
+
+def arrays(path):
+    with np.load(MODELS / path) as data:
+        return dict(data)
+
+
+@pytest.fixture(scope="module")
+def client(triton):
+    with triton_grpc.InferenceServerClient(triton.grpc) as made:
+        yield made
+
+
+def tensors(inputs):
+    made = []
+    for name, array in inputs.items():
+        datatype = np_to_triton_dtype(array.dtype)
+        made.append(triton_grpc.InferInput(name, list(array.shape), datatype))
+        made[-1].set_data_from_numpy(array)
+    return made
+
+
+def infer(client, model, inputs, **parameters):
+    return client.infer(
+        model, tensors(inputs), parameters=parameters, client_timeout=20
+    )
+
+
+def infer_http(triton, model, inputs, **parameters):
+    """Outputs by name, through HTTP and JSON."""
+    body = {
+        "parameters": parameters,
+        "inputs": [
+            {
+                "name": name,
+                "shape": array.shape,
+                "datatype": np_to_triton_dtype(array.dtype),
+                "data": [v.decode() if isinstance(v, bytes) else v for v in array.flat],
+            }
+            for name, array in inputs.items()
+        ],
+    }
+    connection = http.client.HTTPConnection(triton.http, timeout=20)
+    body = json.dumps(body, default=float)
+    connection.request("POST", f"/v2/models/{model}/infer", body)
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    return {
+        output["name"]: np.array(output["data"]).reshape(output["shape"])
+        for output in answer["outputs"]
+    }
+
+
+# The models once more, in the plainest numpy and apart from model.py and train.py.
+
+
+def softmax(logits):
+    powers = np.exp(np.asarray(logits, np.float64))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def digits_fp32(pixels):
+    w = arrays("digits_fp32/1/weights.npz")
+    hidden = np.maximum(pixels @ w["hidden_weight"] + w["hidden_bias"], 0)
+    return softmax(hidden @ w["output_weight"] + w["output_bias"])
+
+
+def digits_int8(pixels):
+    w = arrays("digits_int8/1/weights.npz")
+
+    def quantized(values):
+        return np.clip(np.rint(values.astype(np.float32)), 0, 127).astype(np.int64)
+
+    inputs = quantized(pixels / w["input_scale"])
+    sums = inputs @ w["hidden_weight"].astype(np.int64) + w["hidden_bias"]
+    rescale = w["hidden_sum_scale"] / w["hidden_scale"]
+    hidden = quantized(sums.astype(np.float32) * rescale)
+    sums = hidden @ w["output_weight"].astype(np.int64) + w["output_bias"]
+    return softmax(sums * w["output_sum_scale"].astype(np.float64))
+
+
+def diabetes(columns):
+    w = arrays("diabetes/1/weights.npz")
+    logits = np.full(columns["age"].shape[0], w["bias"], np.float64)
+    for i, name in enumerate(w["features"]):
+        standard = (columns[name][:, 0] - w["mean"][i]) / w["deviation"][i]
+        logits += standard * w["weight"][i]
+    for i, category in enumerate(w["vocabulary"]):
+        logits += (columns["sex"][:, 0] == category) * w["weight"][len(w["mean"]) + i]
+    fast = 1 / (1 + np.exp(-logits))
+    return np.stack([1 - fast, fast], axis=1)
+
+
+def pixels_of(rows):
+    held_out = arrays("digits_fp32/data/held_out.npz")["pixels"]
+    return {"pixels": held_out[rows % len(held_out)].astype(np.float32)}
+
+
+def columns_of(rows, part="held_out"):
+    """Rows of the tabular data as the model wants them: one [n, 1] tensor a feature."""
+    columns = arrays(f"diabetes/data/{part}.npz")
+    del columns["label"]
+    return {
+        name: values[rows % len(values)][:, None].astype(
+            object if name == "sex" else np.float32
+        )
+        for name, values in columns.items()
+    }
+
+
+EXPECTED = {
+    "digits_fp32": (pixels_of, lambda inputs: digits_fp32(inputs["pixels"])),
+    "digits_int8": (pixels_of, lambda inputs: digits_int8(inputs["pixels"])),
+    "diabetes": (columns_of, diabetes),
+}
+REQUESTS = {"digits_fp32": 800, "digits_int8": 600, "diabetes": 600}
+
+
+def assert_right(got, expected):
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+# Tests on the real server
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("model", EXPECTED)
+def test_thousands_of_answers_are_those_of_the_weights(client, model) -> None:
+    make, expect = EXPECTED[model]
+    rng = np.random.default_rng(SEED)
+    # The server may meet 32 requests at once: dynamic batches form.
+    waiting = queue.Queue()
+    sent = {}
+    answered = 0
+    while answered < REQUESTS[model]:
+        while len(sent) < min(32, REQUESTS[model] - answered):
+            number = str(rng.integers(2**60))
+            size = int(rng.choice([1, 1, 1, 2, 7, 64]))
+            sent[number] = make(rng.integers(0, 2**30, size))
+            client.async_infer(
+                model,
+                tensors(sent[number]),
+                lambda result, error: waiting.put((result, error)),
+                request_id=number,
+                client_timeout=20,
+            )
+        result, error = waiting.get(timeout=20)
+        assert error is None
+        inputs = sent.pop(result.get_response().id)
+        assert_right(result.as_numpy("probabilities"), expect(inputs))
+        answered += 1
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("model", EXPECTED)
+def test_concurrent_requests_share_executions(client, model) -> None:
+    make, _ = EXPECTED[model]
+    answers = queue.Queue()
+    before = client.get_inference_statistics(model).model_stats[0]
+    for _ in range(200):
+        client.async_infer(
+            model,
+            tensors(make(np.zeros(1, int))),
+            lambda result, error: answers.put((result, error)),
+        )
+    assert all(answers.get(timeout=20)[1] is None for _ in range(200))
+    after = client.get_inference_statistics(model).model_stats[0]
+    assert after.inference_count - before.inference_count == 200
+    assert after.execution_count - before.execution_count < 200
+    assert any(entry.batch_size > 1 for entry in after.batch_stats)
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("model", EXPECTED)
+def test_json_over_http_gives_the_same_answers(triton, client, model) -> None:
+    make, expect = EXPECTED[model]
+    inputs = make(np.arange(5))
+    output = infer_http(triton, model, inputs)["probabilities"]
+    assert_right(output.astype(np.float32), expect(inputs))
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("model", EXPECTED)
+def test_the_measured_accuracy_is_the_one_on_record(client, model) -> None:
+    make, _ = EXPECTED[model]
+    folder = "diabetes" if model == "diabetes" else "digits_fp32"
+    truth = arrays(f"{folder}/data/held_out.npz")["label"]
+    inputs = make(np.arange(len(truth)))
+    labels = []
+    for start in range(0, len(truth), 64):
+        part = {name: array[start : start + 64] for name, array in inputs.items()}
+        answer = infer(client, model, part).as_numpy("probabilities")
+        labels.extend(answer.argmax(axis=1))
+    record = METRICS["models"][model]
+    record = record.get("held_out_quality", record)
+    assert int((np.array(labels) == truth).sum()) == record["right"]
+
+
+@pytest.mark.triton
+def test_a_missing_number_counts_as_the_median(client) -> None:
+    inputs = columns_of(np.arange(3))
+    weights = arrays("diabetes/1/weights.npz")
+    inputs["bmi"] = np.full((3, 1), np.nan, np.float32)
+    missing = infer(client, "diabetes", inputs).as_numpy("probabilities")
+    position = list(weights["features"]).index("bmi")
+    inputs["bmi"] = np.full((3, 1), weights["median"][position], np.float32)
+    assert_right(missing, diabetes(inputs))
+
+
+@pytest.mark.triton
+def test_an_unseen_category_counts_as_none_of_the_known(client) -> None:
+    inputs = columns_of(np.arange(3))
+    inputs["sex"] = np.full((3, 1), b"unheard of", object)
+    output = infer(client, "diabetes", inputs).as_numpy("probabilities")
+    assert_right(output, diabetes(inputs))
+
+
+def streamed(client, values, *, count, **parameters):
+    """The next `count` answers of a stream: (response, error)."""
+    answers = queue.Queue()
+    client.start_stream(lambda result, error: answers.put((result, error)))
+    try:
+        client.async_stream_infer(
+            "stream",
+            tensors({"values": np.asarray(values, np.float32)}),
+            enable_empty_final_response=True,
+            parameters=parameters,
+        )
+        return [answers.get(timeout=20) for _ in range(count)]
+    finally:
+        client.stop_stream()
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("length", [0, 1, 3, 200])
+def test_the_stream_sends_one_running_mean_for_each_value(client, length) -> None:
+    values = np.random.default_rng(SEED).normal(size=length).astype(np.float32)
+    *answers, (last, error) = streamed(client, values, count=length + 1)
+    assert error is None
+    assert last.get_response().parameters["triton_final_response"].bool_param
+    assert not last.get_response().outputs
+    for count, (answer, error) in enumerate(answers, start=1):
+        assert error is None
+        assert answer.as_numpy("count").tolist() == [count]
+        mean = answer.as_numpy("mean")
+        assert mean.dtype == np.float32
+        assert mean[0] == pytest.approx(values[:count].mean(), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.triton
+def test_the_stream_pauses_between_responses_when_asked(client) -> None:
+    started = time.monotonic()
+    streamed(client, [1, 2, 3], count=4, delay_ms=50)
+    assert time.monotonic() - started >= 0.15
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize(
+    ("length", "delay_ms", "reason"),
+    [
+        (1001, 0, "found 1001 values; at most 1000"),
+        (1, 1001, "found delay_ms=1001; 0 to 1000"),
+        (1, -1, "found delay_ms=-1; 0 to 1000"),
+    ],
+)
+def test_the_stream_refuses_what_would_not_end_soon(
+    client, length, delay_ms, reason
+) -> None:
+    [(_, error)] = streamed(client, [1.0] * length, count=1, delay_ms=delay_ms)
+    assert reason in str(error)
+
+
+@pytest.mark.triton
+def test_the_slow_model_takes_as_long_as_it_is_told(client, triton) -> None:
+    given = {"input": np.arange(5, dtype=np.float32)}
+    started = time.monotonic()
+    output = infer(client, "slow", given, delay_ms=200).as_numpy("output")
+    assert time.monotonic() - started >= 0.2
+    assert np.array_equal(output, given["input"])
+    started = time.monotonic()
+    output = infer_http(triton, "slow", given, delay_ms=200)["output"]
+    assert time.monotonic() - started >= 0.2
+    assert np.array_equal(output, given["input"])
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("delay_ms", [-1, 10_001])
+def test_the_slow_model_refuses_an_unreasonable_delay(client, delay_ms) -> None:
+    given = {"input": np.ones(1, np.float32)}
+    with pytest.raises(
+        InferenceServerException, match=f"delay_ms={delay_ms}; 0 to 10000"
+    ):
+        infer(client, "slow", given, delay_ms=delay_ms)
+
+
+@pytest.mark.triton
+def test_every_model_of_the_repository_is_ready_and_described(client) -> None:
+    names = {path.parent.name for path in MODELS.glob("*/config.pbtxt")}
+    index = client.get_model_repository_index().models
+    assert {(entry.name, entry.state) for entry in index} == {
+        (name, "READY") for name in names
+    }
+    readme = (MODELS / "README.md").read_text()
+    assert all(f"`{name}`" in readme for name in names)
+
+
+# Tests of the files alone
+
+
+def test_training_again_gives_the_same_bytes(tmp_path) -> None:
+    subprocess.run(
+        [sys.executable, MODELS / "train.py", tmp_path], check=True, timeout=50
+    )
+    made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.*")}
+    committed = {path.relative_to(MODELS) for path in MODELS.rglob("*.npz")}
+    assert made == committed | {Path("metrics.json")}
+    for path in made:
+        assert (tmp_path / path).read_bytes() == (MODELS / path).read_bytes(), path
+
+
+def test_the_record_names_the_files_by_their_hash() -> None:
+    hashes = {
+        str(path.relative_to(MODELS)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in MODELS.rglob("*.npz")
+    }
+    assert METRICS["sha256"] == hashes
+
+
+def test_the_integer_network_is_one_of_integers() -> None:
+    weights = arrays("digits_int8/1/weights.npz")
+    for layer in ("hidden", "output"):
+        assert weights[f"{layer}_weight"].dtype == np.int8
+        assert weights[f"{layer}_bias"].dtype == np.int32
+        assert np.abs(weights[f"{layer}_weight"].astype(int)).max() == 127
+    sizes = [
+        (MODELS / f"{name}/1/weights.npz").stat().st_size
+        for name in ("digits_int8", "digits_fp32")
+    ]
+    assert sizes[0] < sizes[1] / 2
+
+
+def test_the_loss_of_quantization_is_what_the_two_networks_show() -> None:
+    data = arrays("digits_fp32/data/held_out.npz")
+    pixels = data["pixels"].astype(np.float32)
+    floats, integers = digits_fp32(pixels), digits_int8(pixels)
+    record = METRICS["models"]["digits_int8"]
+    right = [(p.argmax(axis=1) == data["label"]).mean() for p in (floats, integers)]
+    assert record["accuracy_loss"] == pytest.approx(right[0] - right[1], abs=1e-4)
+    differs = (floats.argmax(axis=1) != integers.argmax(axis=1)).sum()
+    assert record["label_differs_from_fp32"] == differs
+    largest = np.abs(floats - integers).max()
+    assert largest > 0
+    assert record["largest_probability_difference"] == pytest.approx(largest, abs=1e-3)
+
+
+def test_no_patient_is_in_two_parts_and_the_drift_part_is_older() -> None:
+    parts = {
+        name: arrays(f"diabetes/data/{name}.npz")
+        for name in ("train", "held_out", "drift")
+    }
+    rows = [
+        tuple(np.asarray(value).item() for value in row)
+        for columns in parts.values()
+        for row in zip(*columns.values(), strict=True)
+    ]
+    assert len(rows) == 442
+    assert len(set(rows)) == 442
+    assert max(parts["train"]["age"].max(), parts["held_out"]["age"].max()) < 60
+    assert parts["drift"]["age"].min() >= 60
