@@ -236,7 +236,6 @@ class Histogram:
         whole = np.searchsorted(MIDDLE, limits, side="right") + 1 - self._counts.base
         under = running[np.clip(whole, 0, self._counts.held.size)] + self._zero
         under[limits < 0.0] = 0
-        under[limits == inf] = self._count
         return tuple(under.tolist())
 
     def buckets(self) -> Buckets:

@@ -7,22 +7,33 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from exporter.buckets import GROWTH, upper_bound
 from exporter.histogram import Histogram
 from exporter.quantiles import interval_ranks, minimum_count, quantile_rank, supports
 
+PATIENT = settings(deadline=None)
 SERVED = [0.5, 0.9, 0.95, 0.99, 0.999]
 RUNS = 1000
 
 
+@PATIENT
 @given(st.integers(1, 10**6), st.integers(0, 10**4))
 def test_a_rank_is_the_least_with_that_share_of_the_sample(count, ten_thousandths):
     share = Fraction(ten_thousandths, 10_000)
     expected = max(math.ceil(share * count), 1)
     assert quantile_rank(count, ten_thousandths / 10_000) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "q", "rank"),
+    [(100, 0.07, 7), (100, 0.14, 14), (100, 0.56, 56), (1000, 0.999, 999), (7, 0.0, 1)],
+)
+def test_a_rank_is_not_pushed_up_by_rounding(count, q, rank):
+    assert quantile_rank(count, q) == rank
 
 
 def test_a_rank_needs_a_sample():
@@ -90,6 +101,7 @@ def test_ranks_lie_inside_the_conservative_whole_ranks_and_near_them(q, multiple
     assert whole_high - 1.02 <= high <= whole_high + 0.02
 
 
+@PATIENT
 @given(
     st.lists(st.floats(1e-6, 3600.0), min_size=6, max_size=300),
     st.sampled_from([0.3, 0.5, 0.7, 0.9, 0.95]),
@@ -103,6 +115,7 @@ def test_an_interval_encloses_the_estimate_and_stays_within_the_extremes(values,
         assert histogram.min <= low <= histogram.quantile(q) <= high <= histogram.max
 
 
+@PATIENT
 @given(
     st.lists(st.floats(1e-6, 3600.0), min_size=6, max_size=300),
     st.sampled_from([0.5, 0.7, 0.9, 0.95]),
@@ -134,9 +147,44 @@ def test_an_interval_of_a_difference_ends_at_its_bucket_when_extremes_are_unknow
 
 def test_an_interval_over_the_zero_bucket_reaches_into_it():
     histogram = histogram_of([0.0] * 50 + [0.01] * 50)
+    assert histogram.quantile(0.5) == 0.0
+    assert histogram.quantile(0.51) == pytest.approx(0.01, rel=0.0109)
     low, high = histogram.quantile_interval(0.5)
     assert low == 0.0
     assert high == 0.01
+
+
+def evenly(buckets, each):
+    """The same number of values in every bucket from (2^(-1/32), 1] on."""
+    shares = (np.arange(buckets * each) + 0.5) / each
+    return GROWTH ** (shares - 1.0)
+
+
+def test_ends_in_different_buckets_are_interpolated_inside_them():
+    values = evenly(200, 100)
+    interval = histogram_of(values).quantile_interval(0.9)
+    assert interval == pytest.approx(exact_interval(values, 0.9), rel=1e-6)
+
+
+def test_both_ends_in_one_bucket_give_the_whole_bucket():
+    values = evenly(20, 10_000)
+    interval = histogram_of(values).quantile_interval(0.525)
+    assert interval == (upper_bound(9), upper_bound(10))
+
+
+def test_an_interval_is_widened_to_hold_its_estimate():
+    values = evenly(100, 1000)
+    q = 0.9005  # at 5 % of its bucket, of which the estimate is the middle
+    histogram = histogram_of(values)
+    low, high = histogram.quantile_interval(q)
+    assert low == pytest.approx(exact_interval(values, q)[0], rel=1e-6)
+    assert high == histogram.quantile(q) > exact_interval(values, q)[1]
+
+
+def test_an_interval_beyond_the_last_bound_reaches_to_the_largest_value():
+    values = np.linspace(2e6, 3e6, 1000)
+    low, high = histogram_of(values).quantile_interval(0.5)
+    assert (low, high) == (2e6, 3e6)
 
 
 def histogram_of(values):
