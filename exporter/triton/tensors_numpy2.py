@@ -55,7 +55,7 @@ _NewFromDescr = ctypes.PYFUNCTYPE(
 
 def _table_without_strides() -> tuple[Any, ...]:
     """A capsule for pybind11, and what must stay alive with it."""
-    api = vars(table_for_pybind11)[_TABLE]
+    api = getattr(table_for_pybind11, _TABLE)
     original = _python.PyCapsule_GetPointer(api, None)
     table = (ctypes.c_void_p * _TABLE_LENGTH).from_address(original)
     new_from_descr = _NewFromDescr(table[_NEW_FROM_DESCR] or 0)
@@ -81,7 +81,7 @@ def _check_layout() -> None:
         if (flags, size) != (dtype.flags & 0xFFFFFFFFFFFFFFFF, dtype.itemsize):
             raise ImportError(
                 f"numpy {np.__version__} lays out its dtypes in an unknown way; "
-                "Triton's Python backend needs numpy 1.26 or 2.0 to 2.2"
+                "Triton's Python backend needs numpy 1.26 or 2.2"
             )
 
 
@@ -153,7 +153,7 @@ _KEPT = _table_without_strides()
 def install(name: str) -> None:
     """Correct the stub's pybind11, the named module, and the `Tensor` set on it later."""
     _check_layout()
-    vars(table_for_pybind11)[_TABLE] = _KEPT[0]
+    setattr(table_for_pybind11, _TABLE, _KEPT[0])
     module: Any = sys.modules[name]
     module.serialize_byte_tensor = _measured(module.serialize_byte_tensor)
     module.__class__ = _Backend

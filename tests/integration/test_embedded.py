@@ -367,6 +367,15 @@ def test_a_log_nobody_asked_for_goes_after_a_good_end(
     assert not server.log.exists()
 
 
+def test_the_log_of_a_server_that_died_stays(triton_environment, tmp_path) -> None:
+    repository = scaling(tmp_path / "models")
+    with EmbeddedTriton(repository, environment=triton_environment) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        assert eventually(lambda: not server.running)
+    assert "Started HTTPService" in server.log.read_text()
+    server.log.unlink()
+
+
 class Owner:
     """A Python process that holds a server, to be ended from outside."""
 
@@ -472,6 +481,23 @@ def test_an_environment_without_the_wheel_says_so(tmp_path) -> None:
     )
     with pytest.raises(EmbeddedTritonError, match="make demo"):
         EmbeddedTriton(tmp_path, environment=tmp_path / "bare")
+
+
+def test_a_missing_libpython_names_the_package(triton_environment, tmp_path) -> None:
+    # Debian's python3 comes without the shared library that the stub is linked to.
+    known = backend.inspect(triton_environment)
+    facts = {
+        "version": "3.11",
+        "numpy": known.numpy,
+        "site": str(known.site),
+        "folders": [str(tmp_path)],
+    }
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\necho '{json.dumps(facts)}'\n")
+    python.chmod(0o755)
+    with pytest.raises(EmbeddedTritonError, match=r"apt-get install libpython3\.11$"):
+        backend.inspect(tmp_path)
 
 
 @pytest.mark.parametrize(
