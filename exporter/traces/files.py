@@ -132,7 +132,7 @@ class TraceFileFollower:
         except OSError:
             self._outcomes["vanished"] += 1
             return
-        if stat.S_ISREG(status.st_mode) and status.st_size:
+        if stat.S_ISREG(status.st_mode):
             found.append((entry.path, _fingerprint(status)))
 
     def _new_bytes(self, path: str, listed: Fingerprint) -> bytes | None:

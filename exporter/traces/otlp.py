@@ -88,7 +88,7 @@ def from_protobuf(body: bytes) -> Spans:
                     _read_message(span, found)
     except DecodeError as error:
         raise TraceBodyError(f"found no OTLP protobuf: {_short(error)}") from None
-    except ValueError as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise TraceBodyError(
             f"found protobuf that is no OTLP trace: {_short(error)}"
         ) from None

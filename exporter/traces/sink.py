@@ -45,7 +45,7 @@ OUTCOMES: Final = (
 WINDOW_SLOTS: Final = 10
 FORGET_SECONDS: Final = 3600.0
 REMEMBERED: Final = 32_768
-"""Latest traces of which a second copy is recognised."""
+"""Most traces of which a second copy is recognised; at least the latest half of it."""
 _TRACE_ID_CHARS: Final = 32
 
 
@@ -91,7 +91,9 @@ class TraceSink:
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
         self._models: dict[ModelKey, _Model] = {}
-        self._seen: dict[int, None] = {}
+        # The newer half and the older half of what is remembered.
+        self._seen: set[int] = set()
+        self._seen_before: set[int] = set()
         self._outcomes = {
             source: Counter(dict.fromkeys(OUTCOMES, 0)) for source in settings.sources
         }
@@ -120,14 +122,19 @@ class TraceSink:
                     outcomes["own"] += 1
                 else:
                     batches.setdefault((trace.model, trace.version), []).append(trace)
+            strangers = sum(held not in known for held in self._models)
             for key, batch in batches.items():
                 if not self._wanted(key[0]):
                     outcomes["filtered"] += len(batch)
                     continue
-                model = self._model(key, known)
+                model = self._models.get(key)
                 if model is None:
-                    outcomes["unknown_model"] += len(batch)
-                    continue
+                    strange = key not in known
+                    if strange and strangers >= self._settings.unknown_models:
+                        outcomes["unknown_model"] += len(batch)
+                        continue
+                    strangers += strange
+                    model = self._models[key] = self._new_model()
                 model.latest = now
                 outcomes.update(_record(model, batch, now, self._wall_clock()))
 
@@ -147,24 +154,15 @@ class TraceSink:
     def _is_copy(self, trace: RequestTrace) -> bool:
         """A sender may repeat itself, a file may be found again under another name."""
         mark = hash((trace.trace_id, trace.begin_ns, trace.model, trace.child))
-        if mark in self._seen:
+        if mark in self._seen or mark in self._seen_before:
             return True
-        self._seen[mark] = None
-        if len(self._seen) > REMEMBERED:
-            del self._seen[next(iter(self._seen))]
+        self._seen.add(mark)
+        if len(self._seen) >= REMEMBERED // 2:
+            self._seen, self._seen_before = set(), self._seen
         return False
 
-    def _model(self, key: ModelKey, known: Collection[ModelKey]) -> _Model | None:
-        model = self._models.get(key)
-        if model is not None:
-            return model
-        if key not in known:
-            strangers = sum(held not in known for held in self._models)
-            if strangers >= self._settings.unknown_models:
-                return None
-        window = WindowedHistogram(self._settings.window_seconds, WINDOW_SLOTS)
-        model = self._models[key] = _Model(window)
-        return model
+    def _new_model(self) -> _Model:
+        return _Model(WindowedHistogram(self._settings.window_seconds, WINDOW_SLOTS))
 
     def _forget(self, now: float) -> None:
         known = self._known()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exporter.errors import EmbeddedTritonError
 from exporter.traces.model import PHASES
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
@@ -120,7 +122,9 @@ def free_port():
 def repository(tmp_path_factory):
     try:
         backend.inspect(backend.find())
-    except Exception as error:
+    except EmbeddedTritonError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("traced")
     shutil.copytree(MODELS / "double", folder / "double")

@@ -58,8 +58,7 @@ def fuzz_records(data: bytes) -> None:
 def _fuzz_body(read: Callable[[bytes], otlp.Spans], data: bytes) -> None:
     try:
         found = read(data)
-    except TraceBodyError as error:
-        assert len(str(error)) < 300
+    except TraceBodyError:
         return
     joiner = SpanJoiner(max_waiting=MAX_WAITING)
     joined = joiner.add(found.spans, 0.0)

@@ -1,0 +1,246 @@
+"""The tap on a real socket: what it takes, what it refuses, and what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import http.client
+import socket
+import threading
+import time
+import zlib
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from exporter.tap import Tap
+from exporter.tap_route import TapAnswer, TapRequest, TapRoute
+from exporter.traces.forward import Forwarder
+from exporter.traces.receiver import TraceReceiver
+from exporter.traces.sink import SinkSettings, TraceSink
+
+DATA = Path(__file__).parents[2] / "data" / "traces"
+JSON = (DATA / "otlp" / "triton-2.51.json").read_bytes()
+PROTOBUF = (DATA / "otlp_protobuf" / "triton-2.51.bin").read_bytes()
+LIMIT = 1 << 20
+
+
+def new_sink():
+    return TraceSink(
+        SinkSettings(300.0, 20, ("otlp",)),
+        known=tuple,
+        wanted=lambda _: True,
+        wall_clock=time.time,
+    )
+
+
+class Served:
+    """A tap in a thread of its own, and requests to it."""
+
+    def __init__(self, routes, **bounds):
+        self.tap = Tap(lambda: routes, **bounds)
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        self._ready.wait(10)
+        host, _, port = (self.tap.address or "").rpartition(":")
+        self.host, self.port = host, int(port)
+
+    def _run(self):
+        self._loop.run_until_complete(self._main())
+        self._loop.close()
+
+    async def _main(self):
+        self._stop = asyncio.Event()
+        self.tap.follow("127.0.0.1", 0)
+        self._ready.set()
+        await self._stop.wait()
+        await self.tap.stop()
+
+    def close(self):
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def post(self, body, path="/v1/traces", method="POST", **headers):
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        with contextlib.closing(connection):
+            names = {k.replace("_", "-"): v for k, v in headers.items()}
+            connection.request(
+                method, path, body, {"content-type": "application/json", **names}
+            )
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def outcomes(self):
+        return {s.labels: s.value for s in self.tap.samples()}
+
+
+@pytest.fixture
+def served():
+    sink = new_sink()
+    receiver = TraceReceiver(sink, max_body_bytes=LIMIT, clock=time.monotonic)
+    tap = Served([receiver.route()])
+    tap.sink = sink
+    yield tap
+    tap.close()
+
+
+def test_json_and_protobuf_plain_and_zipped_are_taken(served):
+    assert served.post(JSON) == (200, b"{}")
+    zipped = gzip.compress(PROTOBUF)
+    answer = served.post(
+        zipped, content_type="application/x-protobuf", content_encoding="gzip"
+    )
+    assert answer == (200, b"")
+    assert served.outcomes() == {("otlp", "accepted"): 2}
+    assert served.sink.counted("otlp", "request") == 26
+    # The second body held the same traces.
+    assert served.sink.counted("otlp", "duplicate") == 32
+
+
+def bomb(size):
+    deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
+    parts = [deflate.compress(b" " * (1 << 20)) for _ in range(size >> 20)]
+    return b"".join([*parts, deflate.flush()])
+
+
+REFUSED = {
+    "no JSON": (b"{", {}, 400, "malformed"),
+    "deep": (b"[" * 500_000, {}, 400, "malformed"),
+    "too large": (b" " * (LIMIT + 1), {}, 413, "too_large"),
+    "bomb": (bomb(200 << 20), {"content_encoding": "gzip"}, 413, "too_large"),
+    "no gzip": (JSON, {"content_encoding": "gzip"}, 400, "malformed"),
+    "cut gzip": (
+        gzip.compress(JSON)[:-9],
+        {"content_encoding": "gzip"},
+        400,
+        "malformed",
+    ),
+    "two gzips": (
+        gzip.compress(b"{}") * 2,
+        {"content_encoding": "gzip"},
+        400,
+        "malformed",
+    ),
+    "brotli": (JSON, {"content_encoding": "br"}, 415, "unsupported"),
+    "text": (JSON, {"content_type": "text/plain"}, 415, "unsupported"),
+    "JSON as protobuf": (
+        JSON,
+        {"content_type": "application/x-protobuf"},
+        400,
+        "malformed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_body_that_is_none_is_refused_and_counted(served, name):
+    body, headers, status, outcome = REFUSED[name]
+    answer, text = served.post(body, **headers)
+    assert answer == status
+    assert len(text) < 300
+    assert served.outcomes() == {("otlp", outcome): 1}
+    assert served.post(JSON)[0] == 200
+
+
+def test_other_paths_and_methods_are_told_so(served):
+    assert served.post(JSON, path="/v1/metrics")[0] == 404
+    assert served.post(b"", method="GET")[0] == 405
+    assert served.outcomes() == {}
+
+
+def test_a_declared_length_over_the_limit_is_refused_unread(served):
+    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+        raw.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nhost: x\r\n"
+            b"content-type: application/json\r\ncontent-length: 99999999999\r\n\r\n"
+        )
+        assert b" 413 " in raw.recv(4096)
+
+
+def slow_route(seconds):
+    def answer(_):
+        time.sleep(seconds)
+        return TapAnswer("accepted")
+
+    busy = TapAnswer("accepted", HTTPStatus.ACCEPTED)
+    return TapRoute("/slow", "test", LIMIT, answer, busy)
+
+
+def test_a_sender_that_never_ends_its_body_is_cut_off():
+    served = Served([slow_route(0)], read_seconds=0.2)
+    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+        raw.sendall(b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
+        assert b" 408 " in raw.recv(4096)
+    served.close()
+    assert served.outcomes() == {("test", "timeout"): 1}
+
+
+def test_a_slow_worker_does_not_keep_the_sender_waiting():
+    served = Served([slow_route(0.5)], answer_seconds=0.05)
+    assert served.post(b"x", path="/slow")[0] == 202
+    served.close()
+
+
+def test_bodies_that_wait_are_bounded_and_what_is_over_is_refused():
+    served = Served([slow_route(0.6)], answer_seconds=0.05, max_held_bytes=2500)
+    answers = [served.post(b"x" * 1000, path="/slow")[0] for _ in range(4)]
+    assert answers == [202, 202, 503, 503]
+    time.sleep(1.5)
+    assert served.post(b"x" * 1000, path="/slow")[0] == 202
+    served.close()
+    assert served.outcomes() == {("test", "accepted"): 3, ("test", "overloaded"): 2}
+    assert served.tap._held_bytes in (0, 1000)
+
+
+def test_nothing_listens_without_a_route():
+    tap = Tap(lambda: ())
+    tap.follow("127.0.0.1", 0)
+    assert tap.address is None
+    asyncio.run(tap.stop())
+
+
+OFFERED = TapRequest(JSON, JSON, {"content-type": "application/json"})
+
+
+def told(forwarder):
+    return {s.labels[1]: s.value for s in forwarder.samples()}
+
+
+def wait_for(holds):
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_collector_that_is_down_costs_its_counter_only():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        forwarder = Forwarder(f"http://127.0.0.1:{holder.getsockname()[1]}/v1/traces")
+        for _ in range(5):
+            forwarder.offer(OFFERED)
+        wait_for(lambda: told(forwarder)["failed"] == 5)
+        forwarder.close()
+
+
+def test_a_collector_that_hangs_fills_a_bounded_queue_and_no_more():
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        forwarder = Forwarder(
+            f"http://127.0.0.1:{hung.getsockname()[1]}/",
+            max_queued_bytes=3 * len(JSON),
+            timeout_seconds=0.5,
+        )
+        started = time.monotonic()
+        for _ in range(10):
+            forwarder.offer(OFFERED)
+        assert time.monotonic() - started < 0.5, "offering waited for the collector"
+        assert told(forwarder)["dropped"] == 7
+        wait_for(lambda: told(forwarder)["failed"] == 3)
+        forwarder.offer(OFFERED)
+        assert told(forwarder)["dropped"] == 7
+        forwarder.close()
