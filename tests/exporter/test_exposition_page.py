@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import exposition as text_format  # noqa: TID251
-from prometheus_client.core import Exemplar as ClientExemplar  # noqa: TID251
-from prometheus_client.core import Metric  # noqa: TID251
-from prometheus_client.openmetrics import exposition as openmetrics  # noqa: TID251
-from prometheus_client.openmetrics import parser as openmetrics_parser  # noqa: TID251
+from prometheus_client import exposition as text_format
+from prometheus_client.core import Exemplar as ClientExemplar
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from exporter import exposition
 from exporter.catalogue import CATALOGUE
