@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from exporter import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from exporter.inventory import ModelKey
 
 REQUEST_ID_PREFIX: Final = "tritonwatch-"
 """Every request of ours carries an id that begins so; traces and taps know it by that."""
+
+
+Ending = Literal["ok", "failed", "unresolved", "refused"]
+Touched = tuple["ModelKey", int]
+"""A model version and the batch size with which a request reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,46 @@ class OwnCounts:
     failed: int = 0
     unresolved: int = 0
     in_flight: int = 0
+    batches: Mapping[int, int] = field(default_factory=dict)
+    """Batch size -> how many of `ok` had it."""
+    batches_in_flight: Mapping[int, int] = field(default_factory=dict)
+    """Batch size -> how many of `in_flight` have it."""
+
+    @property
+    def inferences(self) -> int:
+        """What `ok` is in inferences: a batch of n counts n."""
+        return sum(size * count for size, count in self.batches.items())
+
+    @property
+    def inferences_in_flight(self) -> int:
+        """What `in_flight` is in inferences."""
+        return sum(size * count for size, count in self.batches_in_flight.items())
+
+    def begun(self, batch_size: int) -> OwnCounts:
+        """With one more request in flight."""
+        return replace(
+            self,
+            in_flight=self.in_flight + 1,
+            batches_in_flight=_changed(self.batches_in_flight, batch_size, 1),
+        )
+
+    def ended(self, batch_size: int, ending: Ending) -> OwnCounts:
+        """With one request less in flight, which ended so."""
+        is_ok = ending == "ok"
+        return replace(
+            self,
+            ok=self.ok + is_ok,
+            failed=self.failed + (ending == "failed"),
+            unresolved=self.unresolved + (ending == "unresolved"),
+            in_flight=self.in_flight - 1,
+            batches=_changed(self.batches, batch_size, is_ok),
+            batches_in_flight=_changed(self.batches_in_flight, batch_size, -1),
+        )
+
+
+def _changed(counts: Mapping[int, int], size: int, change: int) -> dict[int, int]:
+    changed = {**counts, size: counts.get(size, 0) + change}
+    return {size: count for size, count in changed.items() if count}
 
 
 class OwnTraffic:
@@ -56,48 +101,50 @@ class OwnTraffic:
         with self._lock:
             return dict(self._counts)
 
+    def forget(self, key: ModelKey) -> bool:
+        """Begin anew for a model version that is gone, unless one is in flight to it."""
+        with self._lock:
+            if self._counts.get(key, OwnCounts()).in_flight:
+                return False
+            self._counts.pop(key, None)
+            return True
+
     @contextlib.contextmanager
-    def request(self, keys: Iterable[ModelKey]) -> Generator[None]:
-        """Account for one own request that touches `keys`: an ensemble and its steps.
+    def request(self, touched: Iterable[Touched]) -> Generator[None]:
+        """Account for one own request that reaches `touched`: an ensemble and its steps.
 
         What the body raises decides where it counts; errors pass through.
         """
-        touched = tuple(keys)
-        self._add(touched, in_flight=1)
+        shares = tuple(touched)
+        self._begin(shares)
+        ending: Ending = "ok"
         try:
             yield
-        except errors.ModelError:
-            # Triton books the failure where it happened; for an ensemble that is the
-            # ensemble itself and one of its steps, unknown which.
-            self._add(touched[:1], failed=1)
+        except BaseException as error:
+            ending = _ending(error)
             raise
-        except (errors.DeadlineError, errors.ProtocolError):
-            self._add(touched, unresolved=1)
-            raise
-        except (errors.InvalidRequestError, errors.UnavailableError):
-            # Refused before it reached a scheduler: in no statistic.
-            raise
-        else:
-            self._add(touched, ok=1)
         finally:
-            self._add(touched, in_flight=-1)
+            self._end(shares, ending)
 
-    def _add(
-        self,
-        keys: tuple[ModelKey, ...],
-        *,
-        ok: int = 0,
-        failed: int = 0,
-        unresolved: int = 0,
-        in_flight: int = 0,
-    ) -> None:
+    def _begin(self, shares: Sequence[Touched]) -> None:
         with self._lock:
-            for key in keys:
-                counts = self._counts.get(key, OwnCounts())
-                self._counts[key] = replace(
-                    counts,
-                    ok=counts.ok + ok,
-                    failed=counts.failed + failed,
-                    unresolved=counts.unresolved + unresolved,
-                    in_flight=counts.in_flight + in_flight,
-                )
+            for key, size in shares:
+                self._counts[key] = self._counts.get(key, OwnCounts()).begun(size)
+
+    def _end(self, shares: Sequence[Touched], ending: Ending) -> None:
+        # One step: a look in between would see a request both done and in flight.
+        with self._lock:
+            for place, (key, size) in enumerate(shares):
+                # Triton books a failure where it happened; for an ensemble that is the
+                # ensemble itself and one of its steps, unknown which.
+                here = ending if ending != "failed" or place == 0 else "refused"
+                self._counts[key] = self._counts[key].ended(size, here)
+
+
+def _ending(error: BaseException) -> Ending:
+    if isinstance(error, errors.ModelError):
+        return "failed"
+    if isinstance(error, errors.InvalidRequestError | errors.UnavailableError):
+        # Refused before it reached a scheduler: in no statistic.
+        return "refused"
+    return "unresolved"

@@ -5,11 +5,20 @@ reloaded. Between two looks the rise of each counter is taken, our own part subt
 the rest added to totals that never fall.
 
 How our own part is known: the ledger counts our requests exactly, but Triton books one
-a moment before or after we see its answer. So while one is in flight, one of the rise is
-held back until the next look; and a finished one that has not appeared yet is waited for
-during one further look: after that it was merged into a batch, answered from the cache or
-lost with a restart. Times cannot be known request by request: ours are taken at the mean
-of the look, for executions at the mean of batch size 1, which is ours.
+a moment before or after we see its answer, and the ledger is read after the statistics.
+So while one is in flight, one of the rise is held back until the next look; and one that
+had finished and has not appeared is waited for during the next look. After that it never
+will: it was merged into a batch, answered from the cache or lost with a restart.
+
+With F requests of ours finished, I in flight, and every one of them booked by the look
+after the one that saw it finish, O <= F + I of a counter's sum S are ours, so that
+S - F - I is production at least, and all of it once nothing is in flight. The totals are
+the highest such bound so far: never too high, and exact as soon as we pause. A reset
+costs at most what both sides did since the last look before it; a request of ours that
+is never booked (merged, cached, lost) costs production one, once.
+
+Times cannot be known request by request: ours are taken at the mean of the look, for
+executions at the mean of the batch size ours had.
 """
 
 from __future__ import annotations
@@ -17,11 +26,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from exporter.own_traffic import OwnCounts
-from exporter.triton.model import Duration, ModelStatistics
+from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from exporter.own_traffic import OwnCounts
 
 PHASES = ("compute_input", "compute_infer", "compute_output")
 
@@ -43,39 +53,41 @@ class Totals:
     batches: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
 class OwnShare:
     """Splits a counter's rise into ours and production's."""
 
-    taken: int = 0
-    finished_before: int = 0
-    held: int = 0
+    def __init__(self, finished: int = 0) -> None:
+        self._taken = finished
+        self._held = 0
+        self._finished_before = (finished, finished)
+        """At the look before the last one, and at the last one."""
 
     def production(self, finished: int, in_flight: int, rise: int) -> int:
         """Production's part of `rise`, given our requests finished and in flight now.
 
         As many as are in flight are held back until the next look decides.
         """
-        # Finished before the last look and still not seen: not to be waited for.
-        self.taken = max(self.taken, self.finished_before)
-        self.finished_before = finished
-        pool = rise + self.held
-        ours = max(0, min(finished - self.taken, pool))
-        self.taken += ours
-        self.held = min(in_flight, pool - ours)
-        return pool - ours - self.held
+        before_last, last = self._finished_before
+        self._finished_before = (last, finished)
+        # Finished at the look before the last and not even booked by the last.
+        self._taken = max(self._taken, before_last)
+        pool = rise + self._held
+        ours = max(0, min(finished - self._taken, pool))
+        self._taken += ours
+        self._held = min(in_flight, pool - ours)
+        return pool - ours - self._held
 
 
 class Production:
-    """Totals of one model version."""
+    """Totals of one model version. `own` is what of ours its counters hold already."""
 
     def __init__(self, own: OwnCounts) -> None:
         self.totals = Totals()
         self.resets = 0
-        self._success = OwnShare(own.ok, own.ok)
-        self._failure = OwnShare(own.failed, own.failed)
-        self._inferences = OwnShare(own.ok, own.ok)
-        self._singles = OwnShare(own.ok, own.ok)
+        self._success = OwnShare(own.ok)
+        self._failure = OwnShare(own.failed)
+        self._inferences = OwnShare(own.inferences)
+        self._batches = {size: OwnShare(n) for size, n in own.batches.items()}
 
     def advance(
         self, before: ModelStatistics | None, after: ModelStatistics, own: OwnCounts
@@ -100,9 +112,9 @@ class Production:
             own.failed, own.in_flight, failure.count
         )
         totals.inferences += self._inferences.production(
-            own.ok, own.in_flight, inferences
+            own.inferences, own.inferences_in_flight, inferences
         )
-        share = kept / success.count if success.count else 1.0
+        share = kept / success.count if success.count else 0.0
         totals.request_ns += success.ns * share
         totals.queue_ns += _rise(before.queue, after.queue).ns * share
         for phase in PHASES:
@@ -112,28 +124,29 @@ class Production:
     def _executions(
         self, before: ModelStatistics, after: ModelStatistics, own: OwnCounts
     ) -> None:
-        totals = self.totals
         earlier = {batch.batch_size: batch for batch in before.batches}
-        for batch in after.batches:
-            old = earlier.get(batch.batch_size)
-            rises = [
-                _rise(getattr(old, phase) if old else Duration(), getattr(batch, phase))
-                for phase in PHASES
-            ]
-            executions = rises[PHASES.index("compute_infer")].count
-            # Our requests have a batch of one. One that was merged into a larger batch
-            # ran on production's account and costs it next to nothing.
-            kept = (
-                self._singles.production(own.ok, own.in_flight, executions)
-                if batch.batch_size == 1
-                else executions
+        now = {batch.batch_size: batch for batch in after.batches}
+        for size in now.keys() | self._batches.keys():
+            nothing = BatchStatistics(size, Duration(), Duration(), Duration())
+            old, new = earlier.get(size, nothing), now.get(size, nothing)
+            self._batch(
+                size,
+                [_rise(getattr(old, phase), getattr(new, phase)) for phase in PHASES],
+                own,
             )
-            totals.executions += kept
-            totals.batches[batch.batch_size] = (
-                totals.batches.get(batch.batch_size, 0) + kept
-            )
-            share = kept / executions if executions else 1.0
-            totals.busy_ns += sum(rise.ns for rise in rises) * share
+
+    def _batch(self, size: int, rises: list[Duration], own: OwnCounts) -> None:
+        totals = self.totals
+        executions = rises[PHASES.index("compute_infer")].count
+        # One of ours that was merged into a larger batch ran on production's account
+        # and cost it next to nothing.
+        kept = self._batches.setdefault(size, OwnShare()).production(
+            own.batches.get(size, 0), own.batches_in_flight.get(size, 0), executions
+        )
+        totals.executions += kept
+        totals.batches[size] = totals.batches.get(size, 0) + kept
+        share = kept / executions if executions else 0.0
+        totals.busy_ns += sum(rise.ns for rise in rises) * share
 
 
 def _rise(before: Duration, after: Duration) -> Duration:
@@ -141,12 +154,17 @@ def _rise(before: Duration, after: Duration) -> Duration:
 
 
 def _started_over(before: ModelStatistics, after: ModelStatistics) -> bool:
-    return (
-        after.success.count < before.success.count
-        or after.fail.count < before.fail.count
-        or after.inference_count < before.inference_count
-        or after.execution_count < before.execution_count
-    )
+    # Times as well as counts: after a restart a count is soon what it was, a time not.
+    return any(new < old for old, new in zip(_all(before), _all(after), strict=True))
+
+
+def _all(entry: ModelStatistics) -> Iterator[int]:
+    yield entry.inference_count
+    yield entry.execution_count
+    for name in ("success", "fail", "queue", *PHASES, "cache_hit", "cache_miss"):
+        duration: Duration = getattr(entry, name)
+        yield duration.count
+        yield duration.ns
 
 
 def cross_checked(entry: ModelStatistics) -> Mapping[str, int]:

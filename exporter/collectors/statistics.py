@@ -63,6 +63,8 @@ class StatisticsCollector:
         Raises:
             TritonError: the server did not answer.
         """
+        # What of ours is done by now, the first look will show.
+        ours_before = self._access.own.snapshot()
         before = self._read()
         samples: list[AnySample] = []
         if self._cross_check is not None:
@@ -76,6 +78,10 @@ class StatisticsCollector:
         # a probe which Triton has already counted is never taken for production.
         own = self._access.own.snapshot()
         for key, raw in after.items():
+            if key not in self._known and not self._started:
+                # What was there before us is not ours to count.
+                counted = ours_before.get(key, OwnCounts())
+                self._known[key] = _Known(Production(counted), raw)
             samples += self._samples(key, raw, own.get(key, OwnCounts()))
         self._forget(after)
         self._started = True
@@ -96,12 +102,9 @@ class StatisticsCollector:
     ) -> Iterator[AnySample]:
         known = self._known.get(key)
         if known is None:
-            # What was there before us is not ours to count; a model that came while
-            # we watched is counted from its first request.
-            known = _Known(Production(own if not self._started else OwnCounts()), raw)
-            self._known[key] = known
-            if self._started:
-                known.production.advance(None, raw, own)
+            # A model that came while we watched is counted from its first request.
+            known = self._known[key] = _Known(Production(OwnCounts()), raw)
+            known.production.advance(None, raw, own)
         else:
             known.production.advance(known.raw, raw, own)
         known.raw = raw
@@ -115,7 +118,8 @@ class StatisticsCollector:
         # A reload takes a model away for a moment; its counters shall survive that.
         for key in [key for key in self._known if key not in present]:
             self._known[key].missing += 1
-            if self._known[key].missing > _KEEP_MISSING_RUNS:
+            missing_long = self._known[key].missing > _KEEP_MISSING_RUNS
+            if missing_long and self._access.own.forget(key):
                 del self._known[key]
 
 

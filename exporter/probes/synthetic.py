@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from exporter.collectors.base import Access
     from exporter.inventory import Inventory, ModelKey
+    from exporter.own_traffic import Touched
 
 _OUTCOMES: dict[type[errors.TritonError], Outcome] = {
     errors.DeadlineError: "timeout",
@@ -129,7 +130,7 @@ class SyntheticProbe:
         inventory = self._access.board.current
         try:
             request = self._request(spec, override, request_id, headers)
-            with self._access.own.request(touched_by(spec, inventory)):
+            with self._access.own.request(touched_by(spec, inventory, request)):
                 reply = self._send(spec, target.protocol)(
                     request,
                     timeout_seconds=self._settings.timeout_seconds
@@ -208,11 +209,32 @@ class SyntheticProbe:
         return Verdict("ok", seconds, request_id)
 
 
-def touched_by(spec: ModelSpec, inventory: Inventory) -> list[ModelKey]:
+def touched_by(
+    spec: ModelSpec, inventory: Inventory, request: InferRequest
+) -> list[Touched]:
     """The model versions whose statistics one request to `spec` raises."""
-    touched = [(spec.name, spec.version)]
-    for model, version in spec.steps:
+    batch_size = next((a.shape[0] for a in request.inputs.values() if a.ndim), 1)
+    return _touched((spec.name, spec.version), spec, inventory, batch_size, _MOST_STEPS)
+
+
+_MOST_STEPS = 8
+"""Ensembles of ensembles are followed this deep; Triton refuses a cycle."""
+
+
+def _touched(
+    key: ModelKey,
+    spec: ModelSpec | None,
+    inventory: Inventory,
+    batch_size: int,
+    levels: int,
+) -> list[Touched]:
+    batches = spec is not None and spec.max_batch_size > 0
+    touched = [(key, batch_size if batches else 1)]
+    for model, version in spec.steps if spec and levels else ():
         resolved = version or latest_version(inventory, model)
         if resolved is not None:
-            touched.append((model, resolved))
+            step = (model, resolved)
+            touched += _touched(
+                step, inventory.models.get(step), inventory, batch_size, levels - 1
+            )
     return touched
