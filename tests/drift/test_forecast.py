@@ -30,9 +30,8 @@ def test_the_interval_covers_the_passage_of_a_real_decay(strength):
             dated += 1
             covered += found.low <= 110 - 79 <= found.high
     assert dated >= 100
-    # 90 % wanted; below 75 % of 100 or more has chance 2e-5 (binomial). Blocks are a
-    # little short for dependent noise, which the slack is for.
-    assert covered / dated >= 0.75
+    # 90 % wanted; below 78 % of 100 or more has chance 3e-4 (binomial).
+    assert covered / dated >= 0.78
 
 
 def test_a_level_series_gets_no_date():

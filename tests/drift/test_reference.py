@@ -100,13 +100,13 @@ def test_quantiles_are_those_of_the_data():
 
 
 def test_independent_rows_show_no_overdispersion():
-    # Each of 2 x 60 features is flagged with chance < 0.03 (a 2.5-sigma pretest at up to
-    # 4 block sizes); more than 14 of 120 has chance < 1e-4 (binomial).
+    # Each of 2 x 40 features is flagged with chance < 0.03 (a 2.5-sigma pretest at up to
+    # 4 block sizes); more than 10 of 80 has chance < 1e-4 (binomial).
     flagged = 0
-    for seed in range(60):
+    for seed in range(40):
         spread = fit(SCHEMA, draw(np.random.default_rng(seed), 2000)).dispersion
         flagged += int((spread.location[:2] > 1).sum())
-    assert flagged <= 14
+    assert flagged <= 10
 
 
 def test_overdispersion_of_dependent_rows_is_measured():
@@ -119,6 +119,35 @@ def test_overdispersion_of_dependent_rows_is_measured():
     spread = fit(SCHEMA, draw(rng, len(days), values)).dispersion
     assert 10 < spread.location[0] < 40
     assert spread.location[1] < 1.7
+    # What depends on the same values depends as much: their shape, and their tails.
+    assert spread.shape[0] >= spread.location[0]
+    assert spread.events[0, 2] >= spread.location[0]
+    assert spread.events[0].tolist()[:2] == [1.0, 1.0]
+
+
+def test_dependence_that_moves_neither_location_nor_scale_is_measured_in_the_shape():
+    rng = np.random.default_rng(9)
+    # Blocks of 100 rows are skewed to one side or the other, with the same mean.
+    lean = np.repeat(rng.choice([-1.0, 1.0], size=200), 100)
+    values = rng.normal(size=(20_000, 2))
+    skewed = np.where(
+        lean > 0, rng.exponential(size=20_000), -rng.exponential(size=20_000)
+    )
+    values[:, 0] = skewed - lean
+    spread = fit(SCHEMA, draw(rng, 20_000, values)).dispersion
+    assert spread.shape[0] > 4 * max(spread.location[0], spread.shape[1])
+
+
+def test_bursts_of_missing_values_are_measured():
+    rng = np.random.default_rng(10)
+    values = rng.normal(size=(10_000, 2))
+    values[np.repeat(rng.random(100) < 0.1, 100) & (rng.random(10_000) < 0.5), 0] = (
+        np.nan
+    )
+    values[rng.random(10_000) < 0.05, 1] = np.nan
+    events = fit(SCHEMA, draw(rng, 10_000, values)).dispersion.events
+    assert events[0, 0] > 15
+    assert events[1, 0] < 2.0
 
 
 def test_a_weekly_pattern_is_learnt_from_four_weeks_and_not_from_three():

@@ -1,0 +1,36 @@
+"""What importing the library costs."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+
+import drift
+
+
+def imported_by(code):
+    script = f"{code}\nimport sys; print(*sys.modules)"
+    run = [sys.executable, "-c", script]
+    return set(
+        subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    )
+
+
+def test_importing_the_package_imports_nothing_else():
+    assert not {"numpy", "scipy", "pydantic"} & imported_by("import drift")
+
+
+def test_no_module_imports_scipy_until_it_is_used():
+    names = [module.name for module in pkgutil.walk_packages(drift.__path__, "drift.")]
+    names = [name for name in names if not name.endswith(".cli")]
+    loaded = imported_by("import " + ", ".join(names))
+    assert "drift.alarms.monitor" in loaded
+    assert not {name for name in loaded if name.split(".")[0] == "scipy"}
+
+
+def test_the_library_knows_nothing_of_metrics_or_servers():
+    names = [module.name for module in pkgutil.walk_packages(drift.__path__, "drift.")]
+    names = [name for name in names if not name.endswith(".cli")]
+    loaded = imported_by("import " + ", ".join(names))
+    assert not {"prometheus_client", "exporter", "grpc", "uvicorn"} & loaded
