@@ -18,8 +18,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml .ci/venv
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.triton/.ready: requirements-triton.lock .ci/venv
+.triton/.ready: requirements-triton.lock .ci/venv .ci/parts
 	.ci/venv $(PYTHON) .triton requirements-triton.lock
+	.ci/parts demo
 	@touch $@
 
 env: $(VENV)/.ready .triton/.ready
@@ -28,7 +29,7 @@ demo: env  ## embedded Triton, demo models, sidecar, gentle traffic (ARGS="--dur
 	$(BIN)/tritonwatch demo $(ARGS)
 
 parts: env  ## the real parts the tests need: Debian packages where this is root, else what to install
-	.ci/parts
+	.ci/parts test
 
 test: parts  ## everything but the slow tests and the benchmarks
 	$(BIN)/python -m pytest $(ARGS)

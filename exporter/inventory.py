@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
+if TYPE_CHECKING:
+    from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
 
 ModelKey = tuple[str, str]
 """(model, version)"""

@@ -84,6 +84,8 @@ class Probe(Protocol):
         ...
 
     def attempt(self, target: Target) -> Verdict:
-        """Ask once, in a worker thread, within timeout and linger. Raises nothing of
-        the server's making: that is what verdicts are for."""
+        """Ask once, in a worker thread, within timeout and linger.
+
+        Raises nothing of the server's making: that is what verdicts are for.
+        """
         ...

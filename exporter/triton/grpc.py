@@ -11,8 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from exporter import errors
 from exporter.triton.model import (
@@ -31,6 +30,9 @@ from exporter.triton.tensors import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+# Its messages are made at run time; no type checker knows them.
+pb: Final[Any] = service_pb2
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 

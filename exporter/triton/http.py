@@ -104,10 +104,11 @@ class HttpClient:
                 response.close()
                 raise
             response.release_conn()
+        except NewConnectionError as error:
+            # Refused. To urllib3 it is a kind of timeout, so it must be asked first.
+            raise errors.UnavailableError(str(error)) from None
         except UrllibTimeoutError as error:
             raise errors.DeadlineError(str(error)) from None
-        except NewConnectionError as error:
-            raise errors.UnavailableError(str(error)) from None
         except HTTPError as error:
             raise _transport_error(error) from None
         return response.status, response.headers, data
