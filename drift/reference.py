@@ -13,8 +13,8 @@ from drift.categories import CategoryGrid
 from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import DriftError, ProfileError, StateError
 from drift.features import Feature, Schema, Tensor
-from drift.grid import CELLS, NumericGrid
-from drift.projection import Projection, Summary, project
+from drift.grid import CELLS, OTHER, NumericGrid
+from drift.projection import EVENTS, Projection, Summary, project
 from drift.window import Accumulator, Counts
 
 if TYPE_CHECKING:
@@ -88,8 +88,19 @@ class Profile:
 
     @cached_property
     def summary(self) -> Summary:
-        """The reference's own sums."""
-        return self.projection.summarise(self.counts)
+        """The reference's own sums, with what it would have found unseen.
+
+        A reference has seen all its own categories, yet clean traffic brings new ones:
+        as many, of as many rows, as there are values it saw once (Good, 1953).
+        """
+        own = self.projection.summarise(self.counts)
+        outside = EVENTS.index("outside")
+        for index, category in enumerate(self.categories, self.schema.numeric):
+            cells = self.counts.cells[index]
+            kept = cells[: len(category.values)]
+            rest = min(len(category.others), int(cells[OTHER]))
+            own.events[index, outside] = int((kept == 1).sum()) + rest
+        return own
 
     @property
     def caveats(self) -> tuple[str, ...]:

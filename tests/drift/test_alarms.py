@@ -383,3 +383,52 @@ def test_every_channel_gets_a_share_and_a_feature_no_more_than_its_own():
     assert used[0] == (True,) * 6
     assert used[4] == (False, False, True, True, False, True)
     assert len(set(itertools.chain(used))) == 2
+
+
+@pytest.mark.parametrize("reference", ["nan", "constant", "huge", "one_row", "clean"])
+@pytest.mark.parametrize("traffic", ["nan", "constant", "huge", "inf", "one_row"])
+def test_awkward_data_get_a_finite_verdict(reference, traffic):
+    rng = np.random.default_rng(17)
+
+    def of(kind):
+        data = draw(rng, 1 if kind == "one_row" else 600)
+        fill = {"nan": np.nan, "constant": 3.0, "inf": np.inf}.get(kind)
+        if fill is not None:
+            data["x"][:] = fill
+        if kind == "huge":
+            data["x"] = (1e9 + data["x"] * 1e3).astype(np.float32)
+            data["c"] = rng.integers(0, 2**40, size=data["c"].shape)
+        return data
+
+    profile = fit(SCHEMA, of(reference))
+    monitor = Monitor(profile, SETTINGS)
+    for _ in range(3):
+        verdict = monitor.update(window_of(profile, of(traffic)))
+        assert not np.isnan(verdict.log_evidence)
+        assert not np.isnan(verdict.features).any()
+        assert verdict.log_evidence < np.inf
+    if "one_row" not in {reference, traffic}:
+        # What was never there may come: nothing says what it should have been.
+        calm = reference == traffic or (reference, traffic) == ("nan", "constant")
+        assert verdict.alarm is (not calm)
+
+
+def test_new_categories_at_the_rate_the_reference_leads_to_expect_are_no_change():
+    rng = np.random.default_rng(18)
+
+    def zipf(rows):
+        return draw(rng, rows) | {
+            "c": np.stack([rng.integers(0, 3, size=rows), rng.zipf(1.5, size=rows)], 1)
+        }
+
+    alarms, unseen = 0, 0
+    for _ in range(4):
+        profile = fit(SCHEMA, zipf(4000))
+        monitor = Monitor(profile, SETTINGS)
+        for _ in range(40):
+            counts = window_of(profile, zipf(300))
+            unseen += int(counts.outside[5])
+            alarms += monitor.update(counts).raised
+    # 160 windows at 1 in 1,000: 3 or more has chance 6e-4 (binomial).
+    assert unseen > 160
+    assert alarms <= 2
