@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,9 +18,6 @@ from exporter.buckets import (
     SparseCounts,
     prometheus_index,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 STATE_VERSION: Final = 1
 MAX_COUNT: Final = 2**53  # every count below it is exact as a float, too
@@ -63,8 +61,10 @@ class HistogramState:
             ValueError: at the first thing that is missing, of another version, of the
                 wrong type, out of range, or contradicts the rest.
         """
+        if not isinstance(state, Mapping):
+            raise _error("the whole", state, "a mapping")
         for key, known in (("version", STATE_VERSION), ("schema", SCHEMA)):
-            if state.get(key) != known:
+            if type(state.get(key)) is not int or state[key] != known:
                 raise _error(key, state.get(key), str(known))
         counts = state.get("counts")
         if not isinstance(counts, list | tuple) or len(counts) > LAST_SLOT:
@@ -133,7 +133,9 @@ def _seconds(state: Mapping[str, Any], key: str) -> float | None:
     value = state.get(key)
     if value is None and key != "sum":
         return None
-    if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _error(key, value, "a number of seconds")
+    if not 0 <= value <= sys.float_info.max:
         raise _error(key, value, "a finite number of seconds >= 0")
     return float(value)
 

@@ -92,6 +92,16 @@ def test_a_clock_set_back_by_more_than_a_window_starts_a_new_window():
     assert window.snapshot(160.0) == Histogram()
 
 
+@pytest.mark.parametrize(("back_to", "kept"), [(50.0, [0.1, 0.2]), (49.0, [0.2])])
+def test_the_ring_is_emptied_from_the_first_slot_on_that_it_does_not_hold(
+    back_to, kept
+):
+    window = WindowedHistogram(60.0, 6)
+    window.record(0.1, 100.0)
+    window.record(0.2, back_to)
+    assert window.snapshot(back_to) == histogram_of(kept)
+
+
 def test_a_clock_set_back_does_not_freeze_an_idle_window():
     window = WindowedHistogram(60.0, 6)
     window.record(0.1, 5000.0)
