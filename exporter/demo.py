@@ -22,7 +22,7 @@ import yaml
 from exporter.demo_line import Line
 from exporter.demo_traffic import Traffic
 from exporter.errors import EmbeddedTritonError, TritonError
-from exporter.server import bind
+from exporter.listening import bind
 from exporter.triton.embedded import EmbeddedTriton, exit_on_sigterm
 from exporter.triton.http import HttpClient
 

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
 import structlog
-import uvicorn
 
 from exporter import exposition, status
-from exporter.errors import ListenError
 from exporter.multi_target import MultiTarget, ProbeRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from exporter.app import Sidecar
-    from exporter.tap import Tap
 
 log = structlog.get_logger()
 
-_MAX_CONNECTIONS: Final = 128
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -182,53 +176,3 @@ def _request(scope: Mapping[str, Any]) -> Request:
         {key: values[-1] for key, values in query.items()},
         {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]},
     )
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn that leaves the signals to the application."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Do nothing: SIGTERM, SIGINT and SIGHUP are handled in one place, cli.py."""
-        yield
-
-
-def make_server(surface: Surface | Tap) -> HttpServer:
-    """A server for already bound sockets, with bounded connections and shutdown."""
-    return HttpServer(
-        uvicorn.Config(
-            surface,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            loop="asyncio",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=_MAX_CONNECTIONS,
-            timeout_graceful_shutdown=2,
-        )
-    )
-
-
-def bind(address: str, port: int) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        ListenError: the address is in use, not ours, or no address.
-    """
-    try:
-        family, kind, proto, _, where = socket.getaddrinfo(
-            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise ListenError(f"{address}:{port}", error.strerror or str(error)) from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
-        listener.listen(_MAX_CONNECTIONS)
-    except OSError as error:
-        listener.close()
-        raise ListenError(f"{address}:{port}", error.strerror or str(error)) from None
-    return listener

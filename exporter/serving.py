@@ -13,14 +13,15 @@ from exporter import logs
 from exporter.app import Sidecar
 from exporter.config import load
 from exporter.errors import ConfigError
-from exporter.server import Surface, bind, make_server
+from exporter.listening import bind, make_server
+from exporter.server import Surface
 
 if TYPE_CHECKING:
     import socket
     from pathlib import Path
 
     from exporter.config import Config
-    from exporter.server import HttpServer
+    from exporter.listening import HttpServer
 
 log = structlog.get_logger()
 
@@ -66,10 +67,10 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end, server, number)
     loop.add_signal_handler(signal.SIGHUP, reload)
-    sidecar.start()
-    host, port = listener.getsockname()[:2]
-    log.info("serving", address=f"{host}:{port}", triton=config.target.grpc)
     try:
+        sidecar.start()
+        host, port = listener.getsockname()[:2]
+        log.info("serving", address=f"{host}:{port}", triton=config.target.grpc)
         await server.serve(sockets=[listener])
     finally:
         await sidecar.stop()

@@ -18,15 +18,15 @@ import structlog
 
 from exporter import catalogue
 from exporter.health import Workers
+from exporter.listening import bind, make_server
 from exporter.samples import Sample
-from exporter.server import bind, make_server
 from exporter.tap_route import TapAnswer, TapRequest, TapRoute, refusal
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from exporter.server import HttpServer
+    from exporter.listening import HttpServer
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -17,11 +17,12 @@ from exporter import catalogue
 from exporter.collectors.production import Totals
 from exporter.collectors.statistics import samples_of
 from exporter.health import Meter
+from exporter.listening import bind, make_server
 from exporter.own_traffic import OwnCounts
 from exporter.probes.base import Target, Verdict
 from exporter.probes.meter import ProbeMeter
 from exporter.samples import BucketSample, HistogramSample, Sample
-from exporter.server import Surface, bind, make_server
+from exporter.server import Surface
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,0 +1,68 @@
+"""Listening sockets and the HTTP server on them: bounded, and deaf to signals."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from exporter.errors import ListenError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+    Application = Callable[..., Awaitable[None]]
+
+_MAX_CONNECTIONS: Final = 128
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn that leaves the signals to the application."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Do nothing: SIGTERM, SIGINT and SIGHUP are handled in one place, cli.py."""
+        yield
+
+
+def make_server(application: Application) -> HttpServer:
+    """A server for already bound sockets, with bounded connections and shutdown."""
+    return HttpServer(
+        uvicorn.Config(
+            application,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=2,
+        )
+    )
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        ListenError: the address is in use, not ours, or no address.
+    """
+    try:
+        family, kind, proto, _, where = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise ListenError(f"{address}:{port}", error.strerror or str(error)) from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(_MAX_CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        raise ListenError(f"{address}:{port}", error.strerror or str(error)) from None
+    return listener
