@@ -222,7 +222,14 @@ def state() -> Iterator[Figure]:
 
 def false_alarm_rate(*, quick: bool = False) -> Iterator[Figure]:
     """Clean windows, 20 mixed features, budget 1 in 1,000; reference drawn anew."""
-    plans = ((10_000, 500, 80), (1000, 500, 80), (1000, 100, 80), (1000, 5000, 20))
+    plans = (
+        (10_000, 500, 20),
+        (1000, 500, 20),
+        (10_000, 100, 12),
+        (1000, 100, 12),
+        (10_000, 5000, 4),
+        (1000, 5000, 4),
+    )
     for reference, rows, most in plans:
         runs = max(most // 8, 2) if quick else most
         rng = np.random.default_rng([figures.SEED, reference, rows])
