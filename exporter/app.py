@@ -14,6 +14,7 @@ import structlog
 
 from exporter import catalogue, connect, lifetimes
 from exporter.collectors.base import Access
+from exporter.errors import ListenError
 from exporter.health import CollectorRunner
 from exporter.inventory import InventoryBoard
 from exporter.own_traffic import OwnTraffic
@@ -118,7 +119,11 @@ class Sidecar:
         self._apply(config, keep=same_server)
         if not same_server:
             self._ending[_OLD_SERVER] = asyncio.create_task(self._leave(old, before))
-        self.tap.follow(self.config.listen.tap.address, self.config.listen.tap.port)
+        try:
+            tap = self.config.listen.tap
+            self.tap.follow(tap.address, tap.port)
+        except ListenError as error:
+            log.warning("tap_not_listening", reason=str(error))
         self.config = config
         self._reload_successful = True
         self._configured_at = self._wall_clock()

@@ -55,6 +55,8 @@ class Workers:
         """Run `call` in a thread; the future belongs to the running loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        # A waiter that was cancelled never looks; nobody need hear of that.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def deliver(action: Callable[[Any], None], value: object) -> None:
             # The waiter may have given up, or the loop may be gone.
