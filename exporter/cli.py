@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_metrics(commands)
     _add_rules(commands)
     _add_demo(commands)
+    _add_audit(commands)
     # Packages beside the exporter bring their own commands, so that nothing here
     # imports them.
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda e: e.name):
@@ -205,6 +206,54 @@ def _add_demo(commands: Subparsers) -> None:
             traffic=not options.no_traffic,
             port=options.port,
         )
+
+    parser.set_defaults(run=run)
+
+
+def _add_audit(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "audit",
+        help="one look at a server: where the time goes, what lies, what to do",
+        description="Look once at one server and say where a request's time goes, what "
+        "is ready in truth, which of Triton's metrics lie and what to do, each with its "
+        "evidence. Sends a few tensors through each model; changes nothing. Without a "
+        "file: localhost. Exit 1 if anything is at warning or above.",
+    )
+    _add_config(parser)
+    parser.add_argument(
+        "--duration",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="seconds the look takes, 1 to 600 (default 10)",
+    )
+    parser.add_argument(
+        "--format", choices=("text", "json", "html"), default="text", dest="form"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="write the report there"
+    )
+    parser.add_argument(
+        "--schema", action="store_true", help="print the JSON report's schema, and end"
+    )
+
+    def run(options: argparse.Namespace) -> int:
+        from exporter.audit import command, report  # noqa: PLC0415 - heavy, only here
+
+        if options.schema:
+            print(report.schema())
+            return EXIT_OK
+        found = command.audit(
+            options.config,
+            options.duration,
+            lambda line: print(f"audit: {line}", file=sys.stderr, flush=True),
+        )
+        content = command.rendered(found, options.form)
+        if options.output is None:
+            sys.stdout.write(content)
+        else:
+            command.write(options.output, content)
+        return EXIT_FINDING if found.failed else EXIT_OK
 
     parser.set_defaults(run=run)
 

@@ -1,0 +1,80 @@
+"""The command `tritonwatch audit`: look, conclude, write."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from exporter import config as configuration
+from exporter.audit import html, text
+from exporter.audit.gather import look
+from exporter.audit.report import Report, report_of
+from exporter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Format = Literal["text", "json", "html"]
+LEAST_SECONDS: Final = 1.0
+MOST_SECONDS: Final = 600.0
+
+
+def audit(
+    config: Path | None, duration_seconds: float, tell: Callable[[str], None]
+) -> Report:
+    """One look at the server the config names; without one at localhost.
+
+    Raises:
+        ConfigError: the file or the duration is wrong, or a TLS file cannot be read.
+    """
+    if not LEAST_SECONDS <= duration_seconds <= MOST_SECONDS:
+        raise ConfigError(
+            "--duration",
+            [
+                f"found {duration_seconds:g}; want {LEAST_SECONDS:g} to {MOST_SECONDS:g} s"
+            ],
+        )
+    loaded = configuration.load(config)
+    started_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    began = time.monotonic()
+    evidence = look(loaded, duration_seconds, tell)
+    return report_of(
+        evidence,
+        loaded.target,
+        started_at=started_at,
+        seconds=time.monotonic() - began,
+        tritonwatch_version=version("tritonwatch"),
+    )
+
+
+def rendered(report: Report, form: Format) -> str:
+    """The report in one of the formats."""
+    match form:
+        case "json":
+            return report.model_dump_json(indent=2) + "\n"
+        case "html":
+            return html.render(report)
+        case "text":
+            return text.render(report)
+
+
+def write(path: Path, content: str) -> None:
+    """Put the whole report into the file, or leave what is there.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        told = f"found {str(path)!r}, which cannot be written: {error.strerror}"
+        raise ConfigError("--output", [told]) from None
