@@ -35,6 +35,7 @@ SAFE_VERSION: Final = (2, 57)
 """The first release with the fix of crashes while tracing under load (server#8144)."""
 _GLOBAL: Final = ""
 _TOUCHED: Final = ("trace_level", "trace_rate", "log_frequency")
+_STEP_SECONDS: Final = 1.0
 _RESTORE_SECONDS: Final = 5.0
 _HYSTERESIS: Final = 1.5
 _SETTLE_SECONDS: Final = 60.0
@@ -118,6 +119,8 @@ class TraceControl:
                 samples_per_minute=self._settings.samples_per_minute,
                 max_traces_per_second=self._settings.max_traces_per_second,
             )
+            if self._clock() - now > _STEP_SECONDS:
+                break  # the others next time
             if self._due(model, rate, now):
                 self._set(model, rate, mode, now)
         self._refuse(None)
@@ -265,7 +268,7 @@ def _read_journal(path: Path) -> dict[str, Changes]:
             document = json.loads(path.read_text("utf-8"))
     if not isinstance(document, dict):
         return {}
-    return {
+    understood = {
         str(model): {
             key: tuple(str(value) for value in values)
             for key, values in changes.items()
@@ -274,3 +277,4 @@ def _read_journal(path: Path) -> dict[str, Changes]:
         for model, changes in document.items()
         if isinstance(changes, dict)
     }
+    return {model: changes for model, changes in understood.items() if changes}
