@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_TEXT_CHARS: Final = 1024
-_WINDOW_BYTES: Final = 1 << 20
+# One call of a regular expression holds the interpreter for so many bytes, well under a
+# millisecond: a probe that is being timed shall not see it.
+_WINDOW_BYTES: Final = 1 << 16
 _RECORD: Final = b'{"id":'
 _NEXT_RECORD: Final = b',{"id":'
 _TIMESTAMP: Final = re.compile(
@@ -91,12 +93,13 @@ def is_complete(data: bytes) -> bool:
 def parse(data: bytes) -> Parsed:
     """Every trace of which the records are there."""
     traces: dict[bytes, _Trace] = {}
-    fitting = 0
+    malformed = 0
     for start, end in _windows(data):
-        fitting += _read_marks(data, start, end, traces)
-    fitting += _read_models(data, traces)
-    fitting += sum(1 for _ in _ACTIVITY.finditer(data))
-    parsed = Parsed(malformed=max(0, data.count(_RECORD) - fitting))
+        fitting = _read_marks(data, start, end, traces)
+        fitting += _read_models(data, start, end, traces)
+        fitting += len(_ACTIVITY.findall(data, start, end))
+        malformed += max(0, data.count(_RECORD, start, end) - fitting)
+    parsed = Parsed(malformed=malformed)
     for trace in traces.values():
         found = _finished(trace)
         if found is None:
@@ -107,7 +110,7 @@ def parse(data: bytes) -> Parsed:
 
 
 def _windows(data: bytes) -> Iterator[tuple[int, int]]:
-    """Cuts between records: the memory for matches depends on the window alone."""
+    """Cuts between records: memory and time of a call depend on the window alone."""
     start = 0
     while start < len(data):
         end = data.find(_RECORD, start + _WINDOW_BYTES)
@@ -139,14 +142,14 @@ def _read_marks(data: bytes, start: int, end: int, traces: dict[bytes, _Trace]) 
     return len(matches)
 
 
-def _read_models(data: bytes, traces: dict[bytes, _Trace]) -> int:
-    found = position = 0
-    while match := _MODEL.search(data, position):
-        end = data.find(_NEXT_RECORD, match.end())
-        end = len(data) if end < 0 else end
-        position = end
+def _read_models(data: bytes, start: int, end: int, traces: dict[bytes, _Trace]) -> int:
+    found, position = 0, start
+    while match := _MODEL.search(data, position, end):
+        position = data.find(_NEXT_RECORD, match.end(), end)
+        position = end if position < 0 else position
         key = match[1]
-        identity = _identity(key, data[match.end() : end], traces.get(key))
+        body = data[match.end() : position].removesuffix(b",")
+        identity = _identity(key, body, traces.get(key))
         if identity is None:
             continue
         found += 1

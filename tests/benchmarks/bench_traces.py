@@ -131,7 +131,7 @@ def _resident_bytes() -> int:
 
 def memory(*, quick: bool = False) -> Figure:
     """How the resident memory grows over the second half of a long run."""
-    rounds = 60 if quick else 600
+    rounds = 200 if quick else 3000
     body = SPANS.read_text("utf-8")
     sink, joiner = _sink(), SpanJoiner()
     half = 0

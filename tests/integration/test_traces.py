@@ -560,3 +560,23 @@ def test_a_tap_address_that_is_taken_is_said_and_nothing_runs(
     assert ended.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_last_of_a_thousand_is_that_of_the_very_requests(
+    files_server, settings, start_sidecar
+):
+    triton, path = files_server
+    for file in path.parent.iterdir():
+        file.unlink()
+    config = traces_config(settings, triton, 0, otlp=None, files={"path": str(path)})
+    config["probes"] = []
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda page: records(page, "request") == 0)
+    many = 4000
+    Sender(triton.grpc).rows("double", many)
+    page = sidecar.wait(lambda page: requests(page, "double") == many)
+    shown = page.label("triton_request_latency_seconds", "quantile", model="double")
+    assert "0.999" in shown
+    assert_quantiles_match(page, "double", file_seconds(path, "nobody"))
