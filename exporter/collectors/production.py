@@ -77,6 +77,10 @@ class OwnShare:
         self._held = min(in_flight, pool - ours)
         return pool - ours - self._held
 
+    def started_over(self) -> None:
+        """What is missing now was lost with the counters: it is not waited for."""
+        self._taken = max(self._taken, self._finished_before[1])
+
 
 class Production:
     """Totals of one model version. `own` is what of ours its counters hold already."""
@@ -93,11 +97,19 @@ class Production:
         self, before: ModelStatistics | None, after: ModelStatistics, own: OwnCounts
     ) -> None:
         """Add what happened between two looks; `before` None is a model's first."""
-        if before is None or _started_over(before, after):
-            self.resets += before is not None
+        started_over = before is not None and _started_over(before, after)
+        if before is None or started_over:
             before = ModelStatistics(after.name, after.version)
         self._requests(before, after, own)
         self._executions(before, after, own)
+        if started_over:
+            self.resets += 1
+            for share in self._shares():
+                share.started_over()
+
+    def _shares(self) -> Iterator[OwnShare]:
+        yield from (self._success, self._failure, self._inferences)
+        yield from self._batches.values()
 
     def _requests(
         self, before: ModelStatistics, after: ModelStatistics, own: OwnCounts

@@ -237,7 +237,9 @@ def test_a_reset_costs_at_most_what_happened_since_the_last_look(own, clients, r
         window = (look - TICKS - LAG_TICKS, reset)
         lost += sum(window[0] <= c.booked <= window[1] for c in clients)
         lost += sum(window[0] <= o.booked <= window[1] for o in own)
-        kept += sum(o.started <= reset <= max(o.booked, o.finished) for o in own)
+        # Under way at the reset, or booked only after the look that saw it.
+        until = look + TICKS + LOOK_TICKS + LAG_TICKS
+        kept += sum(o.started <= until and o.booked >= look for o in own)
     _, truth = simulation.seen[-1]
     for counter in ("success", "failure"):
         assert truth[counter] - lost <= before[counter] <= truth[counter] + kept
@@ -297,6 +299,13 @@ def test_one_in_flight_is_held_back_and_given_back():
 
 def test_one_that_is_never_booked_is_waited_for_during_one_look_only():
     assert looks(OwnShare(), (1, 0, 0), (1, 0, 0), (1, 0, 1)) == [0, 0, 1]
+
+
+def test_ones_lost_with_a_reset_are_not_looked_for_among_later_requests():
+    share = OwnShare()
+    assert looks(share, (2, 0, 0)) == [0]
+    share.started_over()
+    assert looks(share, (2, 0, 3)) == [3]
 
 
 def test_what_was_finished_at_the_beginning_is_not_looked_for():
