@@ -40,6 +40,8 @@ USERS = 4
 WINDOW_SECONDS = 0.5
 SETTLE_SECONDS = 0.1
 PAIRS = 60
+# Tracing every request of thousands a second kills this Triton (server#7795).
+LOW_REQUESTS_PER_SECOND = 150.0
 RATES = (1000, 100, 10)
 
 
@@ -157,9 +159,9 @@ def memory(*, quick: bool = False) -> Figure:
 class _Load:
     """timed_load.py beside the server."""
 
-    def __init__(self, grpc: str) -> None:
+    def __init__(self, grpc: str, rate: float = 0.0) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(_LOAD), grpc, MODEL, str(USERS)],
+            [sys.executable, str(_LOAD), grpc, MODEL, str(USERS), str(rate)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -219,8 +221,9 @@ def _pairs(
     return off, on
 
 
-def overhead(*, quick: bool = False) -> Iterator[Figure]:
-    """What tracing takes from the server, by rate, while the sidecar reads the files."""
+@contextlib.contextmanager
+def _traced_server() -> Iterator[EmbeddedTriton]:
+    """A Triton that traces to files on demand, and a sidecar that reads them."""
     require_triton()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -239,6 +242,61 @@ def overhead(*, quick: bool = False) -> Iterator[Figure]:
         }
         config = {"target": triton_settings(triton), "collectors": [collector]}
         stack.enter_context(sidecar({**config, "probes": []}))
+        yield triton
+
+
+def cost(*, quick: bool = False) -> Iterator[Figure]:
+    """What one trace costs the server, every request being traced at a low rate.
+
+    A hundred times the effect of tracing one in a hundred, and so to be seen on a
+    machine where other things run.
+    """
+    with contextlib.ExitStack() as stack:
+        triton = stack.enter_context(_traced_server())
+        client = GrpcClient(triton.grpc)
+        load = stack.enter_context(
+            contextlib.closing(_Load(triton.grpc, LOW_REQUESTS_PER_SECOND))
+        )
+        load.measure(2.0)
+        off, on = _pairs(triton, client, load, 1, 4 if quick else PAIRS)
+    extra = [
+        (traced["cpu_per_request"] - plain["cpu_per_request"]) * 1e6
+        for plain, traced in zip(off, on, strict=True)
+    ]
+    plain = figures.median([window["cpu_per_request"] for window in off])["value"]
+    found = figures.median(extra)
+    setup = (
+        f"CPU time of the server and its backend, every request traced against none at"
+        f" {LOW_REQUESTS_PER_SECOND:g} requests a second, pairs of windows of"
+        f" {WINDOW_SECONDS:g} s in random order"
+    )
+    yield figures.at_most(
+        "trace_server_cpu",
+        unit="microseconds",
+        goal=None,
+        n=len(extra),
+        untraced_request=plain * 1e6,
+        seed=figures.SEED,
+        measured=setup,
+        **found,
+    )
+    for rate in (*RATES, 1):
+        share = {key: value / rate / (plain * 1e4) for key, value in found.items()}
+        figure = figures.at_most(
+            f"trace_rate_{rate}_server_cpu_share",
+            unit="percent",
+            goal=1.0 if rate == 100 else None,
+            n=len(extra),
+            measured=f"that cost, divided by {rate}, of the CPU time of a request",
+            **share,
+        )
+        yield figure
+
+
+def overhead(*, quick: bool = False) -> Iterator[Figure]:
+    """What tracing takes from the server, by rate, while the sidecar reads the files."""
+    with contextlib.ExitStack() as stack:
+        triton = stack.enter_context(_traced_server())
         client = GrpcClient(triton.grpc)
         load = stack.enter_context(contextlib.closing(_Load(triton.grpc)))
         load.measure(2.0)

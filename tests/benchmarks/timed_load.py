@@ -1,4 +1,6 @@
-"""Closed-loop load that reports: `python timed_load.py GRPC MODEL USERS`.
+"""Load that reports: `python timed_load.py GRPC MODEL USERS [REQUESTS_PER_SECOND]`.
+
+A closed loop, unless a rate is given that all users together keep to.
 
 For every line on standard input one JSON line comes back: what was answered since the
 line before. Requests are serialised once, for the models of tests/data and deploy that
@@ -37,14 +39,18 @@ def _told(latencies: list[float], seconds: float) -> str:
     )
 
 
-async def _run(address: str, model: str, users: int) -> None:
+async def _run(address: str, model: str, users: int, rate: float) -> None:
     body = _request(model, *(("pixels", 64) if "digits" in model else ("x", 8)))
     latencies: list[float] = []
     async with grpc.aio.insecure_channel(address) as channel:
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 
         async def user() -> None:
+            due = time.perf_counter()
             while True:
+                if rate:
+                    due = max(due + users / rate, time.perf_counter())
+                    await asyncio.sleep(due - time.perf_counter())
                 started = time.perf_counter()
                 await infer(body)
                 latencies.append(time.perf_counter() - started)
@@ -63,4 +69,5 @@ async def _run(address: str, model: str, users: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_run(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    requests_per_second = float((sys.argv[4:] or ["0"])[0])
+    asyncio.run(_run(sys.argv[1], sys.argv[2], int(sys.argv[3]), requests_per_second))
