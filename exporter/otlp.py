@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.metrics.export import MetricExportResult
@@ -42,6 +42,8 @@ _UNITS: Final = {
     "watts": "W",
 }
 _SCOPE: Final = InstrumentationScope("tritonwatch", version("tritonwatch"))
+# The encoder leaves None out of the message, though the data class does not say so.
+_UNKNOWN: Final = cast("float", None)
 _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
 
 
@@ -161,8 +163,8 @@ def _exponential_point(
         positive=sdk.Buckets(buckets.otel_offset, buckets.counts.tolist()),
         negative=sdk.Buckets(0, []),
         flags=0,
-        min=histogram.min or 0.0,
-        max=histogram.max or 0.0,
+        min=cast("float", histogram.min),
+        max=cast("float", histogram.max),
     )
 
 
@@ -179,8 +181,8 @@ def _classic_point(
         # Ours are cumulative, OpenTelemetry's are not.
         bucket_counts=[int(b - a) for a, b in pairwise(edges)],
         explicit_bounds=list(sample.spec.buckets),
-        min=0.0,
-        max=0.0,
+        min=_UNKNOWN,
+        max=_UNKNOWN,
     )
 
 

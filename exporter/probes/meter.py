@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from exporter import catalogue
 from exporter.histogram import Histogram, WindowedHistogram
 from exporter.probes.base import OUTCOMES, Target, Verdict
+from exporter.quantiles import supports
 from exporter.samples import Exemplar, HistogramSample, Sample
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class _Record:
     verdict: Verdict | None = None
     at: float = 0.0
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
+    quantiles: tuple[tuple[float, float], ...] = ()
+    """(q, seconds) of the window at the latest probe."""
 
 
 class ProbeMeter:
@@ -69,6 +72,8 @@ class ProbeMeter:
     ) -> None:
         record.histogram.record(seconds)
         record.window.record(seconds, now)
+        # Here and not at the scrape, which would pay for a thousand targets at once.
+        record.quantiles = tuple(_quantiles(record.window.snapshot(now)))
         bounds = catalogue.PROBE_DURATION.buckets
         place = sum(bound < seconds for bound in bounds)
         record.exemplars[place] = Exemplar(
@@ -101,7 +106,10 @@ class ProbeMeter:
                     continue
                 ok = record.verdict.outcome == "ok"
                 samples.append(Sample(catalogue.PROBE_SUCCESS, ok, labels))
-                samples += _quantiles(labels, record.window.snapshot(now))
+                samples += [
+                    Sample(catalogue.PROBE_LATENCY, value, (*labels, str(q)))
+                    for q, value in record.quantiles
+                ]
         return samples
 
     def serving(self, now: float, fresh_seconds: float) -> dict[ModelKey, bool]:
@@ -127,11 +135,9 @@ def _counted(labels: tuple[str, ...], record: _Record) -> Iterator[AnySample]:
     )
 
 
-def _quantiles(labels: tuple[str, ...], histogram: Histogram) -> Iterator[Sample]:
+def _quantiles(histogram: Histogram) -> Iterator[tuple[float, float]]:
     for q in catalogue.QUANTILES:
         # Absent, not guessed, where the count cannot bound the quantile on both sides.
-        if histogram.quantile_interval(q) is None:
-            continue
-        value = histogram.quantile(q)
+        value = histogram.quantile(q) if supports(histogram.count, q) else None
         if value is not None:
-            yield Sample(catalogue.PROBE_LATENCY, value, (*labels, str(q)))
+            yield q, value

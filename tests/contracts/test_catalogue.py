@@ -1,0 +1,110 @@
+"""The catalogue keeps its own rules, and what is generated from it is fresh."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from exporter import reference
+from exporter.catalogue import CATALOGUE
+from exporter.config import load
+from exporter.exposition import render
+
+ROOT = Path(__file__).parents[2]
+UNITS = {"seconds", "bytes", "ratio", "joules", "watts", "celsius", "hertz", "grams"}
+# Named by other people's conventions.
+FOREIGN = {"probe_success", "probe_duration_seconds"}
+
+
+@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+class TestEveryMetric:
+    def test_is_named_as_prometheus_asks(self, spec) -> None:
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", spec.name)
+        assert spec.name in FOREIGN or spec.name.startswith(
+            ("triton_", "tritonwatch_", "process_")
+        )
+        assert all(re.fullmatch(r"[a-z][a-z0-9_]*", label) for label in spec.labels)
+        assert not {"le", "quantile_", "job", "instance"} & set(spec.labels)
+
+    def test_has_the_suffix_of_its_kind(self, spec) -> None:
+        assert (spec.kind == "counter") == spec.name.endswith("_total")
+        assert (spec.kind == "info") == spec.name.endswith("_info")
+
+    def test_names_its_base_unit(self, spec) -> None:
+        stem = spec.name.removesuffix("_total")
+        if spec.unit:
+            assert spec.unit in UNITS
+            assert stem.endswith(f"_{spec.unit}")
+        else:
+            assert not stem.endswith(tuple(f"_{unit}" for unit in UNITS))
+
+    def test_says_what_it_means_in_a_sentence(self, spec) -> None:
+        assert spec.help.endswith(".")
+        assert "\n" not in spec.help
+
+    def test_has_buckets_if_and_only_if_it_is_a_histogram(self, spec) -> None:
+        assert (spec.kind == "histogram") == bool(spec.buckets)
+        assert list(spec.buckets) == sorted(set(spec.buckets))
+
+
+def test_no_name_is_used_twice_nor_is_the_beginning_of_anothers_series() -> None:
+    names = [spec.name for spec in CATALOGUE]
+    assert len(set(names)) == len(names)
+    for spec in CATALOGUE:
+        if spec.kind == "histogram":
+            for suffix in ("_bucket", "_count", "_sum"):
+                assert spec.name + suffix not in names
+
+
+@pytest.mark.parametrize(
+    ("file", "made"),
+    [
+        ("METRICS.md", reference.metrics_page),
+        ("CONFIG.md", reference.config_page),
+        ("exporter/config.schema.json", reference.schema),
+    ],
+)
+def test_a_generated_page_is_fresh(file, made) -> None:
+    written = (ROOT / file).read_text("utf-8")
+    assert written == made() + "\n", f"{file} is stale: run make generate"
+
+
+def test_the_schema_accepts_the_shipped_files_as_the_program_does() -> None:
+    for file in sorted((ROOT / "deploy").glob("*.yaml")):
+        load(file, {})
+    assert json.loads(reference.schema())["title"] == "Config"
+
+
+def test_an_empty_page_is_a_page() -> None:
+    body, headers = render(())
+    assert body == b""
+    assert headers["content-type"].startswith("text/plain")
+
+
+def test_imports_go_one_way_only() -> None:
+    command = Path(sys.executable).with_name("lint-imports")
+    result = subprocess.run(
+        [command], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def test_serving_imports_neither_scipy_nor_what_is_not_configured() -> None:
+    code = (
+        "import sys, exporter.serving, exporter.app\n"
+        "print([m for m in ('scipy', 'opentelemetry.sdk', 'drift', 'sklearn')"
+        " if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,122 @@
+"""Whatever has a `kind` is in its union, and keeps the rules of its package."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+import time
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+
+import exporter.collectors
+import exporter.probes
+from exporter.collectors import AnyCollector
+from exporter.collectors.base import Access
+from exporter.errors import TritonError
+from exporter.inventory import Inventory, InventoryBoard
+from exporter.own_traffic import OwnTraffic
+from exporter.probes import AnyProbe
+from exporter.probes.base import OUTCOMES
+from exporter.settings import ModelFilter
+from exporter.spans import SpanBuffer
+from exporter.testing import EmptyTensor, FakeModel, FakeTriton, Garbage, Hung
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
+
+TESTS = Path(__file__).parents[1]
+COLLECTORS = get_args(get_args(AnyCollector)[0])
+PROBES = get_args(AnyProbe) or (AnyProbe,)
+
+
+def kinds_in(package) -> set[type]:
+    found = set()
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if (
+                isinstance(value, type)
+                and issubclass(value, BaseModel)
+                and "kind" in value.model_fields
+                and value.__module__ == module.name
+            ):
+                found.add(value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("package", "members"),
+    [(exporter.collectors, COLLECTORS), (exporter.probes, PROBES)],
+    ids=["collectors", "probes"],
+)
+def test_everything_with_a_kind_is_in_the_union(package, members) -> None:
+    assert kinds_in(package) == set(members)
+
+
+def access_to(server) -> Access:
+    return Access(
+        grpc=GrpcClient(server.grpc),
+        http=HttpClient(server.http),
+        metrics=HttpClient(server.metrics),
+        models=ModelFilter(),
+        board=InventoryBoard(),
+        own=OwnTraffic(run_id="test"),
+        clock=time.monotonic,
+        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids of spans
+        exposed=tuple,
+    )
+
+
+@pytest.mark.parametrize("settings", COLLECTORS, ids=lambda s: s.__name__)
+@pytest.mark.parametrize("lie", [None, Garbage(), Hung()], ids=str)
+def test_a_collector_ends_with_samples_or_a_triton_error(settings, lie) -> None:
+    with FakeTriton([FakeModel("m")]) as fake:
+        if lie is not None:
+            fake.on("any").reply(lie)
+        access = access_to(fake)
+        chosen = settings(deadline_seconds=4.0)
+        collector = chosen.build(access)
+        started = time.monotonic()
+        try:
+            samples = collector.collect()
+        except TritonError:
+            samples = ()
+        took = time.monotonic() - started
+        assert took <= 2 * chosen.deadline_seconds
+        for sample in samples:
+            assert len(sample.labels) == len(sample.spec.labels)
+
+
+@pytest.mark.parametrize("settings", PROBES, ids=lambda s: s.__name__)
+@pytest.mark.parametrize(
+    ("lie", "outcomes"),
+    [
+        (None, {"ok"}),
+        (Garbage(), {"bad_output", "unavailable", "model_error"}),
+        (EmptyTensor(), {"bad_output"}),
+        (Hung(), {"timeout"}),
+    ],
+    ids=str,
+)
+def test_a_probe_gives_a_verdict_with_its_reason(settings, lie, outcomes) -> None:
+    with FakeTriton([FakeModel("m")]) as fake:
+        access = access_to(fake)
+        spec = access.grpc.model_spec("m", "1", timeout_seconds=5)
+        access.board.publish(Inventory(up=True, ready=True, models={("m", "1"): spec}))
+        if lie is not None:
+            fake.on("infer").reply(lie)
+        probe = settings(timeout_seconds=0.5, linger_seconds=0.2).build(access)
+        targets = probe.targets(access.board.current)
+        assert targets
+        for target in targets:
+            verdict = probe.attempt(target)
+            assert verdict.outcome in OUTCOMES
+            assert verdict.outcome in outcomes, verdict
+            assert bool(verdict.detail) == (verdict.outcome != "ok")
+
+
+def test_no_test_folder_is_a_package() -> None:
+    # `tests/exporter/__init__.py` would be imported in place of the real one.
+    assert not list(TESTS.rglob("__init__.py"))
