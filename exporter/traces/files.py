@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAX_LISTED: Final = 100_000
-OUTCOMES: Final = (
+OUTCOMES: Final[tuple[str, ...]] = (
     "read",
     "truncated",
     "too_large",
@@ -69,7 +69,7 @@ class TraceFileFollower:
         self._pattern = re.compile(pattern)
         self._done: set[Fingerprint] = set()
         self._open_since: dict[Fingerprint, float] = {}
-        self._outcomes = Counter(dict.fromkeys(OUTCOMES, 0))
+        self._outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         self._first = not (settings.owner or settings.read_existing)
 
     def poll(self, until: float) -> Iterator[records.Parsed]:

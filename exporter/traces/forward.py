@@ -45,7 +45,7 @@ class Forwarder:
         self._queue: queue.SimpleQueue[TapRequest | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._queued_bytes = 0
-        self._outcomes = Counter(forwarded=0, failed=0, dropped=0)
+        self._outcomes: Counter[str] = Counter(forwarded=0, failed=0, dropped=0)
         threading.Thread(target=self._work, name="otlp-forward", daemon=True).start()
 
     def offer(self, request: TapRequest) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from exporter.samples import AnySample, MetricSpec
     from exporter.traces.model import RequestTrace
 
-OUTCOMES: Final = (
+OUTCOMES: Final[tuple[str, ...]] = (
     "request",
     "child",
     "partial",
@@ -94,7 +94,7 @@ class TraceSink:
         # The newer half and the older half of what is remembered.
         self._seen: set[int] = set()
         self._seen_before: set[int] = set()
-        self._outcomes = {
+        self._outcomes: dict[str, Counter[str]] = {
             source: Counter(dict.fromkeys(OUTCOMES, 0)) for source in settings.sources
         }
 
