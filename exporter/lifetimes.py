@@ -32,9 +32,9 @@ async def live(
     predecessor: asyncio.Task[None] | None,
 ) -> None:
     """Run until cancelled; what the predecessor put back is not put back twice."""
-    if predecessor is not None:
-        await asyncio.wait({predecessor})
     try:
+        if predecessor is not None:
+            await asyncio.wait({predecessor})
         await run()
     finally:
         if isinstance(collector, Closing):

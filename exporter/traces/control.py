@@ -104,6 +104,7 @@ class TraceControl:
         A server that does not answer or refuses a change is a `refusal`, too.
         """
         try:
+            self._client.live(timeout_seconds=self._settings.timeout_seconds)
             self._recover()
             mode = self._mode()
             if mode is not None:
@@ -235,16 +236,15 @@ class TraceControl:
         journal = self._settings.journal
         if self._journal_read or journal is None:
             return
-        for model, changes in _read_journal(journal).items():
-            self._before[model] = changes
+        self._before.update(_read_journal(journal))
+        self._journal_read = True
         if self._before:
             log.info("trace_settings_recovered", models=len(self._before))
             self.restore()
-        self._journal_read = True
 
     def _write_journal(self) -> None:
         journal = self._settings.journal
-        if journal is None:
+        if journal is None or not self._journal_read:
             return
         if not self._before:
             journal.unlink(missing_ok=True)

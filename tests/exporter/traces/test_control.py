@@ -211,6 +211,23 @@ def test_the_journal_undoes_what_a_killed_process_left(models, tmp_path):
         assert not journal.exists()
 
 
+def test_a_journal_outlives_a_process_that_never_met_its_server(models, tmp_path):
+    journal = tmp_path / "journal.json"
+    text = json.dumps({"m": {"trace_rate": ["77"]}})
+    journal.write_text(text, "utf-8")
+    with FakeTriton(models, version=SAFE) as fake:
+        with fake.down():
+            subject = Controlled(fake, journal=journal)
+            subject.control.restore()
+            subject.step()
+            subject.control.restore()
+            assert journal.read_text("utf-8") == text
+        late = Controlled(fake, journal=journal)
+        late.step()
+        assert late.in_force("m")["trace_rate"] == ("77",)
+        assert not journal.exists()
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "7", '{"m": 5}', '{"m": {"trace_rate": 5}}', "\x00"]
 )
