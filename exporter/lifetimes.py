@@ -30,23 +30,25 @@ async def live(
     run: Callable[[], Awaitable[None]],
     collector: object,
     predecessor: asyncio.Task[None] | None,
+    *,
+    close_seconds: float = CLOSE_SECONDS,
 ) -> None:
-    """Run until cancelled; what the predecessor put back is not put back twice."""
+    """Run until cancelled; begin only when the predecessor has put everything back."""
     try:
         if predecessor is not None:
             await asyncio.wait({predecessor})
         await run()
     finally:
         if isinstance(collector, Closing):
-            await _closed(collector)
+            await _closed(collector, close_seconds)
 
 
-async def _closed(collector: Closing) -> None:
+async def _closed(collector: Closing, close_seconds: float) -> None:
     workers = Workers(1, "closing")
     closing = workers.submit(collector.close)
     workers.close()
-    done, _ = await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
+    done, _ = await asyncio.wait({closing}, timeout=close_seconds)
     if not done:
-        log.error("close_timeout", after_seconds=CLOSE_SECONDS)
+        log.error("close_timeout", after_seconds=close_seconds)
     elif (error := closing.exception()) is not None:
         log.error("close_failed", reason=f"{type(error).__name__}: {error}")
