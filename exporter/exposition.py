@@ -35,11 +35,12 @@ _GO_EXPONENT: Final = 1e6
 _EXEMPLAR_RUNES: Final = 128
 _Format = Literal["text", "openmetrics", "protobuf"]
 _BY_TYPE: Final[dict[str, _Format]] = {
-    "application/openmetrics-text": "openmetrics",
     "text/plain": "text",
     "text/*": "text",
     "*/*": "text",
 }
+# 0.0.1 is how Prometheus called the draft that became 1.0.0.
+_OPENMETRICS_VERSIONS: Final = frozenset({"1.0.0", "0.0.1"})
 _SUFFIX: Final = {"counter": "_total", "info": "_info"}
 
 
@@ -62,7 +63,7 @@ def render(
             body = _page(families, _text_layout, exemplars=False)
             content_type = text_format.CONTENT_TYPE_PLAIN_0_0_4
     headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
-    if text_format.gzip_accepted(accept_encoding):
+    if _takes_gzip(accept_encoding):
         body = gzip.compress(body, _GZIP_LEVEL)
         headers["content-encoding"] = "gzip"
     return body, headers
@@ -71,17 +72,31 @@ def render(
 def _negotiated(accept: str) -> _Format:
     """The format the client likes best of those we have; the first of equals, or text."""
     best: tuple[float, _Format] = (0.0, "text")
-    for offer in accept.split(","):
-        kind, *rest = (part.strip() for part in offer.lower().split(";"))
-        parameters = dict(part.split("=", 1) for part in rest if "=" in part)
-        try:
-            quality = float(parameters.get("q", "1"))
-        except ValueError:
-            continue
+    for kind, parameters, quality in _offers(accept):
         found = _format(kind, parameters)
         if found is not None and quality > best[0]:
             best = quality, found
     return best[1]
+
+
+def _takes_gzip(accept_encoding: str) -> bool:
+    # Only where it is named: what `*` stands for may not be meant for us.
+    return any(
+        kind == "gzip" and quality > 0 for kind, _, quality in _offers(accept_encoding)
+    )
+
+
+def _offers(header: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Each offer of an Accept header with its parameters and its quality."""
+    for offer in header.lower().split(","):
+        kind, *rest = (part.strip() for part in offer.split(";"))
+        pairs = (part.split("=", 1) for part in rest if "=" in part)
+        parameters = {key.strip(): value.strip(' "') for key, value in pairs}
+        try:
+            quality = float(parameters.get("q", "1"))
+        except ValueError:
+            continue
+        yield kind, parameters, quality
 
 
 def _format(kind: str, parameters: Mapping[str, str]) -> _Format | None:
@@ -89,6 +104,9 @@ def _format(kind: str, parameters: Mapping[str, str]) -> _Format | None:
         family = parameters.get("proto") == "io.prometheus.client.metricfamily"
         delimited = parameters.get("encoding") == "delimited"
         return "protobuf" if family and delimited else None
+    if kind == "application/openmetrics-text":
+        known = parameters.get("version", "1.0.0") in _OPENMETRICS_VERSIONS
+        return "openmetrics" if known else None
     return _BY_TYPE.get(kind)
 
 
@@ -99,12 +117,16 @@ def parse_text(page: bytes) -> Iterator[tuple[str, dict[str, str], float]]:
         ValueError: the page is not Prometheus text.
     """
     # Without the comments: knowing a counter, the parser would add `_total` to names
-    # that have none, as Triton's.
-    lines = page.decode("utf-8").splitlines()
+    # that have none, as Triton's. Only \n ends a line; a label may hold other breaks.
+    lines = page.decode("utf-8").split("\n")
     bare = "\n".join(line for line in lines if not line.startswith("#"))
-    for family in text_string_to_metric_families(bare + "\n"):
-        for sample in family.samples:
-            yield sample.name, sample.labels, sample.value
+    try:
+        for family in text_string_to_metric_families(bare + "\n"):
+            for sample in family.samples:
+                yield sample.name, sample.labels, sample.value
+    except (LookupError, TypeError, AttributeError) as error:
+        # The parser trusts what it reads.
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +177,8 @@ def _page(
                 lines.append(f"{series % values}{_number(sample.value)}\n")
             else:
                 lines += _histogram(layout, spec, sample, values, exemplars=exemplars)
-    return "".join(lines).encode()
+    # A label may come from foreign JSON, which can hold half a surrogate pair.
+    return "".join(lines).encode("utf-8", "replace")
 
 
 def _histogram(

@@ -141,7 +141,7 @@ def _family(samples: Sequence[AnySample]) -> Any:
     for sample in samples:
         metric = family.metric.add()
         for name, value in zip(spec.labels, sample.labels, strict=True):
-            metric.label.add(name=name, value=value)
+            metric.label.add(name=name, value=_readable(value))
         if isinstance(sample, HistogramSample):
             _add_latency(metric.histogram, sample)
         elif isinstance(sample, BucketSample):
@@ -151,6 +151,11 @@ def _family(samples: Sequence[AnySample]) -> Any:
         else:
             _value(metric, spec).value = sample.value
     return family
+
+
+def _readable(text: str) -> str:
+    # A label may come from foreign JSON, which can hold half a surrogate pair.
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _value(metric: Any, spec: MetricSpec) -> Any:
@@ -220,4 +225,4 @@ def _fill_exemplar(message: Any, exemplar: Exemplar) -> None:
     message.timestamp.seconds = seconds
     message.timestamp.nanos = int((exemplar.timestamp_seconds - seconds) * 1e9)
     for name, value in exemplar.labels.items():
-        message.label.add(name=name, value=value)
+        message.label.add(name=name, value=_readable(value))

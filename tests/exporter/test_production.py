@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from exporter import errors
@@ -14,6 +14,7 @@ from exporter.collectors.production import PHASES, OwnShare, Production, cross_c
 from exporter.own_traffic import OwnCounts, OwnTraffic
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
+PATIENT = settings(deadline=None)  # a busy machine is no failure
 KEY = ("m", "1")
 TICKS = 10  # from look to look
 LOOK_TICKS = 3  # from reading the statistics to reading the ledger
@@ -185,12 +186,14 @@ OWN = st.lists(own_requests(), max_size=8)
 PRODUCTION = st.lists(CLIENTS, max_size=12)
 
 
+@PATIENT
 @given(OWN, PRODUCTION)
 def test_totals_end_exactly_right_once_we_pause(own, clients):
     totals, truth = Simulation(own, clients).seen[-1]
     assert totals == truth
 
 
+@PATIENT
 @given(OWN, PRODUCTION)
 def test_totals_never_fall_and_never_run_ahead_of_production(own, clients):
     before = Counter()
@@ -199,6 +202,7 @@ def test_totals_never_fall_and_never_run_ahead_of_production(own, clients):
         before = totals
 
 
+@PATIENT
 @given(OWN)
 def test_own_traffic_alone_is_exactly_nothing(own):
     simulation = Simulation(own)
@@ -209,6 +213,7 @@ def test_own_traffic_alone_is_exactly_nothing(own):
     assert set(totals.compute_ns.values()) == {0}
 
 
+@PATIENT
 @given(PRODUCTION)
 def test_without_own_traffic_everything_is_production_at_once_times_included(clients):
     simulation = Simulation((), clients)
@@ -221,6 +226,7 @@ def test_without_own_traffic_everything_is_production_at_once_times_included(cli
     assert totals.busy_ns == len(PHASES) * PHASE_NS * counted.execution_count
 
 
+@PATIENT
 @given(OWN, PRODUCTION, st.lists(st.integers(1, 80), min_size=1, max_size=3))
 def test_a_reset_costs_at_most_what_happened_since_the_last_look(own, clients, resets):
     simulation = Simulation(own, clients, resets)
@@ -245,6 +251,7 @@ def test_a_reset_costs_at_most_what_happened_since_the_last_look(own, clients, r
         assert truth[counter] - lost <= before[counter] <= truth[counter] + kept
 
 
+@PATIENT
 @given(OWN, PRODUCTION, st.sampled_from([30, 40]))
 def test_what_was_there_before_us_does_not_count(own, clients, first_look):
     quiet = [
@@ -260,6 +267,7 @@ def test_what_was_there_before_us_does_not_count(own, clients, first_look):
     assert totals == truth - truth_of(early.statistics())
 
 
+@PATIENT
 @given(OWN, PRODUCTION, st.sampled_from([30, 40]))
 def test_own_requests_under_way_at_the_first_look_cost_at_most_themselves(
     own, clients, first_look
