@@ -19,7 +19,9 @@ REQUEST_ID_PREFIX: Final = "tritonwatch-"
 """Every request of ours carries an id that begins so; traces and taps know it by that."""
 
 
-Ending = Literal["ok", "failed", "unresolved", "refused"]
+Ending = Literal["ok", "raised", "failed", "unresolved", "refused"]
+"""What Triton books a request of ours as: a success, a failure that was executed, one
+that was not, nobody knows, nothing."""
 Touched = tuple["ModelKey", int]
 """A model version and the batch size with which a request reaches it."""
 
@@ -28,7 +30,8 @@ Touched = tuple["ModelKey", int]
 class OwnCounts:
     """Own requests to one model version since the start of this process.
 
-    `failed` holds only failures that Triton counts too: those inside the model.
+    `ok` and `failed` are what Triton books as success and failure, which is not always
+    what the client saw.
     `unresolved` never got an answer, so nobody can say whether Triton counted them.
     """
 
@@ -38,6 +41,8 @@ class OwnCounts:
     in_flight: int = 0
     batches: Mapping[int, int] = field(default_factory=dict)
     """Batch size -> how many of `ok` had it."""
+    raised_batches: Mapping[int, int] = field(default_factory=dict)
+    """Batch size -> how many of `failed` were executed with it."""
     batches_in_flight: Mapping[int, int] = field(default_factory=dict)
     """Batch size -> how many of `in_flight` have it."""
 
@@ -45,6 +50,10 @@ class OwnCounts:
     def inferences(self) -> int:
         """What `ok` is in inferences: a batch of n counts n."""
         return sum(size * count for size, count in self.batches.items())
+
+    def executed(self, batch_size: int) -> int:
+        """How many executions of this batch size were ours."""
+        return self.batches.get(batch_size, 0) + self.raised_batches.get(batch_size, 0)
 
     @property
     def inferences_in_flight(self) -> int:
@@ -65,10 +74,13 @@ class OwnCounts:
         return replace(
             self,
             ok=self.ok + is_ok,
-            failed=self.failed + (ending == "failed"),
+            failed=self.failed + (ending in {"raised", "failed"}),
             unresolved=self.unresolved + (ending == "unresolved"),
             in_flight=self.in_flight - 1,
             batches=_changed(self.batches, batch_size, is_ok),
+            raised_batches=_changed(
+                self.raised_batches, batch_size, ending == "raised"
+            ),
             batches_in_flight=_changed(self.batches_in_flight, batch_size, -1),
         )
 
@@ -110,7 +122,9 @@ class OwnTraffic:
             return True
 
     @contextlib.contextmanager
-    def request(self, touched: Iterable[Touched]) -> Generator[None]:
+    def request(
+        self, touched: Iterable[Touched], *, backend: str = ""
+    ) -> Generator[None]:
         """Account for one own request that reaches `touched`: an ensemble and its steps.
 
         What the body raises decides where it counts; errors pass through.
@@ -121,7 +135,7 @@ class OwnTraffic:
         try:
             yield
         except BaseException as error:
-            ending = _ending(error)
+            ending = _ending(error, backend)
             raise
         finally:
             self._end(shares, ending)
@@ -137,14 +151,28 @@ class OwnTraffic:
             for place, (key, size) in enumerate(shares):
                 # Triton books a failure where it happened; for an ensemble that is the
                 # ensemble itself and one of its steps, unknown which.
-                here = ending if ending != "failed" or place == 0 else "refused"
+                elsewhere = place > 0 and ending in {"raised", "failed"}
+                here = "refused" if elsewhere else ending
                 self._counts[key] = self._counts[key].ended(size, here)
 
 
-def _ending(error: BaseException) -> Ending:
+def _ending(error: BaseException, backend: str) -> Ending:
     if isinstance(error, errors.ModelError):
-        return "failed"
+        return _python_ending(str(error)) if backend == "python" else "failed"
     if isinstance(error, errors.InvalidRequestError | errors.UnavailableError):
         # Refused before it reached a scheduler: in no statistic.
         return "refused"
     return "unresolved"
+
+
+def _python_ending(text: str) -> Ending:
+    """How Triton 2.51 books an error of its Python backend, as measured.
+
+    A model that raises is an execution and a failure, a dead stub only a failure, and
+    an error that the model answers with is an execution and a success.
+    """
+    if "Failed to process the request(s) for model" in text:
+        return "raised"
+    if "Stub process" in text:
+        return "failed"
+    return "ok"

@@ -91,7 +91,8 @@ class Production:
         self._success = OwnShare(own.ok)
         self._failure = OwnShare(own.failed)
         self._inferences = OwnShare(own.inferences)
-        self._batches = {size: OwnShare(n) for size, n in own.batches.items()}
+        sizes = own.batches.keys() | own.raised_batches.keys()
+        self._batches = {size: OwnShare(own.executed(size)) for size in sizes}
 
     def advance(
         self, before: ModelStatistics | None, after: ModelStatistics, own: OwnCounts
@@ -153,7 +154,7 @@ class Production:
         # One of ours that was merged into a larger batch ran on production's account
         # and cost it next to nothing.
         kept = self._batches.setdefault(size, OwnShare()).production(
-            own.batches.get(size, 0), own.batches_in_flight.get(size, 0), executions
+            own.executed(size), own.batches_in_flight.get(size, 0), executions
         )
         totals.executions += kept
         totals.batches[size] = totals.batches.get(size, 0) + kept

@@ -130,7 +130,9 @@ class SyntheticProbe:
         inventory = self._access.board.current
         try:
             request = self._request(spec, override, request_id, headers)
-            with self._access.own.request(touched_by(spec, inventory, request)):
+            with self._access.own.request(
+                touched_by(spec, inventory, request), backend=spec.backend
+            ):
                 reply = self._send(spec, target.protocol)(
                     request,
                     timeout_seconds=self._settings.timeout_seconds

@@ -140,6 +140,7 @@ class GrpcClient:
             decoupled=config.model_transaction_policy.decoupled,
             sequence=config.HasField("sequence_batching"),
             response_cache=config.response_cache.enable,
+            backend=config.backend,
             steps=tuple(
                 (s.model_name, "" if s.model_version < 0 else str(s.model_version))
                 for s in config.ensemble_scheduling.step

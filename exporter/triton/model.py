@@ -63,6 +63,8 @@ class ModelSpec:
     decoupled: bool = False
     sequence: bool = False
     response_cache: bool = False
+    backend: str = ""
+    """What executes it, like "python"; "" for an ensemble."""
     steps: tuple[tuple[str, str], ...] = ()
     """(model, version) of an ensemble's steps, one entry a step; version "" is latest."""
 

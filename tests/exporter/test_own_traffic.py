@@ -191,3 +191,22 @@ def test_an_ensemble_of_ensembles_reaches_all_of_them():
 
 def test_an_ensemble_that_says_it_contains_itself_ends():
     assert len(touched(spec("e", ("e", "")))) < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "INTERNAL: Failed to process the request(s) for model 'm_0_0', message: x",
+            OwnCounts(failed=1, raised_batches={1: 1}),
+        ),
+        ("INTERNAL: Stub process 'm_0_0' is not healthy.", OwnCounts(failed=1)),
+        ("INTERNAL: no such customer", OwnCounts(ok=1, batches={1: 1})),
+    ],
+)
+def test_an_error_of_the_python_backend_is_booked_as_triton_does(text, expected):
+    ledger = OwnTraffic(run_id="run")
+    error = errors.ModelError(text)
+    with pytest.raises(errors.ModelError), ledger.request([(KEY, 1)], backend="python"):
+        raise error
+    assert ledger.counts(KEY) == expected

@@ -1,0 +1,86 @@
+"""Probes that fail are no production either, however Triton books the failure."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exporter.errors import ModelError
+from exporter.triton.embedded import EmbeddedTriton
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import InferRequest
+
+pytestmark = pytest.mark.triton
+
+MODELS = Path(__file__).parents[1] / "data" / "models_erring"
+COUNTERS = (
+    "triton_requests_total",
+    "triton_inferences_total",
+    "triton_executions_total",
+)
+
+
+@pytest.fixture(scope="module")
+def erring(tmp_path_factory):
+    with EmbeddedTriton(MODELS) as triton:
+        yield triton
+
+
+def probing(value: float) -> dict[str, object]:
+    return {"overrides": {"erring": {"inputs": {"x": {"values": [value]}}}}}
+
+
+@pytest.mark.parametrize("value", [1.0, 2.0], ids=["raises", "answers"])
+def test_a_probe_that_fails_is_not_counted_as_production(
+    value, erring, settings, start_sidecar
+) -> None:
+    sidecar = start_sidecar(settings(erring, probe=probing(value)))
+    time.sleep(6)
+    page = sidecar.page()
+    assert page.sum("triton_probe_total", outcome="model_error") > 10
+    assert page.value("triton_model_serving", model="erring") == 0
+    assert page.value("triton_model_ready", model="erring") == 1
+    for counter in COUNTERS:
+        assert page.sum(counter) == 0, counter
+
+
+def test_production_is_counted_exactly_beside_probes_that_fail(
+    erring, settings, start_sidecar
+) -> None:
+    sidecar = start_sidecar(settings(erring, probe=probing(2.0)))
+    time.sleep(2)
+    client = GrpcClient(erring.grpc)
+    for value in (0.0,) * 12 + (1.0,) * 5:
+        x = {"x": np.full((1, 1), value, np.float32)}
+        request = InferRequest("erring", "", "client", x, {"x": "FP32"})
+        try:
+            client.infer(request, timeout_seconds=5)
+        except ModelError:
+            assert value == 1.0
+    client.close()
+    time.sleep(3)
+    page = sidecar.page()
+    assert page.value("triton_requests_total", outcome="success") == 12
+    assert page.value("triton_requests_total", outcome="failure") == 5
+    assert page.value("triton_executions_total") == 17
+
+
+def test_probes_of_a_dead_backend_are_not_counted_as_production(
+    settings, start_sidecar
+) -> None:
+    with EmbeddedTriton(MODELS) as triton:
+        sidecar = start_sidecar(settings(triton, probe=probing(0.0)))
+        time.sleep(2)
+        for pid in triton.stub_pids():
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(3)
+        page = sidecar.page()
+        assert page.value("triton_model_ready", model="erring") == 1
+        assert page.value("triton_model_serving", model="erring") == 0
+        for counter in COUNTERS:
+            assert page.sum(counter) == 0, counter
