@@ -243,6 +243,8 @@ def _add_audit(commands: Subparsers) -> None:
         if options.schema:
             print(report.schema())
             return EXIT_OK
+        if options.output is not None:
+            command.check_writable(options.output)
         found = command.audit(
             options.config,
             options.duration,

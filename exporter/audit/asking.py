@@ -48,16 +48,18 @@ def ask(
     traffic: Callable[[ModelKey], int],
     *,
     deadline: float,
+    statistics: bool,
     pace: Pace,
     tell: Callable[[str], None],
 ) -> Asked:
     """Ask every target of the synthetic probes, the busiest model first, in rounds.
 
     Each probe's own ceiling of requests a second is kept to, with one request at a time.
+    `statistics` says whether they can be read, to see each request's server side.
     """
     lines = _lines(probes, access, traffic)
     tell(f"sending a tensor through each model: {len(lines)} ways")
-    pairing = len(access.board.current.models) <= MOST_MODELS_PAIRED
+    pairing = statistics and len(access.board.current.models) <= MOST_MODELS_PAIRED
     for number in range(MOST_ROUNDS):
         if number and all(v.outcome != "ok" for line in lines for v in line.verdicts):
             # Nothing more to learn, and each may cost a full timeout.

@@ -63,6 +63,27 @@ def rendered(report: Report, form: Format) -> str:
             return text.render(report)
 
 
+def check_writable(path: Path) -> None:
+    """Find out before the look, and not after it, that there is no place for a report.
+
+    Raises:
+        ConfigError: a report could not be written there.
+    """
+    reason = ""
+    if path.is_dir():
+        reason = "it is a folder"
+    elif not path.parent.is_dir():
+        reason = "its folder does not exist"
+    elif not os.access(path.parent, os.W_OK):
+        reason = "its folder cannot be written to"
+    if reason:
+        raise ConfigError("--output", [_unwritable(path, reason)])
+
+
+def _unwritable(path: Path, reason: str) -> str:
+    return f"found {str(path)!r}, which cannot be written: {reason}"
+
+
 def write(path: Path, content: str) -> None:
     """Put the whole report into the file, or leave what is there.
 
@@ -76,5 +97,5 @@ def write(path: Path, content: str) -> None:
         Path(name).chmod(0o644)
         Path(name).replace(path)
     except OSError as error:
-        told = f"found {str(path)!r}, which cannot be written: {error.strerror}"
-        raise ConfigError("--output", [told]) from None
+        reason = error.strerror or "unknown"
+        raise ConfigError("--output", [_unwritable(path, reason)]) from None

@@ -70,6 +70,11 @@ def shown_key(key: ModelKey) -> str:
     return f"{shown(key[0])} v{shown(key[1])}"
 
 
+def many(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def cut(text: str, longest: int = _LONGEST_TEXT) -> str:
     """The beginning of a text from outside on one line, with a mark where it was cut."""
     head = text[: longest + 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import shown, shown_key
+from exporter.audit.finding import many, shown, shown_key
 from exporter.audit.shares import PHASES
 from exporter.audit.text import grouped, number, summary
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from exporter.audit.shares import Phase, TimeShare
 
 MOST_SHARES: Final = 50
+_FOLDED: Final = frozenset({"info", "ok"})
+_TOLD_RATIO: Final = 0.05
 
 _NAMES: Final[dict[Phase, str]] = {
     "network": "network",
@@ -56,7 +58,12 @@ p { margin: .25rem 0; }
 .ok { --tone: var(--ok); }
 .finding { border: 1px solid var(--line); border-left: .3rem solid var(--tone);
   border-radius: .3rem; margin: .75rem 0; padding: .6rem .9rem; }
-.finding h3 { font-size: 1rem; margin: 0; font-weight: 600; }
+.finding summary { list-style: none; }
+.finding summary::-webkit-details-marker { display: none; }
+.finding summary::after { content: "+"; color: var(--soft); float: right;
+  margin-top: -1.6rem; }
+.finding[open] summary::after { content: "\\2212"; }
+.finding h3 { font-size: 1rem; margin: 0 1.5rem 0 0; font-weight: 600; }
 .badge { color: var(--tone); font-size: .75rem; font-weight: 700; letter-spacing: .04em;
   text-transform: uppercase; }
 .id { color: var(--soft); font: .8rem ui-monospace, monospace; margin-left: .5rem; }
@@ -106,12 +113,15 @@ def _head(report: Report) -> Iterator[str]:
     version = shown(report.server_version) if report.server_version else "no answer"
     yield f"<header><h1>Audit of {escape(report.grpc)}</h1>"
     yield (
-        f'<p class="soft">Triton {escape(version)} · {report.models} models · '
+        f'<p class="soft">Triton {escape(version)} · {many(report.models, "model")} · '
         f"{escape(report.started_at)} · {report.seconds:.1f} s, of which "
         f"{report.window_seconds:.1f} s of production · "
         f"tritonwatch {escape(report.tritonwatch_version)}</p>"
     )
-    yield f'<p class="verdict {report.verdict}">{escape(summary(report))}</p></header>'
+    yield (
+        f'<p class="verdict {report.verdict}">Verdict: {report.verdict}. '
+        f"{escape(summary(report))}</p></header>"
+    )
 
 
 def _findings(report: Report) -> Iterator[str]:
@@ -125,19 +135,21 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def _finding(finding: Finding) -> Iterator[str]:
-    yield f'<section class="finding {finding.severity}">'
+    # What asks for nothing folds away, so that a phone shows first what does.
+    state = "" if finding.severity in _FOLDED else " open"
+    yield f'<details class="finding {finding.severity}"{state}><summary>'
     yield (
         f'<span class="badge">{finding.severity}</span>'
         f'<span class="id">{escape(finding.id)}</span>'
     )
-    yield f"<h3>{escape(finding.title)}</h3>"
+    yield f"<h3>{escape(finding.title)}</h3></summary>"
     if finding.evidence:
         yield f"<dl>{''.join(map(_measure, finding.evidence))}</dl>"
     if finding.advice:
         yield f"<p>{escape(finding.advice)}</p>"
     if finding.reference:
         yield f'<p class="soft">see {escape(finding.reference)}</p>'
-    yield "</section>"
+    yield "</details>"
 
 
 def _measure(item: Measure) -> str:
@@ -188,7 +200,13 @@ def _bar(share: TimeShare) -> Iterator[str]:
             f'height="10"><title>{_NAMES[phase]} {share.ratio(phase):.1%}</title></rect>'
         )
         edge += width
-    yield f'</svg><p class="soft">{share.requests:,} requests {read}</p></div>'
+    most = ", ".join(
+        f"{_NAMES[p]} {share.ratio(p):.0%}"
+        for p in sorted(PHASES, key=share.ratio, reverse=True)
+        if share.ratio(p) >= _TOLD_RATIO
+    )
+    yield "</svg>"
+    yield f'<p class="soft">{most} · {many(share.requests, "request")} {read}</p></div>'
 
 
 def _table(shares: tuple[TimeShare, ...]) -> Iterator[str]:

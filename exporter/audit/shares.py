@@ -66,13 +66,11 @@ class Path:
 
     requests: int
     client_p50: float
-    server_mean: float
+    server_p50: float
+    network: float
+    """Median of what each request took beyond the server's own time of it."""
     compute_mean: float
-
-    @property
-    def network(self) -> float:
-        """The probe's median less the server's mean of the same requests."""
-        return max(0.0, self.client_p50 - self.server_mean)
+    compute_p50: float
 
 
 def path_of(evidence: Evidence, key: ModelKey) -> Path | None:
@@ -88,8 +86,11 @@ def path_of(evidence: Evidence, key: ModelKey) -> Path | None:
     return Path(
         len(pairs),
         median(p.client_seconds for p in pairs),
-        mean(p.server_seconds for p in pairs),
+        median(p.server_seconds for p in pairs),
+        # Request by request: one that was slow in the server says nothing of the way.
+        median(max(0.0, p.client_seconds - p.server_seconds) for p in pairs),
         mean(p.compute_seconds for p in pairs),
+        median(p.compute_seconds for p in pairs),
     )
 
 

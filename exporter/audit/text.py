@@ -6,7 +6,7 @@ import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import SEVERITIES, shown, shown_key
+from exporter.audit.finding import SEVERITIES, many, shown, shown_key
 from exporter.audit.shares import PHASES
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ def number(value: float | str | None) -> str:
     return f"{value:.4g}"
 
 
-def told(item: Measure) -> str:
-    """One piece of evidence: name, number, unit and where it was read."""
+def told(item: Measure, *, sourced: bool = True) -> str:
+    """One piece of evidence: name, number, unit and, if `sourced`, where it was read."""
     unit = f" {item.unit}" if item.unit and item.value is not None else ""
-    source = f" ({item.source})" if item.source else ""
+    source = f" ({item.source})" if item.source and sourced else ""
     return f"{item.name}: {number(item.value)}{unit}{source}"
 
 
@@ -83,7 +83,7 @@ def _head(report: Report) -> Iterator[str]:
     yield f"tritonwatch audit of {report.grpc}   {version}".rstrip()
     yield (
         f"{report.started_at}   {report.seconds:.1f} s, of which "
-        f"{report.window_seconds:.1f} s of production   {report.models} models"
+        f"{report.window_seconds:.1f} s of production   {many(report.models, 'model')}"
     )
     yield f"verdict: {report.verdict} ({summary(report)})"
 
@@ -91,7 +91,12 @@ def _head(report: Report) -> Iterator[str]:
 def _finding(finding: Finding) -> Iterator[str]:
     label = f"{finding.severity.upper():<8}  "
     yield from _wrapped(f"{finding.title}  [{finding.id}]", label)
-    evidence = "; ".join(told(item) for item in finding.evidence)
+    # A source is told once, after the last number that was read there.
+    following = (*(item.source for item in finding.evidence[1:]), "")
+    evidence = "; ".join(
+        told(item, sourced=item.source != after)
+        for item, after in zip(finding.evidence, following, strict=False)
+    )
     if evidence:
         yield from _wrapped(evidence, _INDENT + "· ")
     if finding.advice:
@@ -102,7 +107,11 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 def _wrapped(text: str, label: str) -> list[str]:
     return textwrap.wrap(
-        text, WIDTH, initial_indent=label, subsequent_indent=" " * len(label)
+        text,
+        WIDTH,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
+        break_on_hyphens=False,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from exporter.audit.evidence import rise
-from exporter.audit.finding import Finding, measure, shown_key
+from exporter.audit.finding import Finding, many, measure, shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def busy(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "headroom-unknown",
             "info",
-            f"Headroom is unknown for {unknown} models",
+            f"Headroom is unknown for {many(unknown, 'model')}",
             "It needs traffic while we watch and the number of instances: audit again "
             "under load, with HTTP configured.",
             (measure("models", unknown, source="statistics, model config"),),

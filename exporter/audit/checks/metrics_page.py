@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import Finding, measure, shown_key
+from exporter.audit.finding import Finding, many, measure, shown_key
 from exporter.collectors.production import cross_checked
 from exporter.upstream import CROSS_CHECKED
 
@@ -128,7 +128,7 @@ def gpu_gauges(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "gpu-gauge-latched",
             "warning",
-            f"{name} reads 0 on {len(stuck)} GPUs: that is a failed reading, not a "
+            f"{name} reads 0 on {many(len(stuck), 'GPU')}: that is a failed reading, not a "
             "measurement",
             "After three failures Triton never reads it again until it is restarted. "
             "Take power and utilisation from NVML or DCGM; look for MIG or a second DCGM.",
@@ -195,7 +195,7 @@ def first_response(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "first-response-histogram",
         "info",
-        f"The first-response histogram covers {len(models)} models, "
+        f"The first-response histogram covers {many(len(models), 'model')}, "
         f"{len(models & decoupled)} of them decoupled",
         "Its four buckets, 100 to 5000 ms, are meant for decoupled models; of others it "
         "says nothing about a tail.",

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import Finding, measure, shown, shown_key
+from exporter.audit.finding import Finding, many, measure, shown, shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +18,8 @@ _DEAD_STUB: Final = re.compile(
     r"stub process|stub_process|is not healthy", re.IGNORECASE
 )
 _SOURCE: Final = "synthetic probe"
+_FEW_FAILURES: Final = 0.001
+_MANY_FAILURES: Final = 0.5
 
 
 def _by_model(evidence: Evidence) -> dict[ModelKey, list[Probed]]:
@@ -53,7 +55,7 @@ def answering(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "models-answer",
             "ok",
-            f"A tensor went through {well} of {len(grouped)} models that were asked",
+            f"A tensor went through {well} of {many(len(grouped), 'model')} that were asked",
             evidence=(
                 measure("models ready", len(evidence.inventory.models), source="index"),
                 measure("models asked", len(grouped), source=_SOURCE),
@@ -82,7 +84,7 @@ def failing(evidence: Evidence) -> Iterator[Finding]:
             "empty or NaN.",
             (
                 measure("ready", "yes", source="RepositoryIndex"),
-                measure("answered", ok, f"of {asked} requests", _SOURCE),
+                measure("answered", ok, f"of {many(asked, 'request')}", _SOURCE),
                 measure("error", failures[0], source=_SOURCE),
             ),
             "server#8604" if dead else "server#7588",
@@ -108,8 +110,33 @@ def flaky(evidence: Evidence) -> Iterator[Finding]:
             else "Look for one bad instance, a queue limit or a timeout near the model's "
             "own latency.",
             (
-                measure("answered", ok, f"of {asked} requests", _SOURCE),
+                measure("answered", ok, f"of {many(asked, 'request')}", _SOURCE),
                 measure("error", _failures(lines)[0], source=_SOURCE),
+            ),
+            "",
+            *key,
+        )
+
+
+def production(evidence: Evidence) -> Iterator[Finding]:
+    """Requests of others that failed while we watched."""
+    for key in evidence.inventory.models:
+        window = evidence.window(key)
+        if window is None or not window.fail.count:
+            continue
+        failed, all_ = window.fail.count, window.fail.count + window.success.count
+        ratio = failed / all_
+        if ratio < _FEW_FAILURES:
+            continue
+        yield Finding(
+            "production-fails",
+            "critical" if ratio >= _MANY_FAILURES else "warning",
+            f"{shown_key(key)}: {ratio:.0%} of production's requests failed",
+            "Read the server's log for the error. There may be more: an error that a "
+            "Python model raises itself is counted as success (Triton 2.51).",
+            (
+                measure("failed", failed, f"of {many(all_, 'request')}", "statistics"),
+                measure("window", evidence.window_seconds, "s", "this audit"),
             ),
             "",
             *key,
@@ -171,7 +198,7 @@ def not_loaded(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "models-unloaded",
             "info",
-            f"{unloaded} models of the repository are not loaded",
+            f"Not loaded of what the repository lists: {many(unloaded, 'model')}",
             evidence=(measure("not loaded", unloaded, source="RepositoryIndex"),),
         )
 
@@ -211,6 +238,7 @@ CHECKS: Final = (
     failing,
     unreadable,
     not_loaded,
+    production,
     flaky,
     misfit,
     unasked,

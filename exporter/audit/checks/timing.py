@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import Finding, measure, shown_key
+from exporter.audit.finding import Finding, many, measure, shown_key
 from exporter.audit.shares import PHASES, path_of, time_shares
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def shares(evidence: Evidence) -> Iterator[Finding]:
             f"{shown_key(key)}: {share.ratio(most):.0%} of "
             f"{share.total_seconds * 1e3:.3g} ms is {most}",
             evidence=(
-                measure("requests", share.requests, "requests", _source(share.source)),
+                measure("requests", share.requests, "", _source(share.source)),
                 *(
                     measure(
                         phase,
@@ -66,9 +66,9 @@ def data(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "no-production-traffic",
             "info",
-            f"{len(old)} of {len(keys)} models got next to no requests while we watched",
-            "Their shares come from all requests since they were loaded; audit again "
-            "under traffic for what is so now.",
+            f"{len(old)} of {many(len(keys), 'model')} got next to no requests while we watched",
+            "Their shares come from all requests since they were loaded, probes among "
+            "them; audit again under traffic for what is so now.",
             (
                 measure("window", evidence.window_seconds, "s", "this audit"),
                 *(measure("model", shown_key(key)) for key in old[:3]),
@@ -78,7 +78,7 @@ def data(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "not-enough-data",
             "unknown",
-            f"{len(none)} of {len(keys)} models had too few requests to judge by",
+            f"{len(none)} of {many(len(keys), 'model')} had too few requests to judge by",
             "Audit again under traffic, with a longer --duration.",
             (
                 measure("models", len(none), source="statistics"),
@@ -144,9 +144,9 @@ def network(evidence: Evidence) -> Iterator[Finding]:
             else "Up to about 0.6 ms of it is the Python client of this probe.",
             (
                 measure("probe p50", path.client_p50 * 1e3, "ms", "own probes"),
-                measure("server mean", path.server_mean * 1e3, "ms", "statistics"),
+                measure("server p50", path.server_p50 * 1e3, "ms", "statistics"),
                 measure("share", ratio * 100, "%"),
-                measure("requests", path.requests, "requests", "own probes"),
+                measure("requests", path.requests, "", "own probes"),
             ),
             "",
             *key,
@@ -155,7 +155,7 @@ def network(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "network-unknown",
             "info",
-            f"The network's share is unknown for {unknown} models",
+            f"The network's share is unknown for {many(unknown, 'model')}",
             "It needs requests of ours with no other in between: audit at a quieter "
             "time, or with a longer --duration.",
             (measure("models", unknown, source="own probes"),),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from exporter.audit.checks import tracing
-from exporter.audit.finding import Finding, measure, shown_key
+from exporter.audit.finding import Finding, many, measure, shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,7 +168,7 @@ def strict_readiness(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "readiness-not-strict",
             "info",
-            f"The server calls itself ready with {len(failed)} models that failed",
+            f"The server calls itself ready with {many(len(failed), 'model')} that failed",
             "--strict-readiness seems to be off: check each model's readiness, or a "
             "probe, and not the server's.",
             (measure("failed models", len(failed), "", "RepositoryIndex"),),
