@@ -179,7 +179,7 @@ class SyntheticProbe:
         )
 
     def _failed(self, error: errors.TritonError, request_id: str) -> Verdict:
-        outcome = next(
+        outcome: Outcome = next(
             outcome for kind, outcome in _OUTCOMES.items() if isinstance(error, kind)
         )
         waited = self._settings.timeout_seconds if outcome == "timeout" else None

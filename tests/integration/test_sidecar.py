@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from prometheus_client.openmetrics.parser import (  # noqa: TID251 - the reader's side
+from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 
