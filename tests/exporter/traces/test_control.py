@@ -157,7 +157,7 @@ def test_a_server_that_is_away_is_a_refusal_until_it_is_back(controlled):
         time.sleep(0.05)
         controlled.step(m=100)
     assert controlled.control.refusal is None
-    assert controlled.control.rates["m"] >= 11
+    assert 1 < controlled.control.rates["m"] <= 11
 
 
 def test_a_server_that_was_restarted_is_set_anew_and_restored_to_the_first(controlled):
