@@ -157,7 +157,7 @@ def _announce(triton: EmbeddedTriton, port: int, seconds: float) -> None:
         f"  Triton       grpc {triton.grpc}  http://{triton.http}  "
         f"metrics http://{triton.metrics}/metrics\n"
         f"  Triton's log {triton.log}\n"
-        'Ctrl-C ends all of it. A "?" is what the number of probes cannot support yet.',
+        'Ctrl-C ends all of it. A "?" is what the requests so far cannot support.',
         flush=True,
     )
 
