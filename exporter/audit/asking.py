@@ -22,6 +22,9 @@ MOST_ROUNDS: Final = 20
 """Requests sent to one target, at most."""
 MOST_MODELS_PAIRED: Final = 50
 """With more models, one look at all their statistics for each request is not gentle."""
+LONGEST_LINGER_SECONDS: Final = 0.5
+"""A dead Python stub is told by Triton's error, which comes after one second: just
+later than a probe waits by default."""
 _BOOKED_TRIES: Final = 4
 _BOOKED_PAUSE_SECONDS: Final = 0.01
 
@@ -104,7 +107,7 @@ def _attempt(
     settings = line.settings.model_copy(
         update={
             "timeout_seconds": min(line.settings.timeout_seconds, left),
-            "linger_seconds": 0.0,
+            "linger_seconds": min(line.settings.linger_seconds, LONGEST_LINGER_SECONDS),
         }
     )
     probe: Probe = settings.build(access)

@@ -76,8 +76,9 @@ def failing(evidence: Evidence) -> Iterator[Finding]:
             "dead-backend-stub" if dead else "ready-but-failing",
             "critical",
             f"{shown_key(key)} is called ready, and every request to it fails",
-            "The backend process of the model is gone. Unload it, then load it: a load "
-            "alone answers 200 and repairs nothing. Failing that, restart Triton."
+            "The backend process of the model is gone. Unload the model and load it at "
+            "once, though it stays UNLOADING meanwhile (Triton 2.51): a load alone answers "
+            "200 and repairs nothing. Failing that, restart Triton."
             if dead
             else "Take it out of traffic and read the server's log for the error. Unload "
             "and load it if the backend died; check its dependencies if outputs are "
@@ -87,9 +88,16 @@ def failing(evidence: Evidence) -> Iterator[Finding]:
                 measure("answered", ok, f"of {many(asked, 'request')}", _SOURCE),
                 measure("error", failures[0], source=_SOURCE),
             ),
-            "server#8604" if dead else "server#7588",
+            _reference(lines, dead=dead),
             *key,
         )
+
+
+def _reference(lines: Sequence[Probed], *, dead: bool) -> str:
+    if dead:
+        return "server#8604"
+    spoilt = any(v.outcome == "bad_output" for line in lines for v in line.verdicts)
+    return "server#7053" if spoilt else "server#7164"
 
 
 def flaky(evidence: Evidence) -> Iterator[Finding]:

@@ -1,0 +1,274 @@
+"""`tritonwatch audit` on a real Triton, and how the command ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from exporter.audit.report import Report
+from exporter.errors import TritonError
+from exporter.testing import FakeModel, FakeTriton
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import InferRequest
+
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+MODELS = Path(__file__).parents[1] / "data" / "models"
+FIXED = "2.60.0"
+"""A version without known defects."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the command ended and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def report(self):
+        return Report.model_validate_json(self.out)
+
+    def finding(self, finding_id, model=""):
+        found = [f for f in self.report.findings if f.id == finding_id]
+        (one,) = [f for f in found if not model or f.model == model]
+        return one
+
+    def ids(self):
+        return {f.id for f in self.report.findings}
+
+
+@pytest.fixture
+def audit(tmp_path):
+    """Run the command against a server: `audit(server, "--duration", "4")`."""
+
+    def run(server, *arguments, form="json", **changes):
+        target = {"grpc": server.grpc, "http": server.http, "metrics": server.metrics}
+        file = tmp_path / "tritonwatch.yaml"
+        file.write_text(yaml.safe_dump({"target": target, **changes}), "utf-8")
+        return _run("--config", str(file), "--format", form, *arguments)
+
+    return run
+
+
+def _run(*arguments):
+    done = subprocess.run(
+        [COMMAND, "audit", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+class production(threading.Thread):  # noqa: N801 - used like a function
+    """One request after the other to one model, for as long as its block lasts."""
+
+    def __init__(
+        self, server, model="double", shape=(1, 8), *, pause=0.02, **parameters
+    ):
+        super().__init__(daemon=True)
+        self._client = GrpcClient(server.grpc)
+        x = np.ones(shape, np.float32)
+        self._request = InferRequest(
+            model, "", "production", {"x": x}, {"x": "FP32"}, parameters
+        )
+        self._end, self._pause = threading.Event(), pause
+        self.failures = []
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self.join(15)
+        self._client.close()
+        assert self.failures == []
+
+    def run(self):
+        while not self._end.wait(self._pause):
+            try:
+                self._client.infer(self._request, timeout_seconds=5)
+            except TritonError as error:
+                self.failures.append(error)
+                return
+
+
+@pytest.mark.triton
+def test_a_real_server_under_traffic(playground, audit):
+    with production(playground):
+        ended = audit(playground, "--duration", "6")
+    report = ended.report
+    shares = {s.model: s for s in report.time_shares}
+    assert shares["double"].source == "window"
+    assert shares["double"].requests > 20
+    assert 0 < shares["double"].compute_infer < shares["double"].server_seconds < 0.5
+    assert ended.ids() >= {"models-answer", "metrics-agree", "batch-size", "headroom"}
+    assert not {f.id for f in report.findings if f.severity == "critical"}
+    assert report.server_version == playground.triton.version
+    answered = ended.finding("models-answer")
+    assert {m.name: m.value for m in answered.evidence}["answered every time"] == 2
+
+
+@pytest.mark.triton
+def test_time_spent_in_the_model_is_found_there(playground, audit):
+    # Seldom enough that some of our own requests are alone in the statistics.
+    with production(playground, "sleepy", (1,), pause=0.2, delay_ms=30):
+        ended = audit(playground, "--duration", "8")
+    (share,) = [s for s in ended.report.time_shares if s.model == "sleepy"]
+    assert share.source == "window"
+    assert share.compute_infer >= 0.03
+    assert share.ratio("compute_infer") > 0.5
+    # Our probe asks it without any delay: it stands for nothing.
+    assert ended.finding("probe-unlike-production").model == "sleepy"
+    assert ended.code == 1
+
+
+@pytest.mark.triton
+def test_one_instance_for_two_clients_shows_as_waiting(playground, audit):
+    clients = [production(playground, "sleepy", (1,), delay_ms=40) for _ in range(4)]
+    with clients[0], clients[1], clients[2], clients[3]:
+        ended = audit(playground, "--duration", "4")
+    waiting = ended.finding("queue-exceeds-compute", "sleepy")
+    assert "instances" in waiting.advice
+    assert ended.finding("instances-saturated", "sleepy").severity == "warning"
+
+
+@pytest.mark.triton
+def test_a_killed_stub_is_told_while_triton_says_ready_and_the_advice_repairs_it(
+    playground, audit
+):
+    for pid in playground.triton.stub_pids():
+        os.kill(pid, signal.SIGKILL)
+    ended = audit(playground, "--duration", "6")
+    assert ended.code == 1
+    dead = [f for f in ended.report.findings if f.id == "dead-backend-stub"]
+    assert {f.model for f in dead} == {"double", "sleepy"}
+    assert {f.severity for f in dead} == {"critical"}
+    assert "server-not-ready" not in ended.ids()
+    for name in ("double", "sleepy"):
+        # It stays UNLOADING for long; the load repairs it at once all the same.
+        playground._post(f"/v2/repository/models/{name}/unload")
+        playground.model(name, "load")
+    assert "dead-backend-stub" not in audit(playground, "--duration", "3").ids()
+
+
+@pytest.mark.triton
+def test_a_model_that_did_not_load_is_told_with_tritons_reason(
+    start_triton, tmp_path, audit
+):
+    repository = tmp_path / "models"
+    shutil.copytree(MODELS, repository)
+    broken = repository / "broken" / "1"
+    shutil.copytree(MODELS / "double", repository / "broken")
+    (broken / "model.py").write_text("raise ValueError('weights are missing')", "utf-8")
+    server = start_triton(repository, arguments=["--exit-on-error=false", "--strict-readiness=false"])  # fmt: skip
+    ended = audit(server, "--duration", "3")
+    told = ended.finding("model-not-ready")
+    assert told.model == "broken"
+    assert "weights are missing" in str(told.evidence[0].value)
+    assert "readiness-not-strict" in ended.ids()
+
+
+@pytest.mark.triton
+def test_trace_settings_that_fill_the_memory_are_told(start_triton, tmp_path, audit):
+    server = start_triton(
+        MODELS,
+        arguments=[
+            "--trace-config=level=TIMESTAMPS",
+            "--trace-config=rate=5",
+            f"--trace-config=triton,file={tmp_path / 'trace'}",
+        ],
+    )
+    with production(server):
+        ended = audit(server, "--duration", "3")
+    assert ended.finding("trace-buffer-unbounded").severity == "critical"
+    assert ended.finding("version-tracing-crash").severity == "warning"
+    assert "tracing-off" not in ended.ids()
+    client = GrpcClient(server.grpc)
+    client.update_trace_settings("", {"log_frequency": ["100"]}, timeout_seconds=5)
+    client.close()
+    assert "trace-buffer-unbounded" not in audit(server, "--duration", "3").ids()
+
+
+@pytest.mark.triton
+def test_summaries_are_told(start_triton, audit):
+    server = start_triton(MODELS, arguments=["--metrics-config=summary_latencies=true"])
+    ended = audit(server, "--duration", "3")
+    assert ended.finding("summaries-on").reference == "server#8561"
+
+
+@pytest.mark.triton
+def test_counters_switched_off_are_told(start_triton, audit):
+    server = start_triton(
+        MODELS, arguments=["--metrics-config=counter_latencies=false"]
+    )
+    with production(server):
+        ended = audit(server, "--duration", "3")
+    assert ended.finding("counters-frozen-at-zero", "double").reference == "server#8125"
+    assert ended.finding("metrics-disagree", "double").severity == "warning"
+
+
+# The command.
+
+
+def test_it_ends_with_0_if_nothing_is_at_warning_or_above(audit):
+    with FakeTriton([FakeModel("m")], version=FIXED) as fake:
+        ended = audit(fake, "--duration", "2", form="text")
+    assert ended.code == 0, ended.out
+    assert ended.out.startswith("tritonwatch audit of")
+    assert ended.err.splitlines()[0].startswith("audit: asking")
+
+
+def test_a_server_that_is_away_is_a_finding_and_not_a_crash(audit):
+    with FakeTriton() as fake, fake.down():
+        ended = audit(fake, "--duration", "2")
+    assert ended.code == 1
+    assert ended.ids() == {"server-unreachable"}
+
+
+def test_a_report_goes_to_a_file_whole_and_progress_to_stderr(audit, tmp_path):
+    file = tmp_path / "report.html"
+    with FakeTriton([FakeModel("m")], version=FIXED) as fake:
+        ended = audit(fake, "--duration", "1", "--output", str(file), form="html")
+    assert (ended.code, ended.out) == (0, "")
+    assert file.read_text("utf-8").startswith("<!doctype html>")
+    assert file.read_text("utf-8").endswith("</html>\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--duration", "0"),
+        ("--duration", "nan"),
+        ("--duration", "1e9"),
+        ("--duration", "soon"),
+        ("--format", "pdf"),
+        ("--config", "/nowhere/tritonwatch.yaml"),
+        ("--output", "/nowhere/report.txt"),
+    ],
+)
+def test_wrong_usage_ends_with_2_before_anything_is_asked(arguments):
+    ended = _run(*arguments)
+    assert ended.code == 2, ended.err
+    assert ended.out == ""
+    assert "audit: asking" not in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_the_schema_is_published():
+    ended = _run("--schema")
+    assert ended.code == 0
+    assert '"time_shares"' in ended.out
