@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -15,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import aiohttp
 import grpc
 import numpy as np
 import pytest
@@ -215,11 +215,12 @@ class TestLife:
         async with grpc.aio.insecure_channel(fake.grpc) as channel:
             service = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             assert (await service.ServerLive(pb.ServerLiveRequest())).live
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://{fake.http}/v2") as response,
-        ):
-            assert (await response.json())["name"] == "triton"
+        reader, writer = await asyncio.open_connection(*fake.http.split(":"))
+        writer.write(b"GET /v2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        await writer.wait_closed()
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["name"] == "triton"
 
     def test_several_run_side_by_side(self):
         with FakeTriton([FakeModel("a")]) as one, FakeTriton([FakeModel("b")]) as two:
