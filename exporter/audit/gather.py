@@ -186,9 +186,9 @@ class _Look:
             self._access.http.get(
                 "/v2/health/ready", timeout_seconds=self._patience(SETUP_SHARE)
             )
-        except errors.InvalidRequestError:
-            return False  # Triton's word for it is 400
         except errors.TritonError as error:
+            if str(error).startswith("HTTP 400"):
+                return False  # Triton's word for it
             self._problems["http"] = str(error)
             return None
         return True

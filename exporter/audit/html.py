@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from exporter.audit.finding import many, shown, shown_key
-from exporter.audit.shares import PHASES
+from exporter.audit.shares import CAVEAT, PHASES
 from exporter.audit.text import grouped, number, summary
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ def _shares(report: Report) -> Iterator[str]:
     yield from _table(shares)
     more = len(report.time_shares) - len(shares)
     if more:
-        yield f'<p class="soft">… and {more} more models; the JSON report has all</p>'
-    yield "</section>"
+        yield f'<p class="soft">… and {many(more, "model")} more; the JSON report has all</p>'
+    yield f'<p class="soft">{escape(CAVEAT)}</p></section>'
 
 
 def _bar(share: TimeShare) -> Iterator[str]:

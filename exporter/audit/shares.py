@@ -17,6 +17,10 @@ Phase = Literal[
 ]
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 ENOUGH_PAIRS: Final = 3
+CAVEAT: Final = (
+    "Means hide tails. Requests of other probes, a running sidecar's among them, count "
+    "as production here."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from exporter.audit.finding import SEVERITIES, many, shown, shown_key
-from exporter.audit.shares import PHASES
+from exporter.audit.shares import CAVEAT, PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -131,7 +131,8 @@ def _shares(report: Report) -> Iterator[str]:
         )
     more = len(report.time_shares) - MOST_SHARES
     if more > 0:
-        yield f"  … and {more} more models (JSON has all)"
+        yield f"  … and {many(more, 'model')} more (JSON has all)"
+    yield from _wrapped(CAVEAT, "  ")
 
 
 def bar(share: TimeShare) -> str:

@@ -149,9 +149,11 @@ def idle_delay(evidence: Evidence) -> Iterator[Finding]:
             continue
         if _mean_batch(traffic) >= _ALWAYS_ONE:
             continue
+        delay = config.max_queue_delay_us / 1e6
+        felt = delay >= _WORTH_SECONDS and traffic.mean_seconds("queue") > delay / 2
         yield Finding(
             "delay-without-batches",
-            "warning",
+            "warning" if felt else "info",
             f"{shown_key(key)} waits up to {config.max_queue_delay_us} µs for batches "
             "and executes one at a time",
             "Set max_queue_delay_microseconds to 0, or send requests at the same time: "

@@ -64,21 +64,23 @@ def busy(evidence: Evidence) -> Iterator[Finding]:
 
 def cpu(evidence: Evidence) -> Iterator[Finding]:
     """The host's CPU, by Triton's own reading."""
-    page = evidence.last_page
-    values = list(page.values("nv_cpu_utilization").values()) if page else []
-    # Triton writes 0 into a gauge whose reading failed.
-    if not values or not values[0]:
+    pages = [page for page in (evidence.first_page, evidence.last_page) if page]
+    values = [v for page in pages for v in page.values("nv_cpu_utilization").values()]
+    # Triton writes 0 into a gauge whose reading failed; and our own start, which may be
+    # on the same host, must not pass for its load.
+    least = min(values, default=0.0)
+    if not least:
         return
-    full = values[0] >= _CPU_FULL
+    full = least >= _CPU_FULL
     yield Finding(
         "cpu-full" if full else "cpu",
         "warning" if full else "info",
-        f"The host's CPU is {values[0]:.0%} busy",
+        f"The host's CPU is {least:.0%} busy",
         "Everything on this host waits for it: give the server more cores, or move what "
         "else runs here."
         if full
         else "",
-        (measure("nv_cpu_utilization", values[0] * 100, "%", "metrics page"),),
+        (measure("nv_cpu_utilization", least * 100, "%", "metrics page, less of two"),),
     )
 
 

@@ -157,6 +157,13 @@ def rare():
     )
 
 
+def cpu(first, last):
+    return having(
+        first_page=page(0.0, nv_cpu_utilization=first),
+        last_page=page(9.0, nv_cpu_utilization=last),
+    )
+
+
 def failed(text, **of_server):
     return server(IndexEntry("n", "1", "UNAVAILABLE", text), **of_server)
 
@@ -200,14 +207,17 @@ SCENARIOS = {
     ),
     "network-unknown": ("info", having(probes=(probed(),))),
     "queue-exceeds-compute": ("warning", requests(queue=5 * MS)),
-    "delay-without-batches": ("warning", configured(requests(), delay=500)),
+    "delay-without-batches": (
+        "warning",
+        configured(requests(queue=5 * MS), delay=5000),
+    ),
     "batching-off": ("info", configured(requests(), batching=False)),
     "batch-size": ("info", WELL),
     "instances-saturated": ("warning", requests(600, infer=9 * MS)),
     "headroom": ("info", WELL),
     "headroom-unknown": ("info", having(configs={})),
-    "cpu": ("info", having(last_page=page(9.0, nv_cpu_utilization=0.5))),
-    "cpu-full": ("warning", having(last_page=page(9.0, nv_cpu_utilization=0.99))),
+    "cpu": ("info", cpu(0.99, 0.5)),
+    "cpu-full": ("warning", cpu(0.95, 0.99)),
     "energy": ("info", WELL),
     "energy-unknown": ("unknown", having(last_page=page(9.0))),
     "probe-like-production": ("ok", WELL),
@@ -368,6 +378,15 @@ def test_a_wait_that_is_the_batchers_own_delay_gets_the_advice_for_it():
     evidence = configured(requests(queue=5 * MS), delay=6000)
     (found,) = [f for f in conclude(evidence) if f.id == "queue-exceeds-compute"]
     assert "max_queue_delay" in found.advice
+
+
+def test_a_delay_that_nobody_feels_is_no_warning():
+    (found,) = [
+        f
+        for f in conclude(configured(requests(), delay=100))
+        if f.id == "delay-without-batches"
+    ]
+    assert found.severity == "info"
 
 
 def test_a_wait_with_full_batches_asks_for_larger_ones():
