@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import queue
 import threading
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -69,7 +68,7 @@ class Workers:
             try:
                 result = call(*args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - handed to who awaits it
-                deliver(future.set_exception, error)
+                deliver(future.set_exception, _carried(error))
             else:
                 deliver(future.set_result, result)
 
@@ -84,6 +83,19 @@ class Workers:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+
+
+def _carried(error: BaseException) -> Exception:
+    """What of an error can be raised again in the event loop without ending it.
+
+    SystemExit and CancelledError would end more than their job, and no future takes a
+    StopIteration: whoever awaits it would wait for ever.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    carried = RuntimeError(f"{type(error).__name__}: {error}")
+    carried.__cause__ = error
+    return carried
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +206,7 @@ class CollectorRunner:
 
     async def _collect_once(self, workers: Workers) -> None:
         started = self._clock()
-        run = workers.submit(self._collector.collect)
+        run = workers.submit(self._collect)
         deadline = self.settings.deadline_seconds
         done, _ = await asyncio.wait({run}, timeout=deadline)
         if not done:
@@ -206,16 +218,39 @@ class CollectorRunner:
             return
         duration = self._clock() - started
         try:
-            samples = run.result()
+            kept, dropped = run.result()
         except errors.TritonError as error:
             self.meter.failed(duration, f"{type(error).__name__}: {error}")
         except Exception as error:
             log.exception("collector_broken", collector=self.meter.name)
             self.meter.failed(duration, f"{type(error).__name__}: {error}")
         else:
-            kept, dropped = within_budget(samples, self.settings.series_limit)
             self._samples, self._collected_at = kept, self._clock()
             self.meter.succeeded(duration, dropped)
+
+    def _collect(self) -> tuple[Sequence[AnySample], int]:
+        samples = self._collector.collect()
+        for sample in samples:
+            _check(sample)
+        return within_budget(samples, self.settings.series_limit)
+
+
+def _check(sample: AnySample) -> None:
+    """Refuse what would cost the whole page at the next scrape.
+
+    Raises:
+        ValueError: it is no metric of the catalogue, or not as declared there.
+    """
+    spec, labels = sample.spec, sample.labels
+    if _CATALOGUE.get(spec.name) is not spec:
+        raise ValueError(f"found metric {spec.name!r}, which is not in the catalogue")
+    if len(labels) != len(spec.labels) or not all(isinstance(v, str) for v in labels):
+        raise ValueError(f"{spec.name} takes the labels {spec.labels}; found {labels}")
+    if isinstance(sample, Sample):
+        float(sample.value)
+
+
+_CATALOGUE: Final = {spec.name: spec for spec in catalogue.CATALOGUE}
 
 
 def within_budget(
@@ -235,8 +270,3 @@ def _series(sample: AnySample) -> int:
     if isinstance(sample, HistogramSample | BucketSample):
         return len(sample.spec.buckets) + 3
     return 1
-
-
-def monotonic() -> float:
-    """The clock everything runs by, unless a test brings its own."""
-    return time.monotonic()

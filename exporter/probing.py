@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from exporter.inventory import Inventory, InventoryBoard, ModelKey
-    from exporter.probes.base import Probe, ProbeSettings, Target
+    from exporter.probes.base import Probe, ProbeSettings, Target, Verdict
     from exporter.samples import AnySample
 
 log = structlog.get_logger()
@@ -26,6 +26,8 @@ log = structlog.get_logger()
 _WORKERS: Final = 8
 _IDLE_SECONDS: Final = 0.2
 _SERIES_LIMIT: Final = 50_000
+_GRACE_SECONDS: Final = 5.0
+"""An attempt that takes so much longer than it may is stuck."""
 
 
 class ProbeRunner:
@@ -55,6 +57,7 @@ class ProbeRunner:
         self._entry: dict[Target, int] = {}
         self._inventory: Inventory | None = None
         self._order = 0
+        self._dropped = 0
 
     @property
     def interval_seconds(self) -> float:
@@ -102,7 +105,9 @@ class ProbeRunner:
         samples, dropped = within_budget(
             self.results.samples(now, self.fresh_seconds), _SERIES_LIMIT
         )
-        self.meter.dropped(dropped)
+        # Once for every series, however often it is asked for.
+        self.meter.dropped(max(0, dropped - self._dropped))
+        self._dropped = dropped
         return [
             *samples,
             Sample(catalogue.PROBE_INTERVAL, self.interval_seconds, (self._label,)),
@@ -118,11 +123,21 @@ class ProbeRunner:
         if inventory is self._inventory:
             return
         self._inventory = inventory
-        targets = set(self._probe.targets(inventory))
+        started = self._clock()
+        try:
+            targets = set(self._probe.targets(inventory))
+        except Exception as error:
+            log.exception("probe_broken", probe=self._label)
+            self._failed(started, error)
+            return
         new = targets - self._known
         self._known = targets
-        for target in self._entry.keys() - targets:
-            del self._entry[target]
+        gone = self._entry.keys() - targets
+        if gone:
+            for target in gone:
+                del self._entry[target]
+            self._due = [e for e in self._due if self._entry.get(e[2]) == e[1]]
+            heapq.heapify(self._due)
         self.results.keep(targets)
         now = self._clock()
         # New targets begin at once but spread, so that a server that just came up with
@@ -142,12 +157,10 @@ class ProbeRunner:
         started = self._clock()
         self._in_flight.add(target)
         try:
-            verdict = await workers.submit(self._probe.attempt, target)
+            verdict = await self._verdict(workers, target)
         except Exception as error:
-            log.exception("probe_broken", probe=self._label, model=target.key[0])
-            self.meter.failed(
-                self._clock() - started, f"{type(error).__name__}: {error}"
-            )
+            log.exception("probe_broken", probe=self._label)
+            self._failed(started, error)
         else:
             now = self._clock()
             if target in self._known:
@@ -159,3 +172,21 @@ class ProbeRunner:
             jitter = self._rng.uniform(-1, 1) * self.settings.jitter_ratio
             due = planned + self.interval_seconds * (1 + jitter)
             self._schedule(target, max(due, self._clock()))
+
+    async def _verdict(self, workers: Workers, target: Target) -> Verdict:
+        run = workers.submit(self._probe.attempt, target)
+        settings = self.settings
+        patience = settings.timeout_seconds + settings.linger_seconds + _GRACE_SECONDS
+        done, _ = await asyncio.wait({run}, timeout=patience)
+        if not done:
+            # The thread cannot be stopped; it keeps its place and its target.
+            model, version = target.key
+            self.meter.failed(
+                patience,
+                f"no verdict on {model} {version} by {target.protocol} within "
+                f"{patience:g} s",
+            )
+        return await run
+
+    def _failed(self, started: float, error: Exception) -> None:
+        self.meter.failed(self._clock() - started, f"{type(error).__name__}: {error}")
