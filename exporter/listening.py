@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import uvicorn
 
+from exporter.connections import MAX_CONNECTIONS, BoundedProtocol
 from exporter.errors import ListenError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     Application = Callable[..., Awaitable[None]]
-
-_MAX_CONNECTIONS: Final = 128
 
 
 class HttpServer(uvicorn.Server):
@@ -32,14 +31,16 @@ def make_server(application: Application) -> HttpServer:
     return HttpServer(
         uvicorn.Config(
             application,
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             loop="asyncio",
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=_MAX_CONNECTIONS,
+            proxy_headers=False,
+            # A line for each request that is none would let anyone fill the log.
+            log_level="error",
             timeout_graceful_shutdown=2,
         )
     )
@@ -61,7 +62,7 @@ def bind(address: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
-        listener.listen(_MAX_CONNECTIONS)
+        listener.listen(MAX_CONNECTIONS)
     except OSError as error:
         listener.close()
         raise ListenError(f"{address}:{port}", error.strerror or str(error)) from None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _TEXT: Final = "text/plain; charset=utf-8"
+_MAX_FIELDS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,16 @@ class Surface:
         send: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
         """Answer one request."""
-        request = _request(scope)
-        response = await self._answer(request)
+        try:
+            request = _request(scope)
+        except ValueError:
+            request = Request(scope["method"], scope["path"], {}, {})
+            response = _text(
+                f"found more than {_MAX_FIELDS} fields in the query; want fewer",
+                HTTPStatus.BAD_REQUEST,
+            )
+        else:
+            response = await self._answer(request)
         headers = {
             "content-length": str(len(response.body)),
             "x-content-type-options": "nosniff",
@@ -169,7 +178,9 @@ class Surface:
 
 
 def _request(scope: Mapping[str, Any]) -> Request:
-    query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100)
+    query = parse_qs(
+        scope["query_string"].decode("latin-1"), max_num_fields=_MAX_FIELDS
+    )
     return Request(
         scope["method"],
         scope["path"],

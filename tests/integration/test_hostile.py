@@ -1,0 +1,166 @@
+"""Whoever can reach the port, and whoever answers as Triton, cannot end the watch."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from exporter.testing import FakeModel, FakeTriton
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+REQUEST = b"GET /-/healthy HTTP/1.1\r\n"
+LAST = b"Host: x\r\nConnection: close\r\n\r\n"
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def fake() -> Generator[FakeTriton]:
+    with FakeTriton([FakeModel("m")]) as server:
+        yield server
+
+
+@pytest.fixture
+def sidecar(fake, settings, start_sidecar):
+    return start_sidecar(settings(fake, multi_target={"allow": [fake.grpc]}))
+
+
+def resident_mebibytes(sidecar) -> int:
+    status = Path(f"/proc/{sidecar.process.pid}/status").read_text("utf-8")
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) >> 10
+
+
+def connected(sidecar) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", sidecar.port), timeout=5)
+
+
+def is_cut(connection: socket.socket, timeout: float) -> bool:
+    connection.settimeout(timeout)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def answers_to(sidecar, request: bytes) -> bytes:
+    with connected(sidecar) as connection:
+        connection.sendall(request)
+        received = b""
+        with contextlib.suppress(ConnectionError):
+            while part := connection.recv(65536):
+                received += part
+        return received
+
+
+# The HTTP surface.
+
+
+def test_connections_that_say_nothing_do_not_keep_a_scrape_out(sidecar):
+    with contextlib.ExitStack() as held:
+        idle = [held.enter_context(connected(sidecar)) for _ in range(200)]
+        for _ in range(20):
+            assert sidecar.get("/metrics", timeout=2).status == 200
+        assert is_cut(idle[0], 1), "the one that waits the longest makes room"
+        assert not is_cut(idle[-1], 0.1)
+
+
+def test_a_connection_that_drips_its_request_is_ended(sidecar):
+    with connected(sidecar) as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        started = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - started < 15:
+                connection.sendall(b"a")
+                time.sleep(0.2)
+        assert 5 < time.monotonic() - started < 14
+    assert sidecar.get("/-/healthy").status == 200
+
+
+ENDLESS = {
+    "headers": (b"GET / HTTP/1.1\r\n", b"X-A: " + b"b" * 1000 + b"\r\n"),
+    "header": (b"GET / HTTP/1.1\r\nX: ", b"b" * 65536),
+    "path": (b"GET /", b"b" * 65536),
+    "query": (b"GET /?", b"&a=b" * 16384),
+    "trailer": (
+        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
+        b"b" * 65536,
+    ),
+    "body": (
+        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"10000\r\n" + b"b" * 65536 + b"\r\n",
+    ),
+    "requests": (b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 1000),
+}
+
+
+def pour(sidecar, start: bytes, more: bytes) -> None:
+    with connected(sidecar) as connection:
+        connection.sendall(start)
+        for _ in range(64 * MEBIBYTE // len(more)):
+            connection.sendall(more)
+
+
+def test_what_has_no_end_is_cut_off(sidecar):
+    before = resident_mebibytes(sidecar)
+    for start, more in ENDLESS.values():
+        with pytest.raises(ConnectionError):
+            pour(sidecar, start, more)
+    assert resident_mebibytes(sidecar) < before + 30
+    assert sidecar.get("/-/healthy").status == 200
+    assert sidecar.log.count("\n") < 20
+
+
+SMUGGLED = (
+    b"POST / HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"0\r\n\r\nGET /-/healthy HTTP/1.1\r\n"
+)
+ODD = {
+    "fields": (b"GET /probe?" + b"a=1&" * 300 + b" HTTP/1.1\r\n", 400),
+    "utf-8": (b"GET /\xff HTTP/1.1\r\n", 400),
+    "escapes": (b"GET /%ff%00%0a HTTP/1.1\r\n", 404),
+    "nul": (b"GET / HTTP/1.1\r\nX: a\0b\r\n", 400),
+    "trace": (b"TRACE / HTTP/1.1\r\n", 405),
+    "options": (b"OPTIONS * HTTP/1.1\r\n", 404),
+    "lengths": (
+        b"POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n",
+        400,
+    ),
+    "smuggled": (SMUGGLED, 400),
+}
+
+
+def test_an_odd_request_is_refused_once_and_leaves_no_trace_in_the_log(sidecar):
+    for name, (head, status) in ODD.items():
+        for _ in range(3):
+            answer = answers_to(sidecar, head + LAST)
+            assert answer.startswith(b"HTTP/1.1 %d" % status), name
+            assert answer.count(b"HTTP/1.1") == 1, name
+    assert "level=error" not in sidecar.log
+    assert "level=warning" not in sidecar.log
+
+
+def test_requests_sent_ahead_are_answered_in_order_when_they_are_few(sidecar):
+    answer = answers_to(sidecar, (REQUEST + b"Host: x\r\n\r\n") * 3 + REQUEST + LAST)
+    assert answer.count(b"tritonwatch is healthy") == 4
+
+
+def test_an_accept_header_that_makes_no_sense_gets_the_text_format(sidecar):
+    for accept in (
+        ";;;q",
+        "text/plain;q=abc",
+        "application/openmetrics-text;q=nan",
+        "a/b," * 3000,
+        "=,;=,q=,*/*;q=-1",
+    ):
+        answer = sidecar.get("/metrics", accept=accept, accept_encoding=accept)
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith("text/plain")
