@@ -8,11 +8,9 @@ debug   true: the probe's log, its samples and the module's settings as text
 
 from __future__ import annotations
 
-import asyncio
 import random
 import secrets
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from http import HTTPStatus
@@ -25,6 +23,7 @@ from exporter.collectors.base import Access
 from exporter.collectors.server import ServerSettings
 from exporter.config import TargetSettings, is_address
 from exporter.errors import TritonwatchError
+from exporter.health import Workers
 from exporter.inventory import InventoryBoard
 from exporter.own_traffic import OwnTraffic
 from exporter.probes.base import Verdict
@@ -85,9 +84,16 @@ class MultiTarget:
         self._running = 0
 
     async def probe(
-        self, config: Config, query: Mapping[str, str], headers: Mapping[str, str]
+        self,
+        config: Config,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        watched: OwnTraffic,
     ) -> ProbeResult:
         """One look at `query["target"]`.
+
+        `watched` is the ledger of the server this process watches: where that is what
+        is looked at, our requests must not count as its production.
 
         Raises:
             ProbeRefusedError: target or module is missing, unknown or not allowed, or
@@ -106,15 +112,17 @@ class MultiTarget:
                 f"{self._running} probes are under way; "
                 "multi_target.max_concurrent allows no more",
             )
+        same = config.target.grpc == target.grpc or (
+            target.http is not None and config.target.http == target.http
+        )
+        own = watched if same else OwnTraffic(run_id=secrets.token_hex(4))
         self._running += 1
-        executor = ThreadPoolExecutor(1, "multi-target")
+        workers = Workers(1, "multi-target")
         try:
-            return await asyncio.get_running_loop().run_in_executor(
-                executor, _look, config, target, module, deadline
-            )
+            return await workers.submit(_look, config, target, module, deadline, own)
         finally:
             self._running -= 1
-            executor.shutdown(wait=False)
+            workers.close()
 
 
 def _allowed(config: Config, query: Mapping[str, str], key: str) -> str:
@@ -158,7 +166,11 @@ def _timeout_seconds(headers: Mapping[str, str]) -> float:
 
 
 def _look(
-    config: Config, target: TargetSettings, module: AnyProbe, deadline: float
+    config: Config,
+    target: TargetSettings,
+    module: AnyProbe,
+    deadline: float,
+    own: OwnTraffic,
 ) -> ProbeResult:
     started = time.monotonic()
     result = ProbeResult(settings=module.model_dump_json(indent=2))
@@ -168,7 +180,7 @@ def _look(
         metrics=None,
         models=config.models,
         board=InventoryBoard(),
-        own=OwnTraffic(run_id=secrets.token_hex(4)),
+        own=own,
         clock=time.monotonic,
         spans=SpanBuffer(time.time_ns, random.Random()),  # noqa: S311 - nobody exports them
         exposed=tuple,

@@ -43,6 +43,8 @@ class OwnCounts:
     """Batch size -> how many of `ok` had it."""
     raised_batches: Mapping[int, int] = field(default_factory=dict)
     """Batch size -> how many of `failed` were executed with it."""
+    unresolved_batches: Mapping[int, int] = field(default_factory=dict)
+    """Batch size -> how many of `unresolved` had it."""
     batches_in_flight: Mapping[int, int] = field(default_factory=dict)
     """Batch size -> how many of `in_flight` have it."""
 
@@ -54,6 +56,16 @@ class OwnCounts:
     def executed(self, batch_size: int) -> int:
         """How many executions of this batch size were ours."""
         return self.batches.get(batch_size, 0) + self.raised_batches.get(batch_size, 0)
+
+    @property
+    def sizes(self) -> set[int]:
+        """The batch sizes that were asked for."""
+        return {*self.batches, *self.raised_batches, *self.unresolved_batches}
+
+    @property
+    def inferences_unresolved(self) -> int:
+        """What `unresolved` would be in inferences."""
+        return sum(size * count for size, count in self.unresolved_batches.items())
 
     @property
     def inferences_in_flight(self) -> int:
@@ -80,6 +92,9 @@ class OwnCounts:
             batches=_changed(self.batches, batch_size, is_ok),
             raised_batches=_changed(
                 self.raised_batches, batch_size, ending == "raised"
+            ),
+            unresolved_batches=_changed(
+                self.unresolved_batches, batch_size, ending == "unresolved"
             ),
             batches_in_flight=_changed(self.batches_in_flight, batch_size, -1),
         )

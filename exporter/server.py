@@ -152,7 +152,10 @@ class Surface:
     async def _probe(self, request: Request) -> Response:
         try:
             result = await self._multi_target.probe(
-                self._sidecar.config, request.query, request.headers
+                self._sidecar.config,
+                request.query,
+                request.headers,
+                self._sidecar.access.own,
             )
         except ProbeRefusedError as refused:
             return _text(str(refused), refused.status)

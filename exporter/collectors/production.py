@@ -8,7 +8,9 @@ How our own part is known: the ledger counts our requests exactly, but Triton bo
 a moment before or after we see its answer, and the ledger is read after the statistics.
 So while one is in flight, one of the rise is held back until the next look; and one that
 had finished and has not appeared is waited for during the next look. After that it never
-will: it was merged into a batch, answered from the cache or lost with a restart.
+will: it was merged into a batch, answered from the cache or lost with a restart. One we
+gave up on is waited for longer: a slow model finishes it yet, and a server that was frozen
+works off what lies in its sockets (of HTTP, all of it).
 
 With F requests of ours finished, I in flight, and every one of them booked by the look
 after the one that saw it finish, O <= F + I of a counter's sum S are ours, so that
@@ -23,8 +25,9 @@ executions at the mean of the batch size ours had.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from exporter.own_traffic import OwnCounts
 
 PHASES = ("compute_input", "compute_infer", "compute_output")
+UNRESOLVED_LOOKS: Final = 6
+"""So many looks a request is waited for that we gave up on."""
 
 
 @dataclass(slots=True)
@@ -56,17 +61,25 @@ class Totals:
 class OwnShare:
     """Splits a counter's rise into ours and production's."""
 
-    def __init__(self, finished: int = 0) -> None:
+    def __init__(self, finished: int = 0, unresolved: int = 0) -> None:
         self._taken = finished
         self._held = 0
+        self._refused = 0
+        self._unresolved_before = unresolved
+        self._doubtful: deque[int] = deque(maxlen=UNRESOLVED_LOOKS)
+        """Unresolved ones not seen yet, by the look after which we gave up on them."""
         self._finished_before = (finished, finished)
         """At the look before the last one, and at the last one."""
 
-    def production(self, finished: int, in_flight: int, rise: int) -> int:
+    def production(
+        self, finished: int, in_flight: int, rise: int, unresolved: int = 0
+    ) -> int:
         """Production's part of `rise`, given our requests finished and in flight now.
 
         As many as are in flight are held back until the next look decides.
         """
+        self._doubtful.append(unresolved - self._unresolved_before)
+        self._unresolved_before = unresolved
         before_last, last = self._finished_before
         self._finished_before = (last, finished)
         # Finished at the look before the last and not even booked by the last.
@@ -74,12 +87,41 @@ class OwnShare:
         pool = rise + self._held
         ours = max(0, min(finished - self._taken, pool))
         self._taken += ours
-        self._held = min(in_flight, pool - ours)
-        return pool - ours - self._held
+        pool -= ours + self._resolved(pool - ours)
+        self._held = min(in_flight, pool)
+        return pool - self._held
+
+    @property
+    def undecided(self) -> bool:
+        """Whether something is held back."""
+        return self._held > 0
+
+    def refuse(self, count: int, *, for_now: bool) -> None:
+        """So much of what was just said to be production's cannot be, as it looks.
+
+        `for_now` says that it may turn out otherwise. If not, what is refused a second
+        time is ours.
+        """
+        ours = 0 if for_now else min(count, self._refused)
+        self._refused = 0 if for_now else count - ours
+        self._held += count - ours
 
     def started_over(self) -> None:
         """What is missing now was lost with the counters: it is not waited for."""
         self._taken = max(self._taken, self._finished_before[1])
+
+    def give_up(self, unresolved: int) -> None:
+        """So many were asked of a server that is gone."""
+        self._doubtful.clear()
+        self._unresolved_before = unresolved
+
+    def _resolved(self, most: int) -> int:
+        """How many we gave up on show now; the oldest first."""
+        left = most
+        for place, count in enumerate(self._doubtful):
+            self._doubtful[place] = count - min(count, left)
+            left -= min(count, left)
+        return most - left
 
 
 class Production:
@@ -88,11 +130,14 @@ class Production:
     def __init__(self, own: OwnCounts) -> None:
         self.totals = Totals()
         self.resets = 0
-        self._success = OwnShare(own.ok)
+        self._success = OwnShare(own.ok, own.unresolved)
         self._failure = OwnShare(own.failed)
-        self._inferences = OwnShare(own.inferences)
-        sizes = own.batches.keys() | own.raised_batches.keys()
-        self._batches = {size: OwnShare(own.executed(size)) for size in sizes}
+        self._inferences = OwnShare(own.inferences, own.inferences_unresolved)
+        self._batches = {
+            size: OwnShare(own.executed(size), own.unresolved_batches.get(size, 0))
+            for size in own.sizes
+        }
+        self._spare = self._served = 0
 
     def advance(
         self, before: ModelStatistics | None, after: ModelStatistics, own: OwnCounts
@@ -101,12 +146,20 @@ class Production:
         started_over = before is not None and _started_over(before, after)
         if before is None or started_over:
             before = ModelStatistics(after.name, after.version)
+        if started_over:
+            self._give_up_unresolved(own)
         self._requests(before, after, own)
         self._executions(before, after, own)
         if started_over:
             self.resets += 1
             for share in self._shares():
                 share.started_over()
+
+    def _give_up_unresolved(self, own: OwnCounts) -> None:
+        self._success.give_up(own.unresolved)
+        self._inferences.give_up(own.inferences_unresolved)
+        for size, share in self._batches.items():
+            share.give_up(own.unresolved_batches.get(size, 0))
 
     def _shares(self) -> Iterator[OwnShare]:
         yield from (self._success, self._failure, self._inferences)
@@ -119,14 +172,23 @@ class Production:
         success = _rise(before.success, after.success)
         failure = _rise(before.fail, after.fail)
         inferences = after.inference_count - before.inference_count
-        kept = self._success.production(own.ok, own.in_flight, success.count)
+        kept = self._success.production(
+            own.ok, own.in_flight, success.count, own.unresolved
+        )
         totals.success += kept
-        totals.failure += self._failure.production(
-            own.failed, own.in_flight, failure.count
+        failed = self._failure.production(own.failed, own.in_flight, failure.count)
+        totals.failure += failed
+        inferred = self._inferences.production(
+            own.inferences,
+            own.inferences_in_flight,
+            inferences,
+            own.inferences_unresolved,
         )
-        totals.inferences += self._inferences.production(
-            own.inferences, own.inferences_in_flight, inferences
-        )
+        totals.inferences += inferred
+        # An execution for production serves an inference of production, or fails. One
+        # look's are spare: an inference may be told from ours before its execution.
+        self._spare = min(self._spare, self._served) + failed + inferred
+        self._served = failed + inferred
         share = kept / success.count if success.count else 0.0
         totals.request_ns += success.ns * share
         totals.queue_ns += _rise(before.queue, after.queue).ns * share
@@ -139,7 +201,7 @@ class Production:
     ) -> None:
         earlier = {batch.batch_size: batch for batch in before.batches}
         now = {batch.batch_size: batch for batch in after.batches}
-        for size in now.keys() | self._batches.keys():
+        for size in now.keys() | self._batches.keys() | own.sizes:
             nothing = BatchStatistics(size, Duration(), Duration(), Duration())
             old, new = earlier.get(size, nothing), now.get(size, nothing)
             self._batch(
@@ -153,9 +215,19 @@ class Production:
         executions = rises[PHASES.index("compute_infer")].count
         # One of ours that was merged into a larger batch ran on production's account
         # and cost it next to nothing.
-        kept = self._batches.setdefault(size, OwnShare()).production(
-            own.executed(size), own.batches_in_flight.get(size, 0), executions
+        batches = self._batches.setdefault(size, OwnShare())
+        kept = batches.production(
+            own.executed(size),
+            own.batches_in_flight.get(size, 0),
+            executions,
+            own.unresolved_batches.get(size, 0),
         )
+        if kept > self._spare:
+            # Two of ours that were merged into one batch, if no more is to come.
+            undecided = self._inferences.undecided or self._failure.undecided
+            batches.refuse(kept - self._spare, for_now=undecided)
+            kept = self._spare
+        self._spare -= kept
         totals.executions += kept
         totals.batches[size] = totals.batches.get(size, 0) + kept
         share = kept / executions if executions else 0.0

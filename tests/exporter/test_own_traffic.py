@@ -35,12 +35,21 @@ def ledger_after(error, touched=((KEY, 1),)):
     [
         (None, OwnCounts(ok=1, batches={1: 1})),
         (errors.ModelError("inside"), OwnCounts(failed=1)),
-        (errors.DeadlineError("late"), OwnCounts(unresolved=1)),
-        (errors.ProtocolError("garbage"), OwnCounts(unresolved=1)),
+        (
+            errors.DeadlineError("late"),
+            OwnCounts(unresolved=1, unresolved_batches={1: 1}),
+        ),
+        (
+            errors.ProtocolError("garbage"),
+            OwnCounts(unresolved=1, unresolved_batches={1: 1}),
+        ),
         (errors.InvalidRequestError("wrong"), OwnCounts()),
         (errors.UnavailableError("away"), OwnCounts()),
-        (RuntimeError("a bug of ours"), OwnCounts(unresolved=1)),
-        (KeyboardInterrupt(), OwnCounts(unresolved=1)),
+        (
+            RuntimeError("a bug of ours"),
+            OwnCounts(unresolved=1, unresolved_batches={1: 1}),
+        ),
+        (KeyboardInterrupt(), OwnCounts(unresolved=1, unresolved_batches={1: 1})),
     ],
 )
 def test_what_a_request_ends_with_decides_where_it_counts(error, expected):

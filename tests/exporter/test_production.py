@@ -10,7 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from exporter import errors
-from exporter.collectors.production import PHASES, OwnShare, Production, cross_checked
+from exporter.collectors.production import (
+    PHASES,
+    UNRESOLVED_LOOKS,
+    OwnShare,
+    Production,
+    cross_checked,
+)
 from exporter.own_traffic import OwnCounts, OwnTraffic
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
@@ -409,3 +415,56 @@ def test_four_counters_are_cross_checked():
         "inferences": 3,
         "executions": 4,
     }
+
+
+def test_two_of_ours_merged_into_one_batch_are_no_execution_of_production():
+    merged = Triton()
+    merged.success, merged.inferences, merged.batches = 2, 2, Counter({2: 1})
+    production = Production(OwnCounts())
+    before, own = Triton().statistics(), OwnCounts(ok=2, batches={1: 2})
+    for _ in range(3):
+        production.advance(before, merged.statistics(), own)
+        before = merged.statistics()
+    assert production.totals.executions == production.totals.busy_ns == 0
+    # Nor do they hide one that comes later.
+    merged.book(Client(0))
+    production.advance(before, merged.statistics(), own)
+    assert production.totals.executions == production.totals.success == 1
+
+
+def test_one_we_gave_up_on_is_ours_when_it_shows_late():
+    production = Production(OwnCounts())
+    own = OwnCounts(unresolved=2, unresolved_batches={1: 2})
+    nothing = Triton().statistics()
+    for _ in range(4):
+        production.advance(nothing, nothing, own)
+    after = Triton()
+    for _ in range(2):
+        after.book(Own(0, 0, 0))
+    after.book(Client(0))
+    production.advance(nothing, after.statistics(), own)
+    totals = production.totals
+    assert totals.success == totals.inferences == totals.executions == 1
+
+
+def test_one_we_gave_up_on_is_not_waited_for_for_ever():
+    production = Production(OwnCounts())
+    own = OwnCounts(unresolved=1, unresolved_batches={1: 1})
+    nothing, after = Triton().statistics(), Triton()
+    for _ in range(UNRESOLVED_LOOKS):
+        production.advance(nothing, nothing, own)
+    after.book(Client(0))
+    production.advance(nothing, after.statistics(), own)
+    assert production.totals.success == production.totals.executions == 1
+
+
+def test_what_a_server_that_is_gone_was_asked_is_not_looked_for_in_the_next():
+    production = Production(OwnCounts())
+    before, after = Triton(), Triton()
+    for _ in range(5):
+        before.book(Client(0))
+    after.book(Client(0))
+    production.advance(Triton().statistics(), before.statistics(), OwnCounts())
+    own = OwnCounts(unresolved=9, unresolved_batches={1: 9})
+    production.advance(before.statistics(), after.statistics(), own)
+    assert production.totals.success == production.totals.executions == 6

@@ -194,7 +194,8 @@ class SidecarProcess:
             value = page.value(stamp, collector="statistics")
             if value is not None:
                 seen.add(value)
-            return len(seen) > looks
+            fresh = page.all("triton_requests_total")
+            return len(seen) > looks and bool(fresh)
 
         return self.wait(looked, timeout_seconds)
 

@@ -1,0 +1,211 @@
+"""Our own requests are no production, and production is counted to the last request."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from exporter.triton.grpc import GrpcClient
+
+pytestmark = pytest.mark.triton
+
+PRODUCTION = (
+    "triton_requests_total",
+    "triton_inferences_total",
+    "triton_executions_total",
+    "triton_batch_size_count",
+    "triton_model_busy_seconds_total",
+    "triton_model_queue_seconds_total",
+    "triton_model_request_seconds_total",
+    "triton_model_compute_seconds_total",
+)
+
+
+def own(page, model="double"):
+    return page.sum("triton_own_requests_total", model=model, outcome="success")
+
+
+def successes(page, model="double"):
+    return page.value("triton_requests_total", model=model, outcome="success")
+
+
+def timeouts(page, model="double"):
+    return page.sum("triton_probe_total", model=model, outcome="timeout")
+
+
+def counted(playground, model="double"):
+    """Successes as Triton itself counts them."""
+    client = GrpcClient(playground.grpc)
+    entries = client.statistics(timeout_seconds=5)
+    client.close()
+    return sum(entry.success.count for entry in entries if entry.name == model)
+
+
+def settled(sidecar, expected, model="double"):
+    """The page once so many requests show; no more may come later."""
+    sidecar.wait(lambda p: successes(p, model) == expected)
+    page = sidecar.settle(3)
+    assert successes(page, model) == expected
+    return page
+
+
+@pytest.fixture
+def eager(playground, settings, start_sidecar):
+    """A sidecar that probes and looks as often as it can."""
+    config = settings(playground, probe={"interval_seconds": 0.02})
+    for collector in config["collectors"]:
+        collector["interval_seconds"] = 0.1
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda p: own(p) > 0)
+    return sidecar
+
+
+def test_with_only_probes_running_production_stays_exactly_zero(eager):
+    page = eager.page()
+    started = own(page)
+    while own(page) < started + 150:
+        for name in PRODUCTION:
+            assert not any(page.values(name)), name
+        page = eager.page()
+
+
+def test_production_is_counted_to_the_last_request_among_probes(eager, traffic):
+    before = own(eager.page())
+    traffic.double(200)
+    traffic.double(30, rows=4)
+    page = settled(eager, 230)
+    assert own(page) > before + 5
+    assert page.value("triton_inferences_total", model="double") == 200 + 30 * 4
+    assert page.value("triton_requests_total", model="double", outcome="failure") == 0
+    assert successes(page, "sleepy") == 0
+
+
+def test_a_moment_of_traffic_never_shows_more_than_was_sent(eager, traffic):
+    sender = threading.Thread(target=traffic.double, args=(300,))
+    sender.start()
+    seen = []
+    while sender.is_alive():
+        shown = successes(eager.page())
+        # Absent while this machine is too busy to look as often as that.
+        if shown is not None:
+            seen.append(shown)
+            assert shown <= traffic.sent
+    sender.join()
+    assert seen == sorted(seen)
+    settled(eager, 300)
+
+
+def test_failures_of_production_are_counted_and_those_of_probes_are_not(
+    playground, traffic, settings, start_sidecar
+):
+    # A request that does not fit is refused before it is scheduled; one whose own
+    # parameter is no number fails inside the model, and Triton 2.51 counts it so.
+    bad = {"overrides": {"sleepy": {"parameters": {"delay_ms": "late"}}}}
+    config = settings(playground, probe={**bad, "models": {"include": ["sleepy"]}})
+    sidecar = start_sidecar(config)
+
+    def errors(page):
+        return page.sum("triton_probe_total", model="sleepy", outcome="model_error")
+
+    page = sidecar.wait(lambda p: errors(p) >= 6)
+    page = sidecar.settle()
+    assert page.value("triton_model_serving", model="sleepy") == 0
+    assert page.sum("triton_requests_total", model="sleepy") == 0
+    assert page.sum("triton_own_requests_total", model="sleepy") >= 6
+
+
+def test_a_probe_in_flight_on_a_slow_model_is_not_taken_for_production(
+    playground, traffic, settings, start_sidecar
+):
+    probe = {
+        "interval_seconds": 1.5,
+        "overrides": {"sleepy": {"parameters": {"delay_ms": 400}}},
+        "timeout_seconds": 2.0,
+        "models": {"include": ["sleepy"]},
+    }
+    config = settings(playground, probe=probe)
+    for collector in config["collectors"]:
+        collector["interval_seconds"] = 0.1
+    sidecar = start_sidecar(config)
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        assert sidecar.page().sum("triton_requests_total", model="sleepy") == 0
+    for _ in range(3):
+        traffic.sleepy(50)
+    page = settled(sidecar, 3, "sleepy")
+    assert own(page, "sleepy") >= 3
+
+
+def test_probes_given_up_on_are_ours_when_a_thawed_server_runs_them_yet(
+    playground, settings, start_sidecar
+):
+    probe = {"interval_seconds": 0.3, "timeout_seconds": 0.1, "linger_seconds": 0.1}
+    counted_before = counted(playground)
+    sidecar = start_sidecar(settings(playground, probe=probe))
+    sidecar.wait(lambda p: own(p) > 0)
+    before = own(sidecar.settle())
+    playground.triton.freeze()
+    sidecar.wait(lambda p: timeouts(p) >= 6)
+    playground.triton.thaw()
+    page = sidecar.wait(lambda p: own(p) >= before + 5)
+    page = sidecar.settle(4)
+    assert page.sum("triton_requests_total") == 0
+    assert page.sum("triton_executions_total") == 0
+    # They were run: Triton has counted more than was answered.
+    assert counted(playground) - counted_before > own(page)
+
+
+def test_a_late_answer_is_a_timeout_and_still_ours(playground, settings, start_sidecar):
+    probe = {
+        "overrides": {"sleepy": {"parameters": {"delay_ms": 300}}},
+        "timeout_seconds": 0.1,
+        "models": {"include": ["sleepy"]},
+    }
+    sidecar = start_sidecar(settings(playground, probe=probe))
+    sidecar.wait(lambda p: p.sum("triton_probe_total", outcome="timeout") >= 4)
+    page = sidecar.settle()
+    assert page.sum("triton_probe_total", outcome="ok") == 0
+    assert page.sum("triton_requests_total", model="sleepy") == 0
+    assert page.sum("tritonwatch_own_requests_unresolved_total") == 0
+
+
+def test_what_was_counted_before_the_sidecar_came_is_not_production(
+    playground, traffic, settings, start_sidecar
+):
+    traffic.double(25)
+    sidecar = start_sidecar(settings(playground))
+    assert successes(sidecar.settle()) == 0
+    traffic.double(4)
+    settled(sidecar, 4)
+
+
+def test_probes_over_a_kill_and_a_restart_are_no_production(
+    eager, playground, traffic, limits
+):
+    for _ in range(2):
+        playground.triton.kill()
+        playground.triton.start()
+        eager.wait(lambda p: p.value("triton_model_serving", model="double") == 1)
+        before = own(eager.page())
+        page = eager.wait(lambda p, b=before: own(p) > b + 20)
+        assert page.sum("triton_requests_total") == 0
+    # One that ended with the old server is waited for a second.
+    eager.settle(15)
+    traffic.double(10)
+    settled(eager, 10)
+
+
+def test_a_look_at_the_watched_server_through_probe_is_no_production(
+    playground, settings, start_sidecar
+):
+    config = settings(playground, multi_target={"allow": [playground.grpc]}, probes=[])
+    config["probes"] = [{"kind": "synthetic", "interval_seconds": 3600}]
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda p: len(p.values("triton_probe_success")) == 4)
+    for _ in range(5):
+        assert sidecar.get(f"/probe?target={playground.grpc}").status == 200
+    page = sidecar.settle()
+    assert page.sum("triton_requests_total") == 0
+    assert own(page) >= 5
