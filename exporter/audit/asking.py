@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS: Final = 20
 """Requests sent to one target, at most."""
+TELLING_ROUNDS: Final = 3
+"""If nothing went through in so many, nothing will."""
 MOST_MODELS_PAIRED: Final = 50
 """With more models, one look at all their statistics for each request is not gentle."""
 LONGEST_LINGER_SECONDS: Final = 0.5
@@ -64,9 +66,10 @@ def ask(
     tell(f"sending a tensor through each model: {len(lines)} ways")
     pairing = statistics and len(access.board.current.models) <= MOST_MODELS_PAIRED
     for number in range(MOST_ROUNDS):
-        if number and all(v.outcome != "ok" for line in lines for v in line.verdicts):
-            # Nothing more to learn, and each may cost a full timeout.
-            break
+        if number >= TELLING_ROUNDS and all(
+            v.outcome != "ok" for line in lines for v in line.verdicts
+        ):
+            break  # nothing more to learn
         for line in lines:
             if pace.clock() >= deadline:
                 return _asked(lines)
