@@ -13,13 +13,13 @@ from urllib3.exceptions import TimeoutError as UrllibTimeoutError
 
 from exporter import errors
 from exporter.triton.model import InferReply, InferRequest, OutputTensor
+from exporter.triton.patience import MAX_BODY_BYTES, pool_of
 from exporter.triton.tensors import encode
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 _CHUNK_BYTES: Final = 1 << 16
 _HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 
@@ -40,12 +40,7 @@ class HttpClient:
         self.address = address
         self._base = f"{'https' if tls else 'http'}://{address}"
         self._headers = dict(headers or {})
-        self._pool = urllib3.PoolManager(
-            num_pools=1,
-            maxsize=connections,
-            retries=False,
-            ssl_context=tls,
-        )
+        self._pool = pool_of(connections, tls)
 
     def close(self) -> None:
         """Close idle connections."""
@@ -115,8 +110,7 @@ class HttpClient:
 
 
 def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    # urllib3's timeout starts anew at each read: a server that drips a byte a second
-    # would hold this thread for ever.
+    # Inflating a body takes time without a read.
     parts: list[bytes] = []
     size = 0
     for chunk in response.stream(_CHUNK_BYTES):
@@ -206,7 +200,14 @@ def _decode_reply(headers: Mapping[str, str], body: bytes) -> tuple[OutputTensor
                     data,
                 )
             )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise errors.ProtocolError(
             f"the answer is no inference response: {type(error).__name__}: {error}"
         ) from None
