@@ -82,7 +82,7 @@ PROBE_TOTAL: Final = MetricSpec(
 )
 PROBE_LATENCY: Final = MetricSpec(
     "triton_probe_latency_seconds",
-    "gauge",
+    "summary",
     "Latency quantile of the probes of the sliding window. Absent where the number of"
     " probes cannot support the quantile.",
     (*_PROBE, "quantile"),
@@ -241,7 +241,7 @@ REQUEST_PHASE_DURATION: Final = MetricSpec(
 )
 REQUEST_LATENCY: Final = MetricSpec(
     "triton_request_latency_seconds",
-    "gauge",
+    "summary",
     "Latency quantile of the traced client requests of the sliding window. Absent where"
     " the number of traces cannot support the quantile.",
     (*_MODEL, "quantile"),
@@ -249,7 +249,7 @@ REQUEST_LATENCY: Final = MetricSpec(
 )
 REQUEST_LATENCY_CI: Final = MetricSpec(
     "triton_request_latency_ci_seconds",
-    "gauge",
+    "summary",
     "Bounds (lower, upper) of the 95 % confidence interval of the quantile, from order"
     " statistics: no distribution is assumed.",
     (*_MODEL, "quantile", "bound"),

@@ -32,7 +32,9 @@ CONTENT_TYPE: Final = (
 _PACKAGE: Final = "tritonwatch.prometheus"
 # A gap of more empty buckets than this is cheaper as a new span than as zeros.
 _MAX_GAP: Final = 2
-_TYPES: Final = {"counter": 0, "gauge": 1, "info": 1, "histogram": 4}
+# A summary in this format has a count and a sum, which a window's quantiles have not:
+# Prometheus would read 0. They go as the gauges they are.
+_TYPES: Final = {"counter": 0, "gauge": 1, "info": 1, "summary": 1, "histogram": 4}
 
 _F = descriptor_pb2.FieldDescriptorProto
 _FIELDS: Final[dict[str, tuple[tuple[str, int, int, str], ...]]] = {

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     from exporter.histogram import Histogram
 
-Kind = Literal["counter", "gauge", "histogram", "info"]
+Kind = Literal["counter", "gauge", "histogram", "info", "summary"]
+"""A summary here is quantiles alone: of a window, so without a count and a sum."""
 Stability = Literal["stable", "experimental"]
 
 

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 DEMO_MODELS = Path(__file__).parents[1] / "deploy" / "models"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write tests/data/golden.prom anew from a real scrape",
+    )
+
+
 @pytest.fixture(scope="session")
 def triton_environment() -> Path:
     """The folder of the embedded Triton; skips where it is missing, fails in CI."""

@@ -68,7 +68,7 @@ class SignalObjective(_Objective):
     @model_validator(mode="after")
     def _sensible(self) -> SignalObjective:
         spec = next((s for s in CATALOGUE if s.name == self.metric), None)
-        if spec is None or spec.kind not in {"gauge", "counter"}:
+        if spec is None or spec.kind not in {"gauge", "counter", "summary"}:
             raise ValueError(
                 f"found metric {self.metric!r}; want a gauge or counter of METRICS.md"
             )

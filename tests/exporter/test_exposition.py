@@ -146,7 +146,7 @@ def test_every_metric_of_the_catalogue_is_read_by_the_parser(accept):
         if spec.kind == "histogram"
         else Sample(spec, 1, labels)
         for spec in CATALOGUE
-        for labels in [tuple("x" for _ in spec.labels)]
+        for labels in [tuple("0.5" if n == "quantile" else "x" for n in spec.labels)]
     ]
     found = families_of(reversed(samples), accept)
     assert len(found) == len(CATALOGUE)

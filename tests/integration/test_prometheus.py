@@ -1,0 +1,261 @@
+"""A real Prometheus scrapes the real sidecar on a real Triton; its answers are right."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from exporter.catalogue import CATALOGUE
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(150)]
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden.prom"
+GROWTH = 2 ** (2**-5)
+# Metrics that this scrape cannot have, each with its reason.
+NOT_IN_GOLDEN = {
+    "triton_probe_last_duration_seconds": "on /probe only",
+    "probe_success": "on /probe only",
+    "probe_duration_seconds": "on /probe only",
+    "tritonwatch_otlp_exports_total": "nothing is pushed",
+    "triton_request_latency_ci_seconds": "no traces are sent",
+    "triton_request_latency_seconds": "no traces are sent",
+    "triton_request_duration_seconds": "no traces are sent",
+    "triton_request_phase_duration_seconds": "no traces are sent",
+    "triton_trace_sampling_rate": "sampling is not controlled",
+    "tritonwatch_trace_control_active": "sampling is not controlled",
+    "tritonwatch_trace_files_total": "no trace files are followed",
+    "tritonwatch_tap_requests_total": "nothing was sent to the tap",
+}
+
+
+def require(part: str, package: str) -> None:
+    if shutil.which(part) is None:
+        message = f"{part} is not installed: apt-get install {package}"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+
+
+@pytest.fixture
+def prometheus(tmp_path):
+    """Start a Prometheus that scrapes one port once a second."""
+    require("prometheus", "prometheus")
+    processes: list[subprocess.Popen] = []
+
+    def start(target_port: int):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        scrape = {
+            "job_name": "tritonwatch",
+            "static_configs": [{"targets": [f"127.0.0.1:{target_port}"]}],
+        }
+        (tmp_path / "prometheus.yml").write_text(
+            yaml.safe_dump(
+                {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}
+            )
+        )
+        with (tmp_path / "prometheus.log").open("wb") as log:
+            processes.append(
+                subprocess.Popen(
+                    [
+                        "prometheus",
+                        f"--config.file={tmp_path / 'prometheus.yml'}",
+                        f"--storage.tsdb.path={tmp_path / 'data'}",
+                        f"--web.listen-address=127.0.0.1:{port}",
+                        "--log.level=warn",
+                    ],
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+
+        def query(expression: str) -> list[tuple[dict[str, str], float]]:
+            parameters = urllib.parse.urlencode({"query": expression})
+            url = f"http://127.0.0.1:{port}/api/v1/query?{parameters}"
+            with urllib.request.urlopen(url, timeout=5) as reply:
+                data = json.load(reply)["data"]["result"]
+            return [(item["metric"], float(item["value"][1])) for item in data]
+
+        query.log = tmp_path / "prometheus.log"
+        deadline = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(OSError):
+                if query("up == 1"):
+                    return query
+            assert time.monotonic() < deadline, query.log.read_text()
+            time.sleep(0.1)
+
+    yield start
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait(10)
+
+
+class Paced:
+    """Requests to `double` at a fixed pace, for as long as the block lasts."""
+
+    def __init__(self, traffic, per_second: float) -> None:
+        self._traffic = traffic
+        self._period = 1 / per_second
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self.sent: list[float] = []
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _send(self) -> None:
+        due = time.monotonic()
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            due += self._period
+            self._traffic.double()
+            self.sent.append(time.time())
+
+
+def test_the_rate_of_requests_is_what_was_sent_without_our_probes(
+    playground, settings, start_sidecar, traffic, prometheus
+) -> None:
+    sidecar = start_sidecar(settings(playground, probe={"interval_seconds": 0.1}))
+    query = prometheus(sidecar.port)
+    with Paced(traffic, per_second=25) as paced:
+        time.sleep(26)
+        [(_, rate)] = query(
+            'sum(rate(triton_requests_total{model="double",outcome="success"}[20s]))'
+        )
+        now = time.time()
+        sent = sum(now - 20 <= when <= now for when in paced.sent) / 20
+    assert rate == pytest.approx(sent, rel=0.02)
+    [(_, probes)] = query(
+        'sum(rate(triton_probe_total{model="double",outcome="ok"}[20s]))'
+    )
+    assert probes > 5, "the probes that are left out are many"
+    [(_, others)] = query('sum(triton_requests_total{model!="double"})')
+    assert others == 0
+    [(_, up)] = query("triton_up")
+    assert up == 1
+    assert query.log.read_text() == "", "Prometheus has nothing to warn of"
+
+
+def test_the_p99_of_probes_is_the_sidecars_own_within_a_bucket(
+    playground, settings, start_sidecar, prometheus
+) -> None:
+    sidecar = start_sidecar(
+        settings(
+            playground,
+            probe={
+                "interval_seconds": 0.05,
+                "protocols": ["grpc"],
+                "models": {"include": ["sleepy"]},
+                "overrides": {"sleepy": {"parameters": {"delay_ms": 30}}},
+            },
+        )
+    )
+    query = prometheus(sidecar.port)
+    deadline = time.monotonic() + 90
+    own = 'triton_probe_latency_seconds{model="sleepy",quantile="0.99"}'
+    while not query(own):
+        assert time.monotonic() < deadline, "too few probes for a p99"
+        time.sleep(0.5)
+    [(_, p99)] = query(
+        "histogram_quantile(0.99, sum by (le) (triton_probe_duration_seconds_bucket))"
+    )
+    [(_, exact)] = query(own)
+    # Classic buckets say no more than between which two bounds it lies.
+    bounds = [0.0, *next(s for s in CATALOGUE if "probe_duration" in s.name).buckets]
+    low = max(bound for bound in bounds if bound * GROWTH**-1 <= exact)
+    high = min(bound for bound in bounds if bound >= exact * GROWTH**-1 and bound > low)
+    assert low / GROWTH <= p99 <= high * GROWTH
+    assert exact >= 0.03
+
+
+def normalised(body: bytes) -> str:
+    """The page with values, times and versions taken out, each series once."""
+    lines = []
+    for line in body.decode().splitlines():
+        if line.startswith("#"):
+            lines.append(line)
+        else:
+            series = re.sub(r'(?<=version=")\d+\.[^"]*', "X", line.rpartition(" ")[0])
+            lines.append(f"{series} 1.0")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def scrape(playground, settings, start_sidecar) -> bytes:
+    config = settings(
+        playground,
+        slos=[
+            {
+                "kind": "availability",
+                "name": "probes",
+                "source": "probes",
+                "objective_ratio": 0.99,
+            }
+        ],
+    )
+    config["collectors"].append({"kind": "traces", "interval_seconds": 0.5})
+    config["listen"]["tap"] = {"port": 0}
+    sidecar = start_sidecar(config)
+    deadline = time.monotonic() + 40
+    while True:
+        page = sidecar.page()
+        settled = (
+            len(page.all("triton_probe_latency_seconds", quantile="0.5")) == 4
+            and page.all("triton_slo_burn_rate")
+            and page.all("triton_statistics_disagreement_ratio")
+        )
+        if settled:
+            # Quantiles come with the number of probes: those of a minute are enough.
+            return b"\n".join(
+                line
+                for line in page.body.splitlines()
+                if not re.search(rb'quantile="0\.9', line)
+            )
+        assert time.monotonic() < deadline, page.body.decode()
+        time.sleep(0.2)
+
+
+def test_the_page_has_the_series_it_always_had(scrape, request) -> None:
+    found = normalised(scrape)
+    if request.config.getoption("--update-golden"):
+        GOLDEN.write_text(found, "utf-8")
+    assert found == GOLDEN.read_text("utf-8"), "after a wanted change: --update-golden"
+
+
+def test_promtool_finds_the_golden_page_clean() -> None:
+    require("promtool", "prometheus")
+    result = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=GOLDEN.read_bytes(),
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == b""
+
+
+def test_every_metric_of_the_catalogue_is_on_the_golden_page_but_a_few() -> None:
+    named = set(re.findall(r"^# TYPE (\S+)", GOLDEN.read_text("utf-8"), re.MULTILINE))
+    catalogue = {spec.name for spec in CATALOGUE}
+    assert named <= catalogue
+    assert catalogue - named == set(NOT_IN_GOLDEN)
