@@ -57,8 +57,9 @@ def bind(address: str, port: int) -> socket.socket:
             address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise ListenError(f"{address}:{port}", error.strerror or str(error)) from None
+    except (OSError, ValueError) as error:  # ValueError: what no host name can hold
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ListenError(f"{address}:{port}", reason) from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)

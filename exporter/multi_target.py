@@ -133,7 +133,9 @@ def _allowed(config: Config, query: Mapping[str, str], key: str) -> str:
             f'found {key}={address!r}; want "host:port", like triton-0:8001',
         )
     settings = config.multi_target
-    if settings.open or any(fnmatchcase(address, p) for p in settings.allow):
+    # To a pattern the brackets of an IPv6 address are a choice of characters.
+    named = address in settings.allow
+    if settings.open or named or any(fnmatchcase(address, p) for p in settings.allow):
         return address
     raise ProbeRefusedError(
         HTTPStatus.FORBIDDEN,

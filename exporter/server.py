@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
@@ -105,12 +105,14 @@ class Surface:
         handler = self._routes.get((method, request.path))
         if handler is not None:
             return await handler(request)
-        allowed = [verb for verb, path in self._routes if path == request.path]
-        if not allowed:
+        verbs = [verb for verb, path in self._routes if path == request.path]
+        if not verbs:
             return _text(f"no such page: {request.path}", HTTPStatus.NOT_FOUND)
-        return _text(
-            f"{request.path} takes {', '.join(allowed)}", HTTPStatus.METHOD_NOT_ALLOWED
+        allowed = ", ".join([*verbs, "HEAD"] if "GET" in verbs else verbs)
+        refusal = _text(
+            f"{request.path} takes {allowed}", HTTPStatus.METHOD_NOT_ALLOWED
         )
+        return replace(refusal, headers={**refusal.headers, "allow": allowed})
 
     async def _metrics(self, request: Request) -> Response:
         body, headers = exposition.render(
