@@ -1,0 +1,170 @@
+"""The command: exit codes, signals, and a bad file that never stops a running sidecar."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+COMMANDS = ("serve", "check", "schema", "metrics", "demo", "rules", "audit")
+
+
+def run(*arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def wait_until(holds, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_help_is_there_for_every_command(command) -> None:
+    result = run(*command, "--help")
+    assert result.returncode == 0
+    assert result.stdout.startswith("usage: tritonwatch")
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("swerve",), ("serve", "--confg", "x"), ("check",), ("metrics", "--yaml")],
+)
+def test_wrong_usage_exits_2_and_says_what_is_there(arguments) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert "usage: tritonwatch" in result.stderr
+
+
+def test_check_exits_0_on_a_good_file_and_1_with_every_error_on_a_bad_one(
+    tmp_path,
+) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text("models: {include: ['a*']}\n")
+    bad.write_text("modells: {}\nlisten: {port: 99999}\n")
+    assert run("check", "--config", str(good)).returncode == 0
+    result = run("check", "--config", str(bad))
+    assert result.returncode == 1
+    assert "modells" in result.stderr
+    assert "listen.port" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["modells: {}\n", "a: [\n"])
+def test_serve_with_a_bad_file_exits_2_and_says_why(text, tmp_path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    result = run("serve", "--config", str(file))
+    assert result.returncode == 2
+    assert str(file) in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_serve_with_no_such_file_exits_2(tmp_path) -> None:
+    result = run("serve", "--config", str(tmp_path / "none.yaml"))
+    assert result.returncode == 2
+    assert "No such file" in result.stderr
+
+
+def test_a_port_in_use_is_one_clear_line_and_exit_2(tmp_path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file = tmp_path / "c.yaml"
+        file.write_text(f"listen: {{address: 127.0.0.1, port: {port}}}\n")
+        result = run("serve", "--config", str(file))
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert f"127.0.0.1:{port}" in line
+    assert "in use" in line
+
+
+def test_schema_and_metrics_print_what_a_program_can_read() -> None:
+    assert json.loads(run("schema").stdout)["properties"]["target"]
+    names = [metric["name"] for metric in json.loads(run("metrics", "--json").stdout)]
+    assert "triton_up" in names
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_well_without_a_server_too(
+    number, settings, start_sidecar, unused_port
+) -> None:
+    class Nobody:
+        grpc = http = metrics = f"127.0.0.1:{unused_port}"
+
+    sidecar = start_sidecar(settings(Nobody))
+    time.sleep(1)
+    sidecar.process.send_signal(number)
+    assert sidecar.process.wait(5) == 0
+    assert "Traceback" not in sidecar.log
+
+
+@pytest.mark.triton
+def test_sigterm_ends_it_in_time_while_triton_is_frozen(
+    playground, settings, start_sidecar
+) -> None:
+    sidecar = start_sidecar(settings(playground))
+    time.sleep(1.5)
+    playground.triton.freeze()
+    try:
+        time.sleep(0.5)
+        sidecar.process.terminate()
+        assert sidecar.process.wait(5) == 0
+    finally:
+        playground.triton.thaw()
+
+
+@pytest.mark.triton
+def test_a_reload_takes_a_good_file_and_survives_a_bad_one(
+    playground, settings, start_sidecar
+) -> None:
+    config = settings(playground)
+    sidecar = start_sidecar(config)
+    wait_until(lambda: len(sidecar.page().all("triton_model_serving")) == 2)
+    before = sidecar.page()
+
+    sidecar.file.write_text("probes: [{kind: synthetic, intervall_seconds: 1}]\n")
+    sidecar.process.send_signal(signal.SIGHUP)
+    name = "tritonwatch_config_last_reload_successful"
+    wait_until(lambda: sidecar.page().value(name) == 0)
+    assert "event=reload_failed" in sidecar.log
+    assert "intervall_seconds" in sidecar.log
+    assert len(sidecar.page().all("triton_model_serving")) == 2
+
+    sidecar.write({**config, "models": {"include": ["double"]}})
+    sidecar.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: sidecar.page().value(name) == 1)
+    wait_until(
+        lambda: sidecar.page().label("triton_model_serving", "model") == {"double"}
+    )
+    stamp = "tritonwatch_config_last_reload_success_timestamp_seconds"
+    assert sidecar.page().value(stamp) > before.value(stamp)
+
+
+@pytest.mark.triton
+def test_a_reload_that_changes_one_probe_leaves_the_counters_of_the_rest(
+    playground, settings, start_sidecar
+) -> None:
+    config = settings(playground)
+    sidecar = start_sidecar(config)
+    wait_until(lambda: len(sidecar.page().all("triton_model_serving")) == 2)
+    extra = {**config["probes"][0], "name": "second"}
+    sidecar.write({**config, "probes": [*config["probes"], extra]})
+    counted = sidecar.page().sum("triton_probe_total", probe="synthetic")
+    sidecar.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: sidecar.page().all("triton_probe_success", probe="second"))
+    assert sidecar.page().sum("triton_probe_total", probe="synthetic") >= counted
