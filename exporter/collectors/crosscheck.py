@@ -8,6 +8,7 @@ on (Triton 2.51, executed).
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -79,7 +80,8 @@ class CrossCheck:
         fields = {item.name: item.statistics_field for item in CROSS_CHECKED}
         page: Page = defaultdict(float)
         for name, labels, value in series:
-            if name in fields and "model" in labels and "version" in labels:
+            of_model = "model" in labels and "version" in labels
+            if name in fields and of_model and math.isfinite(value):
                 page[(labels["model"], labels["version"]), fields[name]] += value
         return dict(page)
 
@@ -90,7 +92,10 @@ class CrossCheck:
         after: Mapping[ModelKey, ModelStatistics],
     ) -> Iterator[Sample]:
         """How far each counter of the page went its own way between the looks."""
-        references, self._references = self._references, {}
+        # What a page that could not be read leaves out is judged by the next one.
+        references = self._references
+        if page:
+            self._references = {}
         for (key, counter), value in page.items():
             if key not in before or key not in after:
                 continue

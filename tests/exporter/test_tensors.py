@@ -172,7 +172,9 @@ def test_empty_content_fills_an_empty_shape(datatype, shape):
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_a_negative_size_is_a_fault(datatype):
-    assert fault_of(datatype, (2, -1), b"") == "output 'Y' has shape [2, -1]"
+    told = fault_of(datatype, (2, -1), b"")
+    assert told.startswith("output 'Y' has ")
+    assert "shape [2, -1]" in told
 
 
 @pytest.mark.parametrize("datatype", ["FP32", "BF16", "BYTES", "BOOL"])
