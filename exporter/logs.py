@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,10 @@ _LEVELS: Final = {
     "error": logging.ERROR,
 }
 
+# What a terminal or a reader of lines takes for more than text. The renderer escapes
+# the newline itself.
+_CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
 
 def configure(settings: LogSettings) -> None:
     """Send our events and those of the libraries through one renderer."""
@@ -27,15 +32,20 @@ def configure(settings: LogSettings) -> None:
         structlog.processors.add_log_level,
         structlog.processors.format_exc_info,
     ]
-    render: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
+    render: list[structlog.typing.Processor] = (
+        [structlog.processors.JSONRenderer()]
         if settings.format == "json"
-        else structlog.processors.LogfmtRenderer(
-            key_order=["ts", "level", "event"], drop_missing=True
-        )
+        else [
+            _escape_control,
+            structlog.processors.LogfmtRenderer(
+                key_order=["ts", "level", "event"],
+                drop_missing=True,
+                bool_as_flag=False,
+            ),
+        ]
     )
     structlog.configure(
-        processors=[*shared, render],
+        processors=[*shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
@@ -46,7 +56,7 @@ def configure(settings: LogSettings) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                render,
+                *render,
             ],
         )
     )
@@ -54,3 +64,18 @@ def configure(settings: LogSettings) -> None:
     logging.basicConfig(
         level=max(level, logging.WARNING), handlers=[handler], force=True
     )
+
+
+def _escape_control(
+    _: object, __: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    return {
+        key: value
+        if value is None or isinstance(value, bool)
+        else _CONTROL.sub(_escaped, str(value))
+        for key, value in event.items()
+    }
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
