@@ -15,10 +15,13 @@ TritonwatchError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_MOST_CHARACTERS: Final = 1_000
 
 
 class TritonwatchError(Exception):
@@ -54,7 +57,14 @@ class TraceBodyError(TritonwatchError):
 
 
 class TritonError(TritonwatchError):
-    """A request to Triton did not give an answer that can be used."""
+    """A request to Triton did not give an answer that can be used.
+
+    The message may hold what the server said, so no more than its beginning is kept.
+    """
+
+    def __init__(self, message: str) -> None:
+        most = _MOST_CHARACTERS
+        super().__init__(message if len(message) <= most else f"{message[: most - 1]}…")
 
 
 class UnavailableError(TritonError):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from exporter.errors import ProtocolError
-from exporter.triton.tensors import FLOATS, decode
+from exporter.triton.tensors import FLOATS, decode, shown_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from exporter.triton.model import Array, ModelSpec, OutputTensor, TensorSpec
 
 Check = Literal["nan", "inf", "all_zero", "constant"]
+_SHOWN: Final = 20
 
 
 def output_fault(
@@ -30,7 +31,9 @@ def output_fault(
     for declared in spec.outputs:
         output = by_name.get(declared.name)
         if output is None:
-            return f"output {declared.name!r} is missing; found {sorted(by_name)}"
+            return (
+                f"output {declared.name!r} is missing; found {sorted(by_name)[:_SHOWN]}"
+            )
         fault = _shape_fault(declared, output)
         if fault:
             return fault
@@ -56,8 +59,8 @@ def _shape_fault(declared: TensorSpec, output: OutputTensor) -> str | None:
     )
     if not fits:
         return (
-            f"output {output.name!r} has shape {list(output.shape)}; "
-            f"the model declares {list(declared.shape)}"
+            f"output {output.name!r} has shape {shown_shape(output.shape)}; "
+            f"the model declares {shown_shape(declared.shape)}"
         )
     return None
 

@@ -11,13 +11,19 @@ from pydantic import Field, field_validator, model_validator
 
 from exporter.errors import InvalidRequestError
 from exporter.settings import Settings
-from exporter.triton.tensors import FLOATS, array_dtype
+from exporter.triton.tensors import FLOATS, MAX_RANK, array_dtype, shown_shape
 
 if TYPE_CHECKING:
     from exporter.triton.model import Array, ModelSpec, TensorSpec
 
 MAX_ELEMENTS: Final = 16 * 1024 * 1024
 """Most elements of all inputs of one request together."""
+MAX_BYTES: Final = 63 * 1024 * 1024
+"""Most bytes of all inputs of one request together: what one gRPC message holds."""
+# What an input takes beside its values.
+_INPUT_BYTES: Final = 1 << 14
+# A word of our own with its length; in memory it is an object of this size.
+_WORD_BYTES: Final = 64
 Scalar = bool | int | float | str
 Number = int | float
 Size = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
@@ -85,14 +91,16 @@ def make_payload(
             f"the config names inputs {unknown}; {spec.name} has {sorted(known)}"
         )
     payload = Payload({}, {})
+    left, left_bytes = MAX_ELEMENTS, MAX_BYTES
     for tensor in spec.inputs:
         override = overrides.get(tensor.name)
         if override.omit if override else tensor.optional:
             continue
-        left = MAX_ELEMENTS - sum(array.size for array in payload.inputs.values())
-        payload.inputs[tensor.name] = _array(
-            tensor, override or InputSettings(), rng, left
-        )
+        most = min(left, left_bytes // _element_bytes(tensor.datatype))
+        array = _array(tensor, override or InputSettings(), rng, most)
+        left -= array.size
+        left_bytes -= array.size * _element_bytes(tensor.datatype) + _INPUT_BYTES
+        payload.inputs[tensor.name] = array
         payload.datatypes[tensor.name] = tensor.datatype
     return payload
 
@@ -129,14 +137,24 @@ def _shape(tensor: TensorSpec, settings: InputSettings, most: int) -> tuple[int,
     elif not _fits(shape, tensor.shape):
         raise InvalidRequestError(
             f"the config gives input {tensor.name!r} the shape {list(shape)}; "
-            f"the model takes {list(tensor.shape)}"
+            f"the model takes {shown_shape(tensor.shape)}"
         )
-    if math.prod(shape) > most or max(shape, default=0) > MAX_ELEMENTS:
+    # The rank first: the product of a million sizes takes hours.
+    if (
+        len(shape) > MAX_RANK
+        or max(shape, default=0) > MAX_ELEMENTS
+        or math.prod(shape) > most
+    ):
         raise InvalidRequestError(
-            f"input {tensor.name!r} would have the shape {list(shape)}; a probe sends "
-            f"at most {MAX_ELEMENTS} values: give a smaller shape"
+            f"input {tensor.name!r} would have the shape {shown_shape(shape)}; a probe "
+            f"sends at most {MAX_ELEMENTS} values, {MAX_BYTES} bytes and {MAX_RANK} "
+            "dimensions: give a smaller shape"
         )
     return shape
+
+
+def _element_bytes(datatype: str) -> int:
+    return _WORD_BYTES if datatype == "BYTES" else array_dtype(datatype).itemsize
 
 
 def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:

@@ -207,7 +207,7 @@ class SyntheticProbe:
             return Verdict("ok", seconds, request_id)
         fault = output_fault(spec, reply.outputs, checks)
         if fault:
-            return Verdict("bad_output", seconds, request_id, fault)
+            return Verdict("bad_output", seconds, request_id, fault[:_SHOWN_CHARACTERS])
         return Verdict("ok", seconds, request_id)
 
 
@@ -219,8 +219,12 @@ def touched_by(
     return _touched((spec.name, spec.version), spec, inventory, batch_size, _MOST_STEPS)
 
 
+_SHOWN_CHARACTERS = 1_000
+"""Of what is wrong with an output, which may hold what the server made up."""
 _MOST_STEPS = 8
 """Ensembles of ensembles are followed this deep; Triton refuses a cycle."""
+_MOST_TOUCHED = 256
+"""No ensemble has as many steps; one that names itself ten times has 10^8."""
 
 
 def _touched(
@@ -233,6 +237,8 @@ def _touched(
     batches = spec is not None and spec.max_batch_size > 0
     touched = [(key, batch_size if batches else 1)]
     for model, version in spec.steps if spec and levels else ():
+        if len(touched) >= _MOST_TOUCHED:
+            break
         resolved = version or latest_version(inventory, model)
         if resolved is not None:
             step = (model, resolved)

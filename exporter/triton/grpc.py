@@ -36,6 +36,15 @@ pb: Final[Any] = service_pb2
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
+# What the protocol lets a server say in 64 MB would be gigabytes of records here.
+MAX_MODELS: Final = 50_000
+MAX_TENSORS: Final = 10_000
+MAX_STEPS: Final = 1_000
+MAX_BATCHES: Final = 500_000
+"""Of all models' statistics together."""
+MAX_NAME_CHARACTERS: Final = 16_384
+"""Of a model's name and version; names are labels of a hundred series each."""
+
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -47,6 +56,8 @@ _OPTIONS: Final = (
     # A channel of our own: one that another client broke is no witness.
     ("grpc.use_local_subchannel_pool", 1),
 )
+
+_SHOWN_CHARACTERS: Final = 1_000
 
 _INVALID: Final = frozenset(
     {
@@ -105,7 +116,12 @@ class GrpcClient:
         reply = self._call(
             self._stub.ServerMetadata, pb.ServerMetadataRequest(), timeout_seconds
         )
-        return ServerInfo(reply.name, reply.version, tuple(reply.extensions))
+        extensions = _bounded("extensions", reply.extensions, MAX_TENSORS)
+        return ServerInfo(
+            reply.name[:_SHOWN_CHARACTERS],
+            reply.version[:_SHOWN_CHARACTERS],
+            tuple(extensions),
+        )
 
     def repository_index(self, *, timeout_seconds: float) -> tuple[IndexEntry, ...]:
         """Every model version the server knows of, ready or not."""
@@ -113,7 +129,9 @@ class GrpcClient:
             self._stub.RepositoryIndex, pb.RepositoryIndexRequest(), timeout_seconds
         )
         return tuple(
-            IndexEntry(m.name, m.version, m.state, m.reason) for m in reply.models
+            IndexEntry(m.name, m.version, m.state, m.reason[:_SHOWN_CHARACTERS])
+            for m in _bounded("models", reply.models, MAX_MODELS)
+            if len(m.name) + len(m.version) <= MAX_NAME_CHARACTERS
         )
 
     def model_spec(
@@ -130,6 +148,13 @@ class GrpcClient:
             pb.ModelConfigRequest(name=name, version=version),
             timeout_seconds,
         ).config
+        for what, entries, most in (
+            ("inputs", metadata.inputs, MAX_TENSORS),
+            ("outputs", metadata.outputs, MAX_TENSORS),
+            ("configured inputs", config.input, MAX_TENSORS),
+            ("steps", config.ensemble_scheduling.step, MAX_STEPS),
+        ):
+            _bounded(what, entries, most)
         optional = {tensor.name for tensor in config.input if tensor.optional}
         return ModelSpec(
             name=name,
@@ -152,7 +177,17 @@ class GrpcClient:
         reply = self._call(
             self._stub.ModelStatistics, pb.ModelStatisticsRequest(), timeout_seconds
         )
-        return tuple(_statistics(entry) for entry in reply.model_stats)
+        entries = _bounded("models", reply.model_stats, MAX_MODELS)
+        batches = sum(len(entry.batch_stats) for entry in entries)
+        if batches > MAX_BATCHES:
+            raise errors.ProtocolError(
+                f"found statistics of {batches} batch sizes; at most {MAX_BATCHES} are read"
+            )
+        return tuple(
+            _statistics(entry)
+            for entry in entries
+            if len(entry.name) + len(entry.version) <= MAX_NAME_CHARACTERS
+        )
 
     def trace_settings(
         self, model: str, *, timeout_seconds: float
@@ -252,6 +287,14 @@ def _error(error: Any) -> errors.TritonError:
     if code in _INVALID:
         return errors.InvalidRequestError(text)
     return errors.ModelError(text)
+
+
+def _bounded(what: str, entries: Any, most: int) -> Any:
+    if len(entries) > most:
+        raise errors.ProtocolError(
+            f"found {len(entries)} {what}; at most {most} are read"
+        )
+    return entries
 
 
 def _tensor(tensor: Any, optional: frozenset[str] | set[str]) -> TensorSpec:

@@ -11,6 +11,8 @@ import numpy as np
 from exporter.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from exporter.triton.model import Array, OutputTensor
 
 NUMPY_DTYPES: dict[str, np.dtype[np.generic]] = {
@@ -31,6 +33,9 @@ NUMPY_DTYPES: dict[str, np.dtype[np.generic]] = {
 
 DATATYPES = (*NUMPY_DTYPES, "BF16", "BYTES")
 FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
+MAX_RANK = 32
+"""Most dimensions of a tensor; numpy has 64 at most, before 2.0 it had 32."""
+_SHOWN_SIZES = 16
 
 _WIRE_BF16: np.dtype[np.generic] = np.dtype("<u2")
 _LENGTH = struct.Struct("<I")
@@ -78,8 +83,12 @@ def decode(tensor: OutputTensor) -> Array:
         ProtocolError: the bytes do not fill the shape exactly. Empty content for a
             non-empty shape is Triton's known way of answering nothing with success.
     """
-    if any(dim < 0 for dim in tensor.shape):
-        raise ProtocolError(f"output {tensor.name!r} has shape {list(tensor.shape)}")
+    # Before the product: that of a million sizes takes hours.
+    if len(tensor.shape) > MAX_RANK or any(dim < 0 for dim in tensor.shape):
+        raise ProtocolError(
+            f"output {tensor.name!r} has the shape {shown_shape(tensor.shape)}; a tensor "
+            f"has at most {MAX_RANK} dimensions, none of them negative"
+        )
     # Not numpy's product, which overflows: 2^32 x 2^32 elements would be none.
     expected = math.prod(tensor.shape)
     if tensor.datatype == "BYTES":
@@ -88,12 +97,19 @@ def decode(tensor: OutputTensor) -> Array:
     if len(tensor.data) != expected * dtype.itemsize:
         raise ProtocolError(
             f"output {tensor.name!r} has {len(tensor.data)} bytes; {tensor.datatype}"
-            f"{list(tensor.shape)} needs {expected * dtype.itemsize}"
+            f"{shown_shape(tensor.shape)} needs {expected * dtype.itemsize}"
         )
     array = np.frombuffer(tensor.data, dtype=dtype)
     if tensor.datatype == "BF16":
         array = (array.astype(np.uint32) << 16).view(np.float32)
     return _shaped(array, tensor)
+
+
+def shown_shape(shape: Sequence[int]) -> str:
+    """The shape for people; of one without end, the beginning."""
+    if len(shape) <= _SHOWN_SIZES:
+        return str(list(shape))
+    return f"{str(list(shape[:_SHOWN_SIZES]))[:-1]}, … {len(shape)} dimensions]"
 
 
 def _shaped(array: Array, tensor: OutputTensor) -> Array:
@@ -130,7 +146,7 @@ def _decode_bytes(tensor: OutputTensor, expected: int) -> Array:
     if position != len(data) or len(items) != expected:
         raise ProtocolError(
             f"output {tensor.name!r} holds {len(items)} whole BYTES elements in "
-            f"{len(data)} bytes; shape {list(tensor.shape)} needs {expected}"
+            f"{len(data)} bytes; shape {shown_shape(tensor.shape)} needs {expected}"
         )
     array = np.empty(expected, dtype=np.object_)
     array[:] = items

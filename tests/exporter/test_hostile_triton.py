@@ -9,10 +9,20 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from tritonclient.grpc import service_pb2
 
 from exporter import errors
+from exporter.inventory import Inventory
+from exporter.probes.checks import output_fault
+from exporter.probes.payload import MAX_BYTES, MAX_ELEMENTS, make_payload
+from exporter.probes.synthetic import touched_by
+from exporter.testing import Body, FakeModel, FakeTriton
+from exporter.triton import grpc as grpc_client
+from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient, _decode_reply
+from exporter.triton.model import InferRequest, ModelSpec, OutputTensor, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -109,3 +119,122 @@ OUTPUT = (
 def test_an_answer_of_nonsense_is_a_protocol_error(body):
     with pytest.raises(errors.ProtocolError):
         _decode_reply({}, body)
+
+
+# Signatures.
+
+
+def spec(
+    inputs: tuple[TensorSpec, ...] = (),
+    outputs: tuple[TensorSpec, ...] = (),
+    steps: tuple[tuple[str, str], ...] = (),
+) -> ModelSpec:
+    return ModelSpec("m", "1", inputs, outputs, 0, steps=steps)
+
+
+ENDLESS_RANK = (2**62,) * 100_000
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        [TensorSpec("x", "FP32", ENDLESS_RANK)],
+        [TensorSpec("x", "FP32", (-1,) * 65)],
+        [TensorSpec("x", "FP64", (4096, 4096))],
+        [TensorSpec("x", "BYTES", (4096, 1024))],
+        [TensorSpec(f"x{n}", "BOOL", (1,)) for n in range(10_000)],
+    ],
+    ids=["rank", "numpy's rank", "bytes", "words", "inputs"],
+)
+def test_a_signature_that_no_request_can_fill_is_refused_shortly(inputs):
+    with pytest.raises(errors.InvalidRequestError) as refused:
+        make_payload(spec(tuple(inputs)), {}, np.random.default_rng(0))
+    assert f"at most {MAX_ELEMENTS} values, {MAX_BYTES} bytes" in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        OutputTensor("y", "FP32", ENDLESS_RANK, b""),
+        OutputTensor("y", "FP32", (1,) * 100_000, b"0000"),
+        OutputTensor("y", "BYTES", ENDLESS_RANK, b""),
+    ],
+)
+def test_an_output_of_endless_rank_is_a_fault_told_shortly(output):
+    declared = TensorSpec("y", output.datatype, (-1,) * len(output.shape))
+    fault = output_fault(spec(outputs=(declared,)), [output], frozenset())
+    assert fault is not None
+    assert len(fault) < 600
+
+
+def test_an_ensemble_that_names_itself_is_followed_a_bounded_way():
+    ensemble = spec(steps=(("m", "1"),) * 10)
+    inventory = Inventory(models={("m", "1"): ensemble})
+    touched = touched_by(ensemble, inventory, InferRequest("m", "1", "", {}, {}, {}))
+    assert 10 < len(touched) < 5_000
+
+
+# gRPC.
+
+
+@pytest.fixture(scope="module")
+def fake() -> Generator[FakeTriton]:
+    with FakeTriton([FakeModel("m")]) as server:
+        yield server
+
+
+@pytest.fixture
+def client(fake) -> Generator[GrpcClient]:
+    asking = GrpcClient(fake.grpc)
+    yield asking
+    asking.close()
+    fake.behave()
+
+
+@pytest.mark.parametrize(
+    ("operation", "entry", "ask"),
+    [
+        ("statistics", b"\x0a\x00", lambda c: c.statistics(timeout_seconds=5)),
+        (
+            "repository_index",
+            b"\x0a\x00",
+            lambda c: c.repository_index(timeout_seconds=5),
+        ),
+        (
+            "model_metadata",
+            b"\x22\x00",
+            lambda c: c.model_spec("m", "1", timeout_seconds=5),
+        ),
+    ],
+    ids=["statistics", "index", "metadata"],
+)
+def test_an_answer_of_countless_entries_is_refused(fake, client, operation, entry, ask):
+    fake.on(operation, protocol="grpc").reply(Body(entry * 100_000))
+    with pytest.raises(errors.ProtocolError, match=r"found 100000 .* at most"):
+        ask(client)
+
+
+def test_statistics_of_countless_batch_sizes_are_refused(fake, client, monkeypatch):
+    monkeypatch.setattr(grpc_client, "MAX_BATCHES", 100)
+    reply = service_pb2.ModelStatisticsResponse()
+    entry = reply.model_stats.add(name="m", version="1")
+    for size in range(101):
+        entry.batch_stats.add(batch_size=size)
+    fake.on("statistics", protocol="grpc").reply(Body(reply.SerializeToString()))
+    with pytest.raises(errors.ProtocolError, match="101 batch sizes"):
+        client.statistics(timeout_seconds=5)
+
+
+def test_what_a_server_says_is_kept_in_its_beginning_only():
+    assert len(str(errors.ModelError("x" * 100_000))) == 1_000
+
+
+def test_a_model_whose_name_would_fill_the_page_is_left_out(fake, client):
+    reply = service_pb2.RepositoryIndexResponse()
+    reply.models.add(name="x" * 100_000, version="1", state="READY")
+    reply.models.add(name="m", version="1", state="READY", reason="y" * 100_000)
+    fake.on("repository_index").reply(Body(reply.SerializeToString()))
+    (entry,) = client.repository_index(timeout_seconds=5)
+    assert entry.name == "m"
+    assert len(entry.reason) == 1_000
