@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from exporter.app import Sidecar
+    from exporter.inventory import ModelKey
+    from exporter.probes.meter import TargetStatus
 
 _LINKS = ("/metrics", "/api/v1/status", "/-/healthy", "/-/ready")
 
@@ -51,7 +53,7 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
                 "detail": status.verdict.detail,
             }
             for runner in sidecar.probe_runners
-            for status in runner.results.statuses()
+            for status in sorted(runner.results.statuses(), key=_by_model)
         ],
         "collectors": [
             {
@@ -63,6 +65,10 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
             for runner in sidecar.runners
         ],
     }
+
+
+def _by_model(status: TargetStatus) -> tuple[ModelKey, str]:
+    return status.target.key, status.target.protocol
 
 
 def page(found: dict[str, Any]) -> str:
