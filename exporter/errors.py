@@ -4,6 +4,7 @@ TritonwatchError
 ├── ConfigError            the file: unknown key, wrong value, unreadable      (exit 2)
 ├── EmbeddedTritonError    the embedded server is missing, or did not start
 ├── ListenError            an address cannot be bound                          (exit 2)
+├── PartialResultError     a collector could read only a part
 ├── TraceBodyError         what was sent as traces is none
 └── TritonError            talking to a Triton server
     ├── UnavailableError     no connection, or the server says so
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from exporter.samples import AnySample
 
 
 _MOST_CHARACTERS: Final = 1_000
@@ -54,6 +57,14 @@ class ListenError(TritonwatchError):
 
 class TraceBodyError(TritonwatchError):
     """A body sent to the trace tap is not what its format allows."""
+
+
+class PartialResultError(TritonwatchError):
+    """A collector could read only a part; `samples` are what is known all the same."""
+
+    def __init__(self, samples: Sequence[AnySample], cause: TritonError) -> None:
+        self.samples = samples
+        super().__init__(f"{type(cause).__name__}: {cause}")
 
 
 class TritonError(TritonwatchError):

@@ -218,7 +218,7 @@ class CollectorRunner:
             return
         duration = self._clock() - started
         try:
-            kept, dropped = run.result()
+            kept, dropped, partial = run.result()
         except errors.TritonError as error:
             self.meter.failed(duration, f"{type(error).__name__}: {error}")
         except Exception as error:
@@ -226,13 +226,23 @@ class CollectorRunner:
             self.meter.failed(duration, f"{type(error).__name__}: {error}")
         else:
             self._samples, self._collected_at = kept, self._clock()
-            self.meter.succeeded(duration, dropped)
+            if partial is None:
+                self.meter.succeeded(duration, dropped)
+            else:
+                self.meter.dropped(dropped)
+                self.meter.failed(duration, str(partial))
 
-    def _collect(self) -> tuple[Sequence[AnySample], int]:
-        samples = self._collector.collect()
+    def _collect(
+        self,
+    ) -> tuple[Sequence[AnySample], int, errors.PartialResultError | None]:
+        partial = None
+        try:
+            samples = self._collector.collect()
+        except errors.PartialResultError as error:
+            partial, samples = error, error.samples
         for sample in samples:
             _check(sample)
-        return within_budget(samples, self.settings.series_limit)
+        return *within_budget(samples, self.settings.series_limit), partial
 
 
 def _check(sample: AnySample) -> None:

@@ -44,24 +44,31 @@ class ServerCollector:
         self._ready: set[ModelKey] | None = None
 
     def collect(self) -> Sequence[Sample]:
-        """Look at the server once; a server that is away is a finding, not a failure."""
+        """Look at the server once; a server that is away is a finding, not a failure.
+
+        Raises:
+            PartialResultError: it is there, and does not tell what it holds.
+        """
         now = self._access.clock()
         timeout = self._settings.timeout_seconds
         client = self._access.grpc
         try:
             client.live(timeout_seconds=timeout)
-        except errors.TritonError:
-            return self._away()
+        except errors.TritonError as error:
+            return self._away(error)
         try:
             ready = client.ready(timeout_seconds=timeout)
+        except errors.TritonError as error:
+            raise self._silent(error, ready=False) from error
+        try:
             info = client.server_info(timeout_seconds=timeout)
             index = tuple(
                 entry
                 for entry in client.repository_index(timeout_seconds=timeout)
                 if self._access.models.matches(entry.name)
             )
-        except errors.TritonError:
-            return self._away()
+        except errors.TritonError as error:
+            raise self._silent(error, ready=ready) from error
         self._count_loads(index)
         unreadable = self._read_specs(index, now)
         models = {key: spec for key, (_, spec) in self._specs.items()}
@@ -78,13 +85,25 @@ class ServerCollector:
             ),
         )
 
-    def _away(self) -> Sequence[Sample]:
+    def _away(self, error: errors.TritonError) -> Sequence[Sample]:
         board = self._access.board
         known = board.current
         board.publish(Inventory(info=known.info, models=known.models))
-        # What was ready may be loaded anew by the time the server is back.
-        self._ready = set() if self._ready is not None else None
+        if self._ready is not None and not isinstance(error, errors.DeadlineError):
+            # What was ready is loaded anew by the time the server is back. One that
+            # only gives no answer may be the same when it answers again.
+            self._ready = set()
         return (Sample(catalogue.UP, 0), Sample(catalogue.READY, 0))
+
+    def _silent(
+        self, error: errors.TritonError, *, ready: bool
+    ) -> errors.PartialResultError:
+        known = self._access.board.current
+        self._access.board.publish(
+            Inventory(True, ready, known.info, known.index, known.models)
+        )
+        samples = (Sample(catalogue.UP, 1), Sample(catalogue.READY, ready))
+        return errors.PartialResultError(samples, error)
 
     def _count_loads(self, index: Sequence[IndexEntry]) -> None:
         ready = {(entry.name, entry.version) for entry in index if entry.ready}

@@ -50,7 +50,9 @@ _OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # The default backs off to two minutes; a restarted Triton must be seen at once.
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    # How long a handshake may take. A frozen server's is not over before it thaws, and
+    # is no server that is gone.
+    ("grpc.min_reconnect_backoff_ms", 60_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_retries", 0),
     # A channel of our own: one that another client broke is no witness.
@@ -58,6 +60,7 @@ _OPTIONS: Final = (
 )
 
 _SHOWN_CHARACTERS: Final = 1_000
+_SILENT_CALLS: Final = 2
 
 _INVALID: Final = frozenset(
     {
@@ -86,12 +89,18 @@ class GrpcClient:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.address = address
+        self._credentials = credentials
+        self._silent = 0
+        self._connect()
+        self._metadata = tuple((k.lower(), v) for k, v in (headers or {}).items())
+
+    def _connect(self) -> None:
+        address, credentials = self.address, self._credentials
         if credentials is None:
             self._channel = grpc.insecure_channel(address, options=_OPTIONS)
         else:
             self._channel = grpc.secure_channel(address, credentials, options=_OPTIONS)
         self._stub: Any = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        self._metadata = tuple((k.lower(), v) for k, v in (headers or {}).items())
 
     def close(self) -> None:
         """Close the channel; calls in flight end with an error."""
@@ -261,8 +270,32 @@ class GrpcClient:
     def _call(
         self, method: Callable[..., Any], message: object, timeout_seconds: float
     ) -> Any:
-        with _translated():
-            return method(message, timeout=timeout_seconds, metadata=self._metadata)
+        channel = self._channel
+        try:
+            with _translated():
+                reply = method(
+                    message, timeout=timeout_seconds, metadata=self._metadata
+                )
+        except errors.DeadlineError:
+            self._unheard(channel)
+            raise
+        except errors.TritonError:
+            self._silent = 0
+            raise
+        self._silent = 0
+        return reply
+
+    def _unheard(self, channel: grpc.Channel) -> None:
+        """Take a new connection once nothing comes through this one.
+
+        TCP needs a quarter of an hour to notice that the other side is gone without a
+        word, and HTTP/2 pings are no way out: Triton ends a connection that sends more
+        than one in five minutes. The old channel closes with its last call.
+        """
+        self._silent += channel is self._channel
+        if self._silent >= _SILENT_CALLS:
+            self._silent = 0
+            self._connect()
 
 
 @contextlib.contextmanager

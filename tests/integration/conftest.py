@@ -247,9 +247,15 @@ def settings(server: Any, **changes: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(name="settings")
+@pytest.fixture(name="settings", scope="session")
 def settings_fixture() -> Callable[..., dict[str, Any]]:
     return settings
+
+
+@pytest.fixture(scope="session")
+def sidecar_process() -> type[SidecarProcess]:
+    """For sidecars of another scope than a test's, and those that shall not start."""
+    return SidecarProcess
 
 
 @pytest.fixture
