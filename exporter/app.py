@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import secrets
 import time
@@ -94,9 +93,8 @@ class Sidecar:
         for running in self._running.values():
             running.task.cancel()
         tasks = [running.task for running in self._running.values()]
-        for task in [*tasks, *self._ending.values()]:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        # Whatever one of them raises, the others are to end as well.
+        await asyncio.gather(*tasks, *self._ending.values(), return_exceptions=True)
         self._running.clear()
         self._disconnect(self.access)
 

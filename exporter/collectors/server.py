@@ -136,6 +136,10 @@ class ServerCollector:
                 spec = self._access.grpc.model_spec(
                     name, version, timeout_seconds=self._settings.timeout_seconds
                 )
+            except (errors.DeadlineError, errors.UnavailableError):
+                # A server in trouble: what was known of the model stays, so that it
+                # is probed now of all times.
+                unreadable += 1
             except errors.TritonError:
                 # Ready a moment ago, gone now; the next look will say.
                 unreadable += 1

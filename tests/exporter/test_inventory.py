@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from dataclasses import FrozenInstanceError
 
 import pytest
 
+from exporter.collectors.base import Access
+from exporter.collectors.server import ServerSettings
 from exporter.inventory import Inventory, InventoryBoard, latest_version
+from exporter.own_traffic import OwnTraffic
+from exporter.settings import ModelFilter
+from exporter.spans import SpanBuffer
+from exporter.testing import NOT_FOUND, FakeModel, FakeTriton, Hung
+from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import IndexEntry, ModelSpec
 
 
@@ -97,3 +106,118 @@ def test_versions_of_other_models_do_not_count():
 )
 def test_only_ready_is_ready(state, ready):
     assert IndexEntry("m", "1", state).ready is ready
+
+
+# The collector that writes it.
+
+
+class Looked:
+    """A server collector on a fake server, and what each look of it says."""
+
+    def __init__(self, fake, **settings):
+        self.now = 0.0
+        self.grpc = GrpcClient(fake.grpc)
+        self.board = InventoryBoard()
+        access = Access(
+            grpc=self.grpc,
+            http=None,
+            metrics=None,
+            models=ModelFilter(exclude=("left_out",)),
+            board=self.board,
+            own=OwnTraffic(run_id="test"),
+            clock=lambda: self.now,
+            spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids
+            exposed=tuple,
+        )
+        chosen = {"timeout_seconds": 0.3, "refresh_seconds": 60} | settings
+        self.collector = ServerSettings(**chosen).build(access)
+
+    def __call__(self, after_seconds=0.0):
+        self.now += after_seconds
+        return {(s.spec.name, s.labels): s.value for s in self.collector.collect()}
+
+    @property
+    def models(self):
+        return [name for name, _ in self.board.current.models]
+
+
+@pytest.fixture
+def fake():
+    with FakeTriton([FakeModel("a"), FakeModel("b"), FakeModel("left_out")]) as server:
+        yield server
+
+
+@pytest.fixture
+def looked(fake):
+    scene = Looked(fake)
+    yield scene
+    scene.grpc.close()
+
+
+def test_a_look_finds_the_ready_models_that_are_not_left_out(looked):
+    said = looked()
+    assert looked.models == ["a", "b"]
+    assert said["triton_up", ()] == said["triton_ready", ()] == 1
+    assert said["triton_model_ready", ("a", "1")] == 1
+    assert said["triton_models_unreadable", ()] == 0
+    assert not [labels for _, labels in said if "left_out" in labels]
+    assert looked.board.current.info.version == "2.51.0"
+
+
+def test_while_the_server_is_away_its_models_stay_known(looked, fake):
+    looked()
+    with fake.down():
+        assert looked() == {("triton_up", ()): 0, ("triton_ready", ()): 0}
+        assert looked.models == ["a", "b"]
+        assert not looked.board.current.up
+    deadline = time.monotonic() + 20
+    while looked().get(("triton_up", ())) != 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert looked.models == ["a", "b"]
+
+
+def test_a_model_that_leaves_and_returns_is_a_load(looked, fake):
+    assert looked()["triton_model_loads_total", ("a", "1")] == 0
+    fake.unload("a")
+    said = looked()
+    assert looked.models == ["b"]
+    assert said["triton_model_ready", ("a", "1")] == 0
+    fake.load("a")
+    assert looked()["triton_model_loads_total", ("a", "1")] == 1
+    assert sorted(looked.models) == ["a", "b"]
+
+
+def test_metadata_is_read_once_until_it_is_old(looked, fake):
+    def asked():
+        return sum(r.operation == "model_metadata" for r in fake.requests)
+
+    looked()
+    looked(10)
+    assert asked() == 2
+    looked(60)
+    assert asked() == 4
+
+
+def test_metadata_that_comes_too_late_leaves_the_model_as_it_was_known(looked, fake):
+    looked()
+    fake.on("model_metadata", model="a").reply(Hung())
+    assert looked(61)["triton_models_unreadable", ()] == 1
+    assert sorted(looked.models) == ["a", "b"]
+    fake.behave()
+    assert looked()["triton_models_unreadable", ()] == 0
+
+
+def test_a_model_never_read_is_not_known(looked, fake):
+    fake.on("model_metadata", model="a").reply(Hung())
+    said = looked()
+    assert said["triton_models_unreadable", ()] == 1
+    assert said["triton_model_ready", ("a", "1")] == 1
+    assert looked.models == ["b"]
+
+
+def test_a_model_that_disappears_between_two_calls_is_gone(looked, fake):
+    looked()
+    fake.on("model_metadata", model="a").reply(NOT_FOUND)
+    assert looked(61)["triton_models_unreadable", ()] == 1
+    assert looked.models == ["b"]

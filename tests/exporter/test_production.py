@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -10,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from exporter import errors
+from exporter.collectors.base import Access
 from exporter.collectors.production import (
     PHASES,
     UNRESOLVED_LOOKS,
@@ -17,7 +20,14 @@ from exporter.collectors.production import (
     Production,
     cross_checked,
 )
+from exporter.collectors.statistics import StatisticsSettings
+from exporter.inventory import InventoryBoard
 from exporter.own_traffic import OwnCounts, OwnTraffic
+from exporter.settings import ModelFilter
+from exporter.spans import SpanBuffer
+from exporter.testing import UNAVAILABLE, Body, FakeModel, FakeTriton
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
 PATIENT = settings(deadline=None)  # a busy machine is no failure
@@ -468,3 +478,119 @@ def test_what_a_server_that_is_gone_was_asked_is_not_looked_for_in_the_next():
     own = OwnCounts(unresolved=9, unresolved_batches={1: 9})
     production.advance(before.statistics(), after.statistics(), own)
     assert production.totals.success == production.totals.executions == 6
+
+
+# The collector, on a server whose counts are set.
+
+
+class Looked:
+    """A statistics collector on a fake server, and production as it says at a look."""
+
+    def __init__(self, fake):
+        self.own = OwnTraffic(run_id="test")
+        self.clients = GrpcClient(fake.grpc), HttpClient(fake.metrics)
+        access = Access(
+            grpc=self.clients[0],
+            http=None,
+            metrics=self.clients[1],
+            models=ModelFilter(),
+            board=InventoryBoard(),
+            own=self.own,
+            clock=time.monotonic,
+            spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids
+            exposed=tuple,
+        )
+        self.collector = StatisticsSettings().build(access)
+
+    def __call__(self, model="m", outcome="success"):
+        found = {(s.spec.name, s.labels): s for s in self.collector.collect()}
+        sample = found.get(("triton_requests_total", (model, "1", outcome)))
+        return None if sample is None else sample.value
+
+    def probe(self, fake, model="m"):
+        with self.own.request([((model, "1"), 1)]):
+            fake.served(model, 1)
+
+
+@pytest.fixture
+def fake():
+    with FakeTriton([FakeModel("m")]) as server:
+        yield server
+
+
+@pytest.fixture
+def looked(fake):
+    scene = Looked(fake)
+    yield scene
+    for client in scene.clients:
+        client.close()
+
+
+def test_what_the_server_had_counted_before_us_is_not_ours_to_count(looked, fake):
+    fake.served("m", 100)
+    looked.probe(fake)
+    assert looked() == 0
+    fake.served("m", 5)
+    looked.probe(fake)
+    assert looked() == 5
+
+
+def test_a_model_that_comes_later_counts_from_its_first_request(looked, fake):
+    assert looked() == 0
+    fake.add(FakeModel("late"))
+    fake.served("late", 4)
+    looked.probe(fake, "late")
+    assert looked("late") == 4
+
+
+def test_a_reload_keeps_what_was_counted(looked, fake):
+    looked()
+    fake.served("m", 7)
+    assert looked() == 7
+    fake.unload("m")
+    assert looked() is None
+    fake.load("m")
+    fake.served("m", 2)
+    assert looked() == 9
+
+
+def test_a_model_gone_for_long_begins_anew_and_so_do_our_own_requests(
+    looked, fake, monkeypatch
+):
+    monkeypatch.setattr("exporter.collectors.statistics._KEEP_MISSING_RUNS", 2)
+    looked()
+    for _ in range(50):
+        looked.probe(fake)
+    fake.served("m", 7)
+    assert looked() == 7
+    fake.unload("m")
+    for _ in range(4):
+        assert looked() is None
+    fake.load("m")
+    fake.served("m", 3)
+    looked.probe(fake)
+    assert looked() == 3
+
+
+def test_failures_are_counted_apart(looked, fake):
+    looked()
+    fake.failed("m", 3)
+    assert looked(outcome="failure") == 3
+    assert looked() == 0
+
+
+def test_a_metrics_page_of_garbage_costs_no_count(looked, fake):
+    fake.on("metrics").reply(Body(b"nv_inference_count{"))
+    assert looked() == 0
+    fake.served("m", 2)
+    assert looked() == 2
+
+
+def test_statistics_that_cannot_be_had_are_a_failure_of_the_run(looked, fake):
+    looked()
+    fake.on("statistics").reply(UNAVAILABLE)
+    with pytest.raises(errors.UnavailableError):
+        looked()
+    fake.behave()
+    fake.served("m", 2)
+    assert looked() == 2
