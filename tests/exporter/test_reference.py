@@ -132,9 +132,11 @@ def test_the_defaults_of_the_schema_are_a_configuration():
     assert parse(json.dumps(defaults).encode(), "FILE", {}) == Config()
 
 
-@pytest.mark.parametrize("part", ["schema", "config_page", "metrics_page"])
-def test_a_page_is_the_same_in_every_process(part):
-    code = f"from exporter import reference; print(reference.{part}())"
+def test_the_pages_are_the_same_in_every_process():
+    code = (
+        "from exporter import reference as r\n"
+        "print(r.schema(), r.config_page(), r.metrics_page())"
+    )
     pages = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -143,7 +145,7 @@ def test_a_page_is_the_same_in_every_process(part):
             check=True,
             timeout=60,
         ).stdout
-        for seed in ("0", "1", "5")
+        for seed in ("1", "2")
     }
     assert len(pages) == 1
 

@@ -293,27 +293,29 @@ async def test_reload_is_only_posted(method):
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ("a=1&" * 99 + "a=1", 200),
-        ("a=1&" * 101, 400),
-        ("&" * 5000, 400),
-        ("=", 200),
-        ("%zz=%ff%fe&%00=%0d%0a", 200),
-        ("\xff\xfe", 400),
-        ("a=" + "x" * 8000, 200),
-        ("a[]=1;b=2#c", 200),
-    ],
-)
-async def test_no_query_breaks_a_page(query, status):
+QUERIES = {
+    "a=1&" * 99 + "a=1": 200,
+    "a=1&" * 101: 400,
+    "&" * 5000: 400,
+    "=": 200,
+    "%zz=%ff%fe&%00=%0d%0a": 200,
+    "\xff\xfe": 400,
+    "a=" + "x" * 8000: 200,
+    "a[]=1;b=2#c": 200,
+}
+
+
+async def test_no_query_breaks_a_page():
+    found = {}
     async with serving() as served:
-        request = (
-            f"GET /metrics?{query} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-        )
-        reply = await served.raw(request.encode("latin-1"))
-        assert int(reply.split()[1]) == status
-        assert (await served.ask("/-/healthy")).status == 200
+        for query in QUERIES:
+            line = (
+                f"GET /metrics?{query} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+            )
+            reply = await served.raw(line.encode("latin-1"))
+            found[query] = int(reply.split()[1])
+            assert (await served.ask("/-/healthy")).status == 200
+    assert found == QUERIES
 
 
 async def test_a_body_nobody_asked_for_is_let_go():
@@ -422,32 +424,32 @@ async def test_a_target_that_is_away_is_no_success():
     assert answer.values("probe_success") == answer.values("triton_up") == [0]
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "told"),
-    [
-        ("", 400, "found target=''; want \"host:port\""),
-        ("target=", 400, "found target=''"),
-        ("target=localhost", 400, "found target='localhost'"),
-        ("target=http://127.0.0.1:1", 400, 'want "host:port", like triton-0:8001'),
-        ("target=127.0.0.1:0", 400, "found target='127.0.0.1:0'"),
-        ("target=127.0.0.1:1%0a", 400, "found target='127.0.0.1:1\\n'"),
-        ("target=evil%23127.0.0.1:1", 400, "found target='evil#127.0.0.1:1'"),
-        ("target=x@127.0.0.1:1", 400, "found target='x@127.0.0.1:1'"),
-        ("target=%ff:1", 400, "found target='\ufffd:1'"),
-        ("target=10.0.0.1:8001", 403, "which multi_target.allow does not name"),
-        ("target=[::1]:2", 403, "which multi_target.allow does not name"),
-        ("target=127.0.0.1:1&http=10.0.0.1:1", 403, "found http='10.0.0.1:1'"),
-        ("target=127.0.0.1:1&http=no", 400, "found http='no'"),
-        ("target=127.0.0.1:1&target=10.0.0.1:1", 403, "found target='10.0.0.1:1'"),
-        ("target=127.0.0.1:1&module=no", 400, "configured probes are synthetic"),
-    ],
-)
-async def test_a_probe_that_is_not_carried_out_says_why(query, status, told):
+REFUSED = [
+    ("", 400, "found target=''; want \"host:port\""),
+    ("target=", 400, "found target=''"),
+    ("target=localhost", 400, "found target='localhost'"),
+    ("target=http://127.0.0.1:1", 400, 'want "host:port", like triton-0:8001'),
+    ("target=127.0.0.1:0", 400, "found target='127.0.0.1:0'"),
+    ("target=127.0.0.1:1%0a", 400, "found target='127.0.0.1:1\\n'"),
+    ("target=evil%23127.0.0.1:1", 400, "found target='evil#127.0.0.1:1'"),
+    ("target=x@127.0.0.1:1", 400, "found target='x@127.0.0.1:1'"),
+    ("target=%ff:1", 400, "found target='\ufffd:1'"),
+    ("target=10.0.0.1:8001", 403, "which multi_target.allow does not name"),
+    ("target=[::1]:2", 403, "which multi_target.allow does not name"),
+    ("target=127.0.0.1:1&http=10.0.0.1:1", 403, "found http='10.0.0.1:1'"),
+    ("target=127.0.0.1:1&http=no", 400, "found http='no'"),
+    ("target=127.0.0.1:1&target=10.0.0.1:1", 403, "found target='10.0.0.1:1'"),
+    ("target=127.0.0.1:1&module=no", 400, "configured probes are synthetic"),
+]
+
+
+async def test_a_probe_that_is_not_carried_out_says_why():
     async with serving(start=False, multi_target=ALLOWED) as served:
-        answer = await served.ask(f"/probe?{query}")
-    assert answer.status == status
-    assert told in answer.text
-    assert answer.text.count("\n") == 1
+        for query, status, told in REFUSED:
+            answer = await served.ask(f"/probe?{query}")
+            assert (query, answer.status) == (query, status)
+            assert told in answer.text
+            assert answer.text.count("\n") == 1
 
 
 async def test_nothing_is_probed_where_nothing_is_allowed():
