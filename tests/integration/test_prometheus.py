@@ -188,15 +188,30 @@ def test_the_p99_of_probes_is_the_sidecars_own_within_a_bucket(
 
 
 def normalised(body: bytes) -> str:
-    """The page with values, times and versions taken out, each series once."""
-    lines = []
+    """The page with values and versions taken out, the series of a metric in order."""
+    blocks: list[list[str]] = []
     for line in body.decode().splitlines():
+        if line.startswith("# HELP"):
+            blocks.append([])
         if line.startswith("#"):
-            lines.append(line)
+            blocks[-1].append(line)
         else:
             series = re.sub(r'(?<=version=")\d+\.[^"]*', "X", line.rpartition(" ")[0])
-            lines.append(f"{series} 1.0")
-    return "\n".join(lines) + "\n"
+            blocks[-1].append(f"{series} 1.0")
+    # Stable: the buckets of a histogram stay together and as they were.
+    return (
+        "\n".join(
+            line
+            for block in blocks
+            for line in [*block[:2], *sorted(block[2:], key=labels)]
+        )
+        + "\n"
+    )
+
+
+def labels(line: str) -> str:
+    """The labels of a series without a bucket's bound."""
+    return re.sub(r'le="[^"]*",?', "", line.partition("{")[2])
 
 
 @pytest.fixture

@@ -204,8 +204,8 @@ def test_a_server_that_does_not_tell_what_it_holds(well, fake, sidecar, limits):
 def test_a_connection_that_stands_still_is_given_up_for_a_new_one(
     well, fake, sidecar, limits
 ):
-    # A byte in ten seconds: neither broken nor alive, as after a lost route.
-    fake.on("any", protocol="grpc").reply(Dripping(10.0))
+    # A byte a second: neither broken nor alive, as after a lost route.
+    fake.on("any", protocol="grpc").reply(Dripping(1.0))
     sidecar.wait(is_down, limits.notice)
     fake.behave()
     sidecar.wait(all_well, limits.recovery + 2 * limits.interval)
