@@ -19,7 +19,7 @@ from exporter.errors import ConfigError
 from exporter.probes import AnyProbe
 from exporter.probes.synthetic import SyntheticSettings
 from exporter.push import OtlpSettings
-from exporter.settings import ModelFilter, Settings
+from exporter.settings import ModelFilter, Settings, sendable
 from exporter.slo.objectives import AnyObjective, expanded
 
 if TYPE_CHECKING:
@@ -28,14 +28,7 @@ if TYPE_CHECKING:
 # What stands between `//` and `/` of a URL could say more than where to go: `#`, `?`
 # and `@` would take a request elsewhere than the text seems to say.
 _ADDRESS: Final = re.compile(
-    r"(?:\[(?P<ipv6>[^\]]+)\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})"
-)
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
-_HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
-_RESERVED_HEADER: Final = re.compile(
-    r"grpc-.*|connection|content-(type|length|encoding)|host|te|transfer-encoding"
-    r"|inference-header-content-length",
-    re.IGNORECASE,
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})"
 )
 
 
@@ -94,20 +87,7 @@ class TargetSettings(Settings):
     @field_validator("headers")
     @classmethod
     def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name) or name.lower().endswith("-bin"):
-                raise ValueError(
-                    f"found header {name!r}; want a name of letters, digits, '-', '_' "
-                    "and '.' that does not end in '-bin'"
-                )
-            if _RESERVED_HEADER.fullmatch(name):
-                raise ValueError(f"found header {name!r}, which the protocol sets")
-            if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
-                raise ValueError(
-                    f"found header {name!r} with a value that cannot be sent; want "
-                    "printable ASCII on one line"
-                )
-        return headers
+        return sendable(headers)
 
 
 class TapSettings(Settings):

@@ -8,13 +8,14 @@ debug   true: the probe's log, its samples and the module's settings as text
 
 from __future__ import annotations
 
+import json
 import random
 import secrets
 import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -44,6 +45,10 @@ DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 MAX_TIMEOUT_SECONDS: Final = 120.0
 TIMEOUT_OFFSET_SECONDS: Final = 0.5
 """Taken off the scrape's own timeout, so that the answer still arrives."""
+
+
+_FREE_VALUES: Final = frozenset({"parameters", "values"})
+"""Settings whose text goes to the server as it is: keys of APIs, say."""
 
 
 class ProbeRefusedError(TritonwatchError):
@@ -133,14 +138,20 @@ def _allowed(config: Config, query: Mapping[str, str], key: str) -> str:
             f'found {key}={address!r}; want "host:port", like triton-0:8001',
         )
     settings = config.multi_target
-    # To a pattern the brackets of an IPv6 address are a choice of characters.
-    named = address in settings.allow
-    if settings.open or named or any(fnmatchcase(address, p) for p in settings.allow):
+    if settings.open or any(_matches(address, p) for p in settings.allow):
         return address
     raise ProbeRefusedError(
         HTTPStatus.FORBIDDEN,
         f"found {key}={address!r}, which multi_target.allow does not name",
     )
+
+
+def _matches(address: str, pattern: str) -> bool:
+    # To fnmatch the brackets of an IPv6 address are a choice of characters: "[::1]:80"
+    # would let 1:80 in.
+    if is_address(pattern):
+        return address == pattern
+    return fnmatchcase(address, pattern)
 
 
 def _module(config: Config, query: Mapping[str, str]) -> AnyProbe:
@@ -154,6 +165,22 @@ def _module(config: Config, query: Mapping[str, str]) -> AnyProbe:
             f"found module={name!r}; configured probes are "
             f"{', '.join(sorted(modules)) or 'none'}",
         ) from None
+
+
+def _masked(module: AnyProbe) -> str:
+    """The settings without what may have come from a variable of the environment."""
+    return json.dumps(_without_text(module.model_dump(mode="json")), indent=2)
+
+
+def _without_text(value: Any, *, below: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_text(item, below=below or key in _FREE_VALUES)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_text(item, below=below) for item in value]
+    return "**********" if below and isinstance(value, str) else value
 
 
 def _timeout_seconds(headers: Mapping[str, str]) -> float:
@@ -175,7 +202,7 @@ def _look(
     own: OwnTraffic,
 ) -> ProbeResult:
     started = time.monotonic()
-    result = ProbeResult(settings=module.model_dump_json(indent=2))
+    result = ProbeResult(settings=_masked(module))
     access = Access(
         grpc=connect.grpc_client(target),
         http=connect.http_client(target),

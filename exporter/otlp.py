@@ -54,7 +54,8 @@ class OtlpExporter:
         self._settings = settings
         self._start_ns = start_ns
         self._resource = resource(settings.resource, target)
-        headers = {k: v.get_secret_value() for k, v in settings.headers.items()}
+        # gRPC takes names in lower case only; to HTTP they are all the same.
+        headers = {k.lower(): v.get_secret_value() for k, v in settings.headers.items()}
         self._metrics = _metric_exporter(settings, headers)
         self._spans = _span_exporter(settings, headers) if settings.traces else None
 

@@ -10,14 +10,15 @@ import asyncio
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
 
 import structlog
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from exporter import catalogue
 from exporter.health import Workers
 from exporter.samples import Sample
-from exporter.settings import Settings
+from exporter.settings import Settings, sendable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,6 +50,28 @@ class OtlpSettings(Settings):
     traces: bool = Field(default=False)
     """Push a span for every probe, and send its context to Triton as traceparent, so
     that Triton's own trace continues it."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        if not _address(value):
+            raise ValueError('want a URL, like "http://localhost:4318"')
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        return sendable(headers)
+
+
+def _address(url: str) -> str:
+    """Host and port: what of a URL can be told. Empty where it has none."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:
+        return ""
+    return f"{parts.hostname}{port}" if parts.hostname else ""
 
 
 class OtlpRunner:
@@ -113,5 +136,9 @@ class OtlpRunner:
     def _count(self, kind: str, *, ok: bool) -> None:
         outcome = "ok" if ok else "failed"
         if not ok and not self._outcomes[kind, "failed"]:
-            log.warning("otlp_push_failed", kind=kind, endpoint=self.settings.endpoint)
+            log.warning(
+                "otlp_push_failed",
+                kind=kind,
+                collector=_address(self.settings.endpoint),
+            )
         self._outcomes[kind, outcome] += 1

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
+from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
+_RESERVED_HEADER: Final = re.compile(
+    r"grpc-.*|connection|content-(type|length|encoding)|host|te|transfer-encoding"
+    r"|inference-header-content-length",
+    re.IGNORECASE,
+)
 
 
 class Settings(BaseModel):
@@ -32,3 +42,25 @@ class ModelFilter(Settings):
         return any(fnmatchcase(name, p) for p in self.include) and not any(
             fnmatchcase(name, p) for p in self.exclude
         )
+
+
+def sendable(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """The headers, which HTTP and gRPC can send as they are.
+
+    Raises:
+        ValueError: one cannot be sent, or is the protocol's own; names no value.
+    """
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or name.lower().endswith("-bin"):
+            raise ValueError(
+                f"found header {name!r}; want a name of letters, digits, '-', '_' "
+                "and '.' that does not end in '-bin'"
+            )
+        if _RESERVED_HEADER.fullmatch(name):
+            raise ValueError(f"found header {name!r}, which the protocol sets")
+        if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+            raise ValueError(
+                f"found header {name!r} with a value that cannot be sent; want "
+                "printable ASCII on one line"
+            )
+    return headers
