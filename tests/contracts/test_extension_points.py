@@ -14,16 +14,24 @@ from pydantic import BaseModel
 
 import exporter.collectors
 import exporter.probes
+from exporter.catalogue import CATALOGUE
 from exporter.collectors import AnyCollector
 from exporter.collectors.base import Access
-from exporter.errors import TritonError
+from exporter.errors import PartialResultError, TritonError
 from exporter.inventory import Inventory, InventoryBoard
 from exporter.own_traffic import OwnTraffic
 from exporter.probes import AnyProbe
 from exporter.probes.base import OUTCOMES
 from exporter.settings import ModelFilter
 from exporter.spans import SpanBuffer
-from exporter.testing import EmptyTensor, FakeModel, FakeTriton, Garbage, Hung
+from exporter.testing import (
+    EmptyTensor,
+    FakeModel,
+    FakeTriton,
+    Garbage,
+    HalfAnswer,
+    Hung,
+)
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 
@@ -69,11 +77,16 @@ def access_to(server) -> Access:
     )
 
 
+DEAD = "dead"
+
+
 @pytest.mark.parametrize("settings", COLLECTORS, ids=lambda s: s.__name__)
-@pytest.mark.parametrize("lie", [None, Garbage(), Hung()], ids=str)
+@pytest.mark.parametrize("lie", [None, DEAD, Garbage(), HalfAnswer(), Hung()], ids=str)
 def test_a_collector_ends_with_samples_or_a_triton_error(settings, lie) -> None:
     with FakeTriton([FakeModel("m")]) as fake:
-        if lie is not None:
+        if lie == DEAD:
+            fake.stop()
+        elif lie is not None:
             fake.on("any").reply(lie)
         access = access_to(fake)
         chosen = settings(deadline_seconds=4.0)
@@ -81,11 +94,12 @@ def test_a_collector_ends_with_samples_or_a_triton_error(settings, lie) -> None:
         started = time.monotonic()
         try:
             samples = collector.collect()
-        except TritonError:
-            samples = ()
+        except (TritonError, PartialResultError) as error:
+            samples = getattr(error, "samples", ())
         took = time.monotonic() - started
         assert took <= 2 * chosen.deadline_seconds
         for sample in samples:
+            assert sample.spec in CATALOGUE
             assert len(sample.labels) == len(sample.spec.labels)
 
 
@@ -94,6 +108,7 @@ def test_a_collector_ends_with_samples_or_a_triton_error(settings, lie) -> None:
     ("lie", "outcomes"),
     [
         (None, {"ok"}),
+        (DEAD, {"unavailable"}),
         (Garbage(), {"bad_output", "unavailable", "model_error"}),
         (EmptyTensor(), {"bad_output"}),
         (Hung(), {"timeout"}),
@@ -105,7 +120,9 @@ def test_a_probe_gives_a_verdict_with_its_reason(settings, lie, outcomes) -> Non
         access = access_to(fake)
         spec = access.grpc.model_spec("m", "1", timeout_seconds=5)
         access.board.publish(Inventory(up=True, ready=True, models={("m", "1"): spec}))
-        if lie is not None:
+        if lie == DEAD:
+            fake.stop()
+        elif lie is not None:
             fake.on("infer").reply(lie)
         probe = settings(timeout_seconds=0.5, linger_seconds=0.2).build(access)
         targets = probe.targets(access.board.current)

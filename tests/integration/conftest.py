@@ -154,6 +154,10 @@ class SidecarProcess:
         """What /metrics says now."""
         answer = self.get("/metrics")
         assert answer.status == 200, answer.text
+        return self.parsed(answer)
+
+    def parsed(self, answer: Answer) -> Page:
+        """An answer in Prometheus text."""
         return Page(answer.body)
 
     def wait(
