@@ -23,7 +23,7 @@ from exporter import catalogue, connect, exposition
 from exporter.collectors.base import Access
 from exporter.collectors.server import ServerSettings
 from exporter.config import TargetSettings, is_address
-from exporter.errors import TritonwatchError
+from exporter.errors import PartialResultError, TritonwatchError
 from exporter.health import Workers
 from exporter.inventory import InventoryBoard
 from exporter.own_traffic import OwnTraffic
@@ -219,7 +219,11 @@ def _look(
         server = ServerSettings(
             timeout_seconds=min(1.0, remaining / 4), deadline_seconds=remaining
         ).build(access)
-        result.samples += server.collect()
+        try:
+            result.samples += server.collect()
+        except PartialResultError as error:
+            result.samples += error.samples
+            result.log.append(f"server {target.grpc}: {error}")
         inventory = access.board.current
         result.log.append(
             f"server {target.grpc}: {'up' if inventory.up else 'no answer'}, "

@@ -22,7 +22,15 @@ from exporter.config import parse
 from exporter.errors import ConfigError, ListenError
 from exporter.listening import bind, make_server
 from exporter.server import Surface
-from exporter.testing import HOSTILE_NAMES, FakeModel, FakeTriton, Filled, Hung, Slow
+from exporter.testing import (
+    HOSTILE_NAMES,
+    INTERNAL,
+    FakeModel,
+    FakeTriton,
+    Filled,
+    Hung,
+    Slow,
+)
 
 OPENMETRICS = {"accept": "application/openmetrics-text"}
 CANARY = "canary-value"
@@ -422,6 +430,20 @@ async def test_a_target_that_is_away_is_no_success():
         answer = await served.ask(f"/probe?target=127.0.0.1:{free_port()}")
     assert answer.status == 200
     assert answer.values("probe_success") == answer.values("triton_up") == [0]
+
+
+@pytest.mark.parametrize("operation", ["server_ready", "repository_index"])
+async def test_a_target_that_answers_and_does_not_tell_its_models_is_no_success(
+    operation,
+):
+    with FakeTriton([FakeModel("m")]) as fake:
+        fake.on(operation).reply(INTERNAL)
+        async with serving(start=False, multi_target=ALLOWED) as served:
+            answer = await served.ask(f"/probe?target={fake.grpc}")
+            told = await served.ask(f"/probe?target={fake.grpc}&debug=true")
+    assert (answer.status, answer.values("probe_success")) == (200, [0])
+    assert answer.values("triton_up") == [1]
+    assert "INTERNAL" in told.text
 
 
 REFUSED = [
