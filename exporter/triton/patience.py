@@ -89,13 +89,14 @@ class _TlsConnection(_Connection, HTTPSConnection):
 class TritonPool(urllib3.HTTPConnectionPool):
     """Connections to one port; its name is a part of what urllib3 says went wrong."""
 
-    ConnectionCls = _Connection
+    # Declared there as a protocol that its own classes do not meet to the letter.
+    ConnectionCls = cast("Any", _Connection)
 
 
 class TritonTlsPool(urllib3.HTTPSConnectionPool):
     """The same over TLS."""
 
-    ConnectionCls = _TlsConnection
+    ConnectionCls = cast("Any", _TlsConnection)
 
 
 def pool_of(connections: int, tls: ssl.SSLContext | None) -> urllib3.PoolManager:
