@@ -208,9 +208,13 @@ def _shown(path: FilePath, document: Document) -> str:
     # What else is in a map or a list may be secret.
     if isinstance(value, dict | list) and not numbers:
         return kind_of(value) if value else f"an empty {kind_of(value)[2:]}"
+    if not isinstance(value, str | int | float | list | None):
+        return kind_of(value)  # a date, a set, bytes: what JSON has no text for
     if isinstance(value, float) and not math.isfinite(value):
         return f".{value}".replace(".-", "-.")
+    # Half of a surrogate pair could not be sent or printed.
     text = json.dumps(value, ensure_ascii=False)
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 

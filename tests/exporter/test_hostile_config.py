@@ -82,3 +82,19 @@ async def test_what_debug_shows_of_the_settings_holds_no_secret():
     assert sent == [{"key": CANARY, "rows": 4}]
     assert CANARY not in result.debug_text()
     assert '"rows": 4' in result.debug_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("2024-01-01", "a date"),
+        ("2024-01-01 10:00:00", "a datetime"),
+        ("!!set {a}", "a set"),
+        ("!!binary aGk=", "binary data"),
+        ('"\\ud800"', r'"\ud800"'),
+    ],
+)
+def test_a_kind_of_any_type_is_refused_in_words_that_can_be_sent(kind, shown):
+    found = refused(f"collectors: [{{kind: {kind}}}]")
+    assert f"collectors[0].kind: found {shown}; want 'process'" in found
+    assert found.encode()
