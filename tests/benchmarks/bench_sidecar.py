@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from figures import Figure
 
@@ -37,6 +38,8 @@ _USERS = 8
 # A window is one period of every collector and probe of the default configuration.
 _WINDOW_SECONDS = 5.0
 _SETTLE_SECONDS = 0.5
+_OTHERS_LIMIT = 0.1
+_LEAST_PAIRS = 10
 
 
 def footprint(*, quick: bool = False) -> Iterator[Figure]:
@@ -120,53 +123,84 @@ def throughput(*, quick: bool = False) -> Figure:
     """Requests a second of the loaded server, with the sidecar and with it stopped."""
     require_triton()
     load = str(Path(__file__).with_name("load.py"))
-    on: list[float] = []
-    off: list[float] = []
+    pairs: list[tuple[_Window, _Window]] = []
     with (
         EmbeddedTriton(MODELS) as triton,
         contextlib.closing(GrpcClient(triton.grpc)) as client,
         sidecar({"target": triton_settings(triton)}) as (process, port),
-        launched(sys.executable, load, triton.grpc, MODEL, str(_USERS)),
+        launched(sys.executable, load, triton.grpc, MODEL, str(_USERS)) as users,
     ):
         first_page(port, holding=b"triton_probe_success{")
         time.sleep(3)
+        server = [Process(pid) for pid in (triton.pid, *triton.stub_pids())]
+        ours = [process, users, *server]
         for number in range(4 if quick else 60):
             # on-off, off-on, …: a machine that drifts favours neither.
-            turns = (on, off) if number % 2 == 0 else (off, on)
-            for kept in turns:
-                (process.resume if kept is on else process.pause)()
+            turns = (True, False) if number % 2 == 0 else (False, True)
+            windows: dict[bool, _Window] = {}
+            for running in turns:
+                (process.resume if running else process.pause)()
                 time.sleep(_SETTLE_SECONDS)
-                kept.append(_rate(client))
-    ratio = figures.median_ratio(on, off)
+                windows[running] = _window(client, ours)
+            pairs.append((windows[True], windows[False]))
+    return _change(pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Inferences a second by Triton's own count, and the cores others kept busy."""
+
+    rate: float
+    others: float
+
+
+def _change(pairs: Sequence[tuple[_Window, _Window]]) -> Figure:
+    quiet = [p for p in pairs if max(p[0].others, p[1].others) <= _OTHERS_LIMIT]
+    enough = len(quiet) >= _LEAST_PAIRS
+    on, off = zip(*(quiet if enough else pairs), strict=True)
+    ratio = figures.median_ratio([w.rate for w in on], [w.rate for w in off])
     figure = figures.at_most(
         "sidecar_throughput_change",
         abs(ratio["value"] - 1) * 100,
         "percent",
         _THROUGHPUT_GOAL,
         measured=f"change of the inferences a second of {MODEL} under {_USERS} users in "
-        f"a closed loop when the sidecar runs instead of being stopped by SIGSTOP: "
-        f"ratio of {_WINDOW_SECONDS:g} s windows side by side, median of n pairs; load, "
-        "server and sidecar share the machine",
+        "a closed loop when the sidecar runs instead of being stopped by SIGSTOP: ratio "
+        f"of {_WINDOW_SECONDS:g} s windows side by side, median of n pairs; load, server "
+        "and sidecar share the machine; pairs in which other processes took more than "
+        f"{_OTHERS_LIMIT:g} of a core are left out where {_LEAST_PAIRS} others remain",
         n=len(on),
         seed=figures.SEED,
         ratio=ratio["value"],
         ci_low=(ratio["ci_low"] - 1) * 100,
         ci_high=(ratio["ci_high"] - 1) * 100,
-        peer=figures.median(off)["value"],
+        peer=figures.median([w.rate for w in off])["value"],
         peer_name="inferences a second without the sidecar",
+        pairs_left_out=len(pairs) - len(on),
+        cores_taken_by_others=figures.median([w.others for w in (*on, *off)])["value"],
     )
-    if figure["ci_high"] - figure["ci_low"] > 2 * _THROUGHPUT_GOAL:
-        # Coarser than the goal: that is not enough data, neither met nor missed.
+    if not enough or figure["ci_high"] - figure["ci_low"] > 2 * _THROUGHPUT_GOAL:
+        # Disturbed, or coarser than the goal: not enough data, neither met nor missed.
         figure["ok"] = None
     return figure
 
 
-def _rate(client: GrpcClient) -> float:
-    """Inferences a second of one window, by Triton's own count."""
+def _window(client: GrpcClient, ours: Sequence[Process]) -> _Window:
     started, before = time.perf_counter(), _inferences(client)
+    busy = _busy_seconds() - _cpu_seconds(ours)
     time.sleep(_WINDOW_SECONDS)
-    ended, after = time.perf_counter(), _inferences(client)
-    return (after - before) / (ended - started)
+    busy = _busy_seconds() - _cpu_seconds(ours) - busy
+    seconds, after = time.perf_counter() - started, _inferences(client)
+    return _Window((after - before) / seconds, max(0.0, busy / seconds))
+
+
+def _busy_seconds() -> float:
+    """Time that all cores have not been idle, stolen time included."""
+    user, nice, system, _idle, _wait, *rest = (
+        int(field)
+        for field in Path("/proc/stat").read_text("ascii").split("\n")[0].split()[1:]
+    )
+    return (user + nice + system + sum(rest[:3])) / os.sysconf("SC_CLK_TCK")
 
 
 def _inferences(client: GrpcClient) -> int:
