@@ -9,9 +9,11 @@ sum can change. README.md says what each file holds.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import sys
 import warnings
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,9 +69,17 @@ def rounded(array: Array) -> Array:
 
 
 def save(path: Path, **arrays: Any) -> None:
-    """Write an uncompressed .npz: its bytes depend on the arrays alone."""
+    """Write an uncompressed .npz: its bytes depend on the arrays alone.
+
+    Not by np.savez, whose headers differ between patch releases of Python.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, **arrays)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.lib.format.write_array(content, np.asanyarray(array))
+            # The earliest date the format knows; ZipInfo's own default.
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getvalue())
 
 
 def train_digits(pixels: Array, labels: Array) -> dict[str, Array]:
