@@ -44,6 +44,8 @@ _UNITS: Final = {
 _SCOPE: Final = InstrumentationScope("tritonwatch", version("tritonwatch"))
 # The encoder leaves None out of the message, though the data class does not say so.
 _UNKNOWN: Final = cast("float", None)
+_LARGEST_COUNT: Final = 2**64 - 1
+_LARGEST_INTEGER: Final = 2**63 - 1
 _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
 
 
@@ -117,7 +119,7 @@ def _metric(group: Sequence[AnySample], start_ns: int, now_ns: int) -> sdk.Metri
     else:
         points = [
             sdk.NumberDataPoint(
-                _attributes(spec, sample), start_ns, now_ns, sample.value
+                _attributes(spec, sample), start_ns, now_ns, _number(sample.value)
             )
             for sample in group
             if isinstance(sample, Sample)
@@ -172,12 +174,12 @@ def _exponential_point(
 def _classic_point(
     sample: BucketSample, start_ns: int, now_ns: int
 ) -> sdk.HistogramDataPoint:
-    edges = (0.0, *sample.counts, sample.count)
+    edges = [min(n, _LARGEST_COUNT) for n in (0, *sample.counts, sample.count)]
     return sdk.HistogramDataPoint(
         attributes=_attributes(sample.spec, sample),
         start_time_unix_nano=start_ns,
         time_unix_nano=now_ns,
-        count=int(sample.count),
+        count=int(edges[-1]),
         sum=sample.sum,
         # Ours are cumulative, OpenTelemetry's are not.
         bucket_counts=[int(b - a) for a, b in pairwise(edges)],
@@ -185,6 +187,12 @@ def _classic_point(
         min=_UNKNOWN,
         max=_UNKNOWN,
     )
+
+
+def _number(value: float) -> float:
+    # What is whole goes as a signed integer of 64 bits, and one that is larger would
+    # cost the whole push.
+    return value if abs(value) <= _LARGEST_INTEGER else float(value)
 
 
 def _attributes(spec: MetricSpec, sample: AnySample) -> dict[str, str]:

@@ -32,6 +32,7 @@ CONTENT_TYPE: Final = (
 _PACKAGE: Final = "tritonwatch.prometheus"
 # A gap of more empty buckets than this is cheaper as a new span than as zeros.
 _MAX_GAP: Final = 2
+_LARGEST_COUNT: Final = 2**64 - 1
 # A summary in this format has a count and a sum, which a window's quantiles have not:
 # Prometheus would read 0. They go as the gauges they are.
 _TYPES: Final = {"counter": 0, "gauge": 1, "info": 1, "summary": 1, "histogram": 4}
@@ -186,12 +187,17 @@ def _add_classic(
     count: float,
     total: float,
 ) -> None:
-    message.sample_count = int(count)
+    message.sample_count = _uint64(count)
     message.sample_sum = total
     for bound, value in zip(
         (*spec.buckets, float("inf")), (*counts, count), strict=True
     ):
-        message.bucket.add(cumulative_count=int(value), upper_bound=bound)
+        message.bucket.add(cumulative_count=_uint64(value), upper_bound=bound)
+
+
+def _uint64(count: float) -> int:
+    # A server whose counters go below 0 counts near 2^64; several such add up to more.
+    return min(int(count), _LARGEST_COUNT)
 
 
 def _add_spans(message: Any, histogram: Histogram) -> None:
