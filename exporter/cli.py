@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from importlib.metadata import entry_points, version
 from pathlib import Path
@@ -36,8 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tritonwatch: {error}", file=sys.stderr)
         return EXIT_FINDING
     except BrokenPipeError:
-        # The reader of our output is gone, as with `| head`.
-        sys.stderr.close()
+        # The reader of our output is gone, as with `| head`; what is left in the buffer
+        # must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except KeyboardInterrupt:
         return 130
@@ -181,6 +183,16 @@ def _add_rules(commands: Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"found {text!r}; want seconds above 0")
+    return value
+
+
 def _add_demo(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "demo",
@@ -189,7 +201,7 @@ def _add_demo(commands: Subparsers) -> None:
         "gentle traffic; print the URLs and one line a second of what is measured.",
     )
     parser.add_argument(
-        "--duration", type=float, metavar="S", help="end after S seconds"
+        "--duration", type=_seconds, metavar="S", help="end after S seconds"
     )
     parser.add_argument(
         "--no-traffic", action="store_true", help="send nothing but the probes"

@@ -21,7 +21,7 @@ import yaml
 
 from exporter.demo_line import Line
 from exporter.demo_traffic import Traffic
-from exporter.errors import EmbeddedTritonError, TritonError
+from exporter.errors import EmbeddedTritonError, ListenError, TritonError
 from exporter.listening import bind
 from exporter.triton.embedded import EmbeddedTriton, exit_on_sigterm
 from exporter.triton.http import HttpClient
@@ -44,8 +44,7 @@ def run(*, duration_seconds: float | None, traffic: bool, port: int) -> int:
     models = demo_models()
     started = time.monotonic()
     # Taken before the seconds it takes to start a server are spent.
-    with bind("127.0.0.1", port) as listener, bind("127.0.0.1", 0) as tap:
-        port, tap_port = listener.getsockname()[1], tap.getsockname()[1]
+    port, tap_port = _free_ports(port)
     with contextlib.ExitStack() as stack:
         stack.enter_context(exit_on_sigterm())
         print(f"starting Triton with {models} …", flush=True)
@@ -68,6 +67,15 @@ def run(*, duration_seconds: float | None, traffic: bool, port: int) -> int:
             _watch(client, duration_seconds)
         print("stopping …", flush=True)
     return 0
+
+
+def _free_ports(port: int) -> tuple[int, int]:
+    try:
+        with bind("127.0.0.1", port) as listener, bind("127.0.0.1", 0) as tap:
+            return listener.getsockname()[1], tap.getsockname()[1]
+    except ListenError as error:
+        remedy = 'take a free one: make demo ARGS="--port 0"'
+        raise ListenError(error.address, error.reason, remedy) from None
 
 
 def demo_models() -> Path:

@@ -47,12 +47,15 @@ class EmbeddedTritonError(TritonwatchError):
 class ListenError(TritonwatchError):
     """A listening address cannot be bound."""
 
-    def __init__(self, address: str, reason: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        reason: str,
+        remedy: str = "choose another address under `listen` in the config",
+    ) -> None:
         self.address = address
-        super().__init__(
-            f"cannot listen on {address}: {reason}; "
-            "choose another address under `listen` in the config"
-        )
+        self.reason = reason
+        super().__init__(f"cannot listen on {address}: {reason}; {remedy}")
 
 
 class TraceBodyError(TritonwatchError):

@@ -93,6 +93,30 @@ def test_a_port_in_use_is_one_clear_line_and_exit_2(tmp_path) -> None:
     assert "in use" in line
 
 
+def test_the_demo_names_a_way_out_when_its_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("demo", "--port", str(port))
+    assert result.returncode == 2
+    assert 'make demo ARGS="--port 0"' in result.stderr
+
+
+@pytest.mark.parametrize("seconds", ["-3", "0", "nan", "inf", "soon"])
+def test_the_demo_takes_no_duration_that_is_none(seconds) -> None:
+    result = run("demo", "--duration", seconds)
+    assert result.returncode == 2
+    assert "want seconds above 0" in result.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    with subprocess.Popen(
+        [COMMAND, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 0
+
+
 def test_schema_and_metrics_print_what_a_program_can_read() -> None:
     assert json.loads(run("schema").stdout)["properties"]["target"]
     names = [metric["name"] for metric in json.loads(run("metrics", "--json").stdout)]
