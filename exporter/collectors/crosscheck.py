@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue, errors
 from exporter.collectors.production import cross_checked
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from exporter.inventory import ModelKey
     from exporter.triton.http import HttpClient
     from exporter.triton.model import ModelStatistics
+
+MAX_SERIES: Final = 100_000
+_NAMES: Final = tuple(item.name.encode() for item in CROSS_CHECKED)
 
 Page = dict[tuple["ModelKey", str], float]
 """(model, statistics field) -> value, summed over GPUs and failure reasons."""
@@ -61,6 +64,18 @@ class _Reference:
         return outside / max(high - self.count, 1)
 
 
+def _compared(body: bytes) -> bytes:
+    """The lines that are compared; a page of others costs next to nothing.
+
+    Raises:
+        ValueError: there are more than any server has.
+    """
+    lines = [line for line in body.split(b"\n") if line.startswith(_NAMES)]
+    if len(lines) > MAX_SERIES:
+        raise ValueError(f"found {len(lines)} series; at most {MAX_SERIES} are read")
+    return b"\n".join(lines)
+
+
 class CrossCheck:
     """Reads Triton's metrics page and holds it against the statistics."""
 
@@ -73,7 +88,7 @@ class CrossCheck:
         """The counters of the page; empty where the page cannot be had or read."""
         try:
             body = self._client.get("/metrics", timeout_seconds=self._timeout_seconds)
-            series = list(parse_text(body))
+            series = list(parse_text(_compared(body)))
         except (errors.TritonError, ValueError):
             # Metrics may be switched off; no page is no disagreement.
             return {}

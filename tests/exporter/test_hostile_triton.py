@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import (
+    encode_metrics,
+)
 from tritonclient.grpc import service_pb2
 
-from exporter import errors
+from exporter import errors, exposition, otlp
+from exporter.catalogue import BATCH_SIZE, INFERENCES
+from exporter.collectors.crosscheck import MAX_SERIES, CrossCheck
 from exporter.inventory import Inventory
 from exporter.probes.checks import output_fault
 from exporter.probes.payload import MAX_BYTES, MAX_ELEMENTS, make_payload
 from exporter.probes.synthetic import touched_by
+from exporter.protobuf import CONTENT_TYPE as PROTOBUF
+from exporter.samples import BucketSample, Sample
 from exporter.testing import Body, FakeModel, FakeTriton
 from exporter.triton import grpc as grpc_client
 from exporter.triton.grpc import GrpcClient
@@ -238,3 +245,43 @@ def test_a_model_whose_name_would_fill_the_page_is_left_out(fake, client):
     (entry,) = client.repository_index(timeout_seconds=5)
     assert entry.name == "m"
     assert len(entry.reason) == 1_000
+
+
+# Counters.
+
+LARGEST = 2**64 - 1
+
+
+def test_counters_near_their_end_cost_no_page_and_no_push():
+    counts = (LARGEST,) * len(BATCH_SIZE.buckets)
+    samples = [
+        BucketSample(BATCH_SIZE, counts, 4 * LARGEST, 1.0, ("m", "1")),
+        Sample(INFERENCES, LARGEST, ("m", "1")),
+    ]
+    for accept in ("", "application/openmetrics-text", PROTOBUF):
+        body, _ = exposition.render(samples, accept=accept)
+        assert b"triton_inferences" in body
+    data = otlp.metrics_data(samples, otlp.resource({}, "x"), 0, 1)
+    assert encode_metrics(data).resource_metrics
+
+
+def test_a_page_of_countless_series_is_not_read():
+    line = b'nv_inference_count{model="m",version="1"} 1\n'
+    assert read_page(line) == {(("m", "1"), "inferences"): 1}
+    assert read_page(line * (MAX_SERIES + 1)) == {}
+
+
+def test_what_is_not_compared_is_not_parsed():
+    garbage = b"{]garbage\xff\n" * 10
+    line = b'nv_inference_count{model="a\rb\xe2\x80\xa8",version="1"} 1\n'
+    assert read_page(garbage + line) == {(("a\rb\u2028", "1"), "inferences"): 1}
+
+
+def read_page(page: bytes) -> dict[tuple[tuple[str, str], str], float]:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+    with answering(head % len(page) + page, b"", 1) as address:
+        client = HttpClient(address)
+        try:
+            return CrossCheck(client, 5).read()
+        finally:
+            client.close()
