@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from importlib.metadata import entry_points, version
 from pathlib import Path
@@ -91,6 +92,11 @@ def _add_serve(commands: Subparsers) -> None:
     )
 
     def run(options: argparse.Namespace) -> int:
+        # Until the sidecar handles them itself: the imports below take most of its
+        # start, the file is read after them, and the first process of a container
+        # would not hear of a SIGTERM at all.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_OK))
         from exporter.serving import serve  # noqa: PLC0415 - heavy, only here
 
         serve(options.config, lifecycle=options.lifecycle)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -196,3 +200,61 @@ def test_no_secret_leaves_by_a_page_or_the_log(fake, settings, start_sidecar):
     assert sidecar.end()[0] == 0
     assert "otlp_push_failed" in sidecar.log
     assert canary not in sidecar.log
+
+
+# Signals.
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGHUP, None)]
+)
+def test_a_signal_while_it_starts_is_no_accident(
+    fake, settings, tmp_path, number, code
+):
+    file = tmp_path / "tritonwatch.yaml"
+    file.write_text(json.dumps(settings(fake)), "utf-8")
+    # The moment at which the heavy imports begin, held for as long as it takes.
+    (tmp_path / "structlog.py").write_text(
+        "import pathlib, time\n"
+        f"pathlib.Path({str(tmp_path / 'importing')!r}).touch()\n"
+        "time.sleep(1)\n"
+        "raise SystemExit(7)\n",
+        "utf-8",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "exporter.cli", "serve", "--config", str(file)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    try:
+        deadline = time.monotonic() + 10
+        while not (tmp_path / "importing").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(10) == (7 if code is None else code)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_storm_of_reloads_leaves_nothing_behind_and_ends_at_once(
+    fake, settings, start_sidecar
+):
+    with FakeTriton([FakeModel("other")]) as other:
+        sidecar = start_sidecar(settings(fake))
+        sidecar.wait(lambda p: p.value("triton_model_serving", model="m") == 1)
+        files = Path(f"/proc/{sidecar.process.pid}/fd")
+        before = len(list(files.iterdir()))
+        for turn in range(40):
+            sidecar.write(settings(fake if turn % 2 else other))
+            sidecar.process.send_signal(signal.SIGHUP)
+            time.sleep(0.02)
+        sidecar.wait(lambda p: p.label("triton_model_serving", "model") == {"m"})
+        assert len(list(files.iterdir())) < before + 10
+        for _ in range(200):
+            sidecar.process.send_signal(signal.SIGHUP)
+        sidecar.process.send_signal(signal.SIGTERM)
+        code, seconds = sidecar.end()
+    assert code == 0
+    assert seconds < 5
+    assert "level=error" not in sidecar.log
