@@ -218,6 +218,10 @@ def _readable(span: Span, about: Resource) -> ReadableSpan:
     )
 
 
+# gRPC would go by way of what HTTP_PROXY names. Its options are text or numbers,
+# whatever the SDK declares.
+_NO_PROXY: Final = cast("tuple[tuple[str, str]]", (("grpc.enable_http_proxy", 0),))
+
 # Everything is given explicitly: what is left out, the SDK takes from OTEL_* variables,
 # and nothing but the config file shall be read.
 
@@ -233,6 +237,7 @@ def _metric_exporter(settings: OtlpSettings, headers: dict[str, str]) -> MetricE
             insecure=settings.endpoint.startswith("http://"),
             headers=headers,
             timeout=settings.timeout_seconds,
+            channel_options=_NO_PROXY,
         )
     from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
         Compression,
@@ -241,11 +246,14 @@ def _metric_exporter(settings: OtlpSettings, headers: dict[str, str]) -> MetricE
         metric_exporter as over_http,
     )
 
+    from exporter.collector_session import CollectorSession  # noqa: PLC0415
+
     return over_http.OTLPMetricExporter(
         endpoint=f"{settings.endpoint.rstrip('/')}/v1/metrics",
         headers=headers,
         timeout=settings.timeout_seconds,
         compression=Compression.Gzip,
+        session=CollectorSession(),
     )
 
 
@@ -260,6 +268,7 @@ def _span_exporter(settings: OtlpSettings, headers: dict[str, str]) -> SpanExpor
             insecure=settings.endpoint.startswith("http://"),
             headers=headers,
             timeout=settings.timeout_seconds,
+            channel_options=_NO_PROXY,
         )
     from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
         Compression,
@@ -268,9 +277,12 @@ def _span_exporter(settings: OtlpSettings, headers: dict[str, str]) -> SpanExpor
         trace_exporter as over_http,
     )
 
+    from exporter.collector_session import CollectorSession  # noqa: PLC0415
+
     return over_http.OTLPSpanExporter(
         endpoint=f"{settings.endpoint.rstrip('/')}/v1/traces",
         headers=headers,
         timeout=settings.timeout_seconds,
         compression=Compression.Gzip,
+        session=CollectorSession(),
     )

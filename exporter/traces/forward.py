@@ -15,6 +15,7 @@ import urllib3
 
 from exporter import catalogue
 from exporter.samples import Sample
+from exporter.triton.patience import pool_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ class Forwarder:
         self._url = url
         self._max_queued_bytes = max_queued_bytes
         self._timeout = urllib3.Timeout(total=timeout_seconds)
-        self._pool = urllib3.PoolManager(num_pools=1, retries=False)
+        self._pool = pool_of(1, None)
         self._queue: queue.SimpleQueue[TapRequest | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._queued_bytes = 0

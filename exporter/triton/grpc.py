@@ -55,6 +55,8 @@ _OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 60_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_retries", 0),
+    # What HTTP_PROXY names would be watched in place of the server.
+    ("grpc.enable_http_proxy", 0),
     # A channel of our own: one that another client broke is no witness.
     ("grpc.use_local_subchannel_pool", 1),
 )

@@ -86,17 +86,24 @@ class _TlsConnection(_Connection, HTTPSConnection):
     pass
 
 
-class TritonPool(urllib3.HTTPConnectionPool):
+class BoundedPool(urllib3.HTTPConnectionPool):
     """Connections to one port; its name is a part of what urllib3 says went wrong."""
 
     # Declared there as a protocol that its own classes do not meet to the letter.
     ConnectionCls = cast("Any", _Connection)
 
 
-class TritonTlsPool(urllib3.HTTPSConnectionPool):
+class BoundedTlsPool(urllib3.HTTPSConnectionPool):
     """The same over TLS."""
 
     ConnectionCls = cast("Any", _TlsConnection)
+
+
+POOL_CLASSES: Final[dict[str, type[urllib3.HTTPConnectionPool]]] = {
+    "http": BoundedPool,
+    "https": BoundedTlsPool,
+}
+"""For `pool_classes_by_scheme` of any urllib3.PoolManager."""
 
 
 def pool_of(connections: int, tls: ssl.SSLContext | None) -> urllib3.PoolManager:
@@ -104,5 +111,5 @@ def pool_of(connections: int, tls: ssl.SSLContext | None) -> urllib3.PoolManager
     manager = urllib3.PoolManager(
         num_pools=1, maxsize=connections, retries=False, ssl_context=tls
     )
-    manager.pool_classes_by_scheme = {"http": TritonPool, "https": TritonTlsPool}
+    manager.pool_classes_by_scheme = POOL_CLASSES
     return manager

@@ -1,0 +1,54 @@
+"""How an OTLP collector is talked to over HTTP: nothing of its answer has no end.
+
+requests would follow the environment's proxies and ~/.netrc, read an answer of any size
+and wait for as long as bytes come; the SDK takes a redirect for success.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from exporter.triton.patience import POOL_CLASSES
+
+if TYPE_CHECKING:
+    from requests import PreparedRequest, Response
+
+MAX_ANSWER_BYTES: Final = 64 << 10
+
+
+class CollectorSession(requests.Session):
+    """A session that reads the beginning of an answer, in the time there is for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, _BoundedAdapter())
+
+    def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
+        """The answer with no more of its body than is looked at.
+
+        Raises:
+            requests.RequestException: there is none in time, or it points elsewhere.
+        """
+        response = super().send(request, **{**kwargs, "stream": True})
+        # An inflated body could be a thousand times as long; nobody reads it.
+        body = response.raw.read(MAX_ANSWER_BYTES, decode_content=False)
+        if len(body) == MAX_ANSWER_BYTES:
+            response.raw.close()
+        response.raw = io.BytesIO(body)
+        if response.is_redirect:
+            raise requests.TooManyRedirects(
+                f"found HTTP {response.status_code}; want the address it points to"
+            )
+        return response
+
+
+class _BoundedAdapter(HTTPAdapter):
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = POOL_CLASSES
