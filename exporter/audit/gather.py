@@ -17,7 +17,7 @@ from exporter.collectors.base import Access
 from exporter.collectors.crosscheck import CrossCheck
 from exporter.collectors.server import ServerSettings
 from exporter.exposition import parse_text
-from exporter.inventory import InventoryBoard
+from exporter.inventory import Inventory, InventoryBoard
 from exporter.own_traffic import OwnTraffic
 from exporter.spans import SpanBuffer
 from exporter.triton.http import HttpClient
@@ -198,9 +198,14 @@ class _Look:
         left = max(0.1, self._duration * SETUP_SHARE - self._now())
         access = self._access
         # The collector reads signatures within half of its deadline.
-        ServerSettings(
+        collector = ServerSettings(
             timeout_seconds=self._patience(), deadline_seconds=2 * left
-        ).build(access).collect()
+        ).build(access)
+        try:
+            collector.collect()
+        except errors.PartialResultError:
+            # It lives, but does not tell what it holds: nothing can be looked at.
+            access.board.publish(Inventory())
         refused: dict[ModelKey, str] = {}
         current = access.board.current
         for entry in current.index:

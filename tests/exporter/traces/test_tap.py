@@ -69,9 +69,11 @@ class Served:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
         with contextlib.closing(connection):
             names = {k.replace("_", "-"): v for k, v in headers.items()}
-            connection.request(
-                method, path, body, {"content-type": "application/json", **names}
-            )
+            # Refused on its declared length, it may not be let finish.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(
+                    method, path, body, {"content-type": "application/json", **names}
+                )
             answer = connection.getresponse()
             return answer.status, answer.read()
 
