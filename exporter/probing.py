@@ -86,7 +86,7 @@ class ProbeRunner:
                     continue
                 wait = self._due[0][0] - self._clock() if self._due else _IDLE_SECONDS
                 if wait > 0:
-                    await asyncio.sleep(min(wait, _IDLE_SECONDS))
+                    await self._pause(min(wait, _IDLE_SECONDS), running)
                     continue
                 planned, order, target = heapq.heappop(self._due)
                 if self._entry.get(target) != order or target in self._in_flight:
@@ -117,6 +117,15 @@ class ProbeRunner:
     def serving(self, now: float) -> dict[ModelKey, bool]:
         """Whether a tensor goes through, by model version."""
         return self.results.serving(now, self.fresh_seconds)
+
+    async def _pause(self, seconds: float, running: set[asyncio.Task[None]]) -> None:
+        if not running:
+            await asyncio.sleep(seconds)
+            return
+        # One that ends may be due again before that.
+        await asyncio.wait(
+            running, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
 
     def _follow_inventory(self) -> None:
         inventory = self._board.current

@@ -106,9 +106,9 @@ class OwnShare:
         self._refused = 0 if for_now else count - ours
         self._held += count - ours
 
-    def started_over(self) -> None:
-        """What is missing now was lost with the counters: it is not waited for."""
-        self._taken = max(self._taken, self._finished_before[1])
+    def started_over(self, finished: int) -> None:
+        """What of so many is missing was lost with the counters: it is not waited for."""
+        self._taken = max(self._taken, finished)
 
     def give_up(self, unresolved: int) -> None:
         """So many were asked of a server that is gone."""
@@ -140,9 +140,17 @@ class Production:
         self._spare = self._served = 0
 
     def advance(
-        self, before: ModelStatistics | None, after: ModelStatistics, own: OwnCounts
+        self,
+        before: ModelStatistics | None,
+        after: ModelStatistics,
+        own: OwnCounts,
+        own_before: OwnCounts | None = None,
     ) -> None:
-        """Add what happened between two looks; `before` None is a model's first."""
+        """Add what happened between two looks; `before` None is a model's first.
+
+        `own` is the ledger after the later look, `own_before` the one before it, if
+        requests of ours can have ended in between.
+        """
         started_over = before is not None and _started_over(before, after)
         if before is None or started_over:
             before = ModelStatistics(after.name, after.version)
@@ -152,18 +160,20 @@ class Production:
         self._executions(before, after, own)
         if started_over:
             self.resets += 1
-            for share in self._shares():
-                share.started_over()
+            self._give_up_lost(own_before or own)
+
+    def _give_up_lost(self, own: OwnCounts) -> None:
+        self._success.started_over(own.ok)
+        self._failure.started_over(own.failed)
+        self._inferences.started_over(own.inferences)
+        for size, share in self._batches.items():
+            share.started_over(own.executed(size))
 
     def _give_up_unresolved(self, own: OwnCounts) -> None:
         self._success.give_up(own.unresolved)
         self._inferences.give_up(own.inferences_unresolved)
         for size, share in self._batches.items():
             share.give_up(own.unresolved_batches.get(size, 0))
-
-    def _shares(self) -> Iterator[OwnShare]:
-        yield from (self._success, self._failure, self._inferences)
-        yield from self._batches.values()
 
     def _requests(
         self, before: ModelStatistics, after: ModelStatistics, own: OwnCounts

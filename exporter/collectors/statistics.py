@@ -63,7 +63,7 @@ class StatisticsCollector:
         Raises:
             TritonError: the server did not answer.
         """
-        # What of ours is done by now, the first look will show.
+        # What of ours is done by now, the look will show.
         ours_before = self._access.own.snapshot()
         before = self._read()
         samples: list[AnySample] = []
@@ -82,7 +82,8 @@ class StatisticsCollector:
                 # What was there before us is not ours to count.
                 counted = ours_before.get(key, OwnCounts())
                 self._known[key] = _Known(Production(counted), raw)
-            samples += self._samples(key, raw, own.get(key, OwnCounts()))
+            ours = own.get(key, OwnCounts()), ours_before.get(key, OwnCounts())
+            samples += self._samples(key, raw, *ours)
         self._forget(after)
         self._started = True
         return samples
@@ -98,15 +99,15 @@ class StatisticsCollector:
         }
 
     def _samples(
-        self, key: ModelKey, raw: ModelStatistics, own: OwnCounts
+        self, key: ModelKey, raw: ModelStatistics, own: OwnCounts, own_before: OwnCounts
     ) -> Iterator[AnySample]:
         known = self._known.get(key)
         if known is None:
             # A model that came while we watched is counted from its first request.
             known = self._known[key] = _Known(Production(OwnCounts()), raw)
-            known.production.advance(None, raw, own)
+            known.production.advance(None, raw, own, own_before)
         else:
-            known.production.advance(known.raw, raw, own)
+            known.production.advance(known.raw, raw, own, own_before)
         known.raw = raw
         known.missing = 0
         yield from samples_of(key, known.production.totals, own)

@@ -200,6 +200,17 @@ def test_the_time_an_answer_takes_is_part_of_the_interval():
     assert len(scene.gaps("m")) >= 8
 
 
+def test_a_target_alone_is_probed_as_often_as_it_is_asked_for():
+    async def script(scene):
+        scene.probe.slow["m"] = 0.01
+        await asyncio.sleep(10)
+
+    often = {"interval_seconds": 0.02, "max_requests_per_second": 1000}
+    scene = play(["m"], script, jitter_ratio=0, **often)
+    assert scene.gaps("m") == pytest.approx([0.02] * len(scene.gaps("m")), abs=0.001)
+    assert len(scene.gaps("m")) >= 490
+
+
 def test_an_answer_that_takes_longer_than_the_interval_is_not_overtaken():
     async def script(scene):
         scene.probe.slow["m"] = 7

@@ -151,11 +151,13 @@ class Simulation:
         if self.production is None:
             self.production = Production(self.ledger.counts(KEY))
         self.raw = self.triton.statistics()
+        self.ours = self.ledger.counts(KEY)
         self.truth = self._truth.statistics()
 
     def _look(self):
         before = self.raw if self.before is None else self.before
-        self.production.advance(before, self.raw, self.ledger.counts(KEY))
+        own = self.ledger.counts(KEY)
+        self.production.advance(before, self.raw, own, self.ours)
         self.before = self.raw
         totals = self.production.totals
         self.seen.append((counts_of(totals), truth_of(self.truth)))
@@ -328,7 +330,7 @@ def test_one_that_is_never_booked_is_waited_for_during_one_look_only():
 def test_ones_lost_with_a_reset_are_not_looked_for_among_later_requests():
     share = OwnShare()
     assert looks(share, (2, 0, 0)) == [0]
-    share.started_over()
+    share.started_over(2)
     assert looks(share, (2, 0, 3)) == [3]
 
 
@@ -594,3 +596,19 @@ def test_statistics_that_cannot_be_had_are_a_failure_of_the_run(looked, fake):
     fake.behave()
     fake.served("m", 2)
     assert looked() == 2
+
+
+def test_ones_that_end_while_the_look_at_a_new_server_is_taken_are_not_lost():
+    production = Production(OwnCounts())
+    before, after = Triton(), Triton()
+    for _ in range(5):
+        before.book(Client(0))
+    production.advance(Triton().statistics(), before.statistics(), OwnCounts())
+    # Two of ours were booked after this look and before the ledger was read.
+    own = OwnCounts(ok=2, batches={1: 2})
+    production.advance(before.statistics(), after.statistics(), own, OwnCounts())
+    before, after = after, Triton()
+    for _ in range(2):
+        after.book(Own(0, 0, 0))
+    production.advance(before.statistics(), after.statistics(), own, own)
+    assert production.totals.success == production.totals.executions == 5
