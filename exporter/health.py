@@ -116,6 +116,7 @@ class Meter:
         self.name = name
         self.statistics = RunnerStatistics()
         self._wall_clock = wall_clock
+        self._told = ""
 
     def succeeded(self, duration_seconds: float, dropped: int = 0) -> None:
         """A run did its work."""
@@ -138,6 +139,14 @@ class Meter:
             duration_seconds=duration_seconds,
             failure=failure,
         )
+
+    def broken(self, duration_seconds: float, error: Exception) -> None:
+        """A run failed as none should; its traceback is in the log once in a row."""
+        failure = f"{type(error).__name__}: {error}"
+        if failure != self._told:
+            self._told = failure
+            log.error("collector_broken", collector=self.name, exc_info=error)
+        self.failed(duration_seconds, failure)
 
     def dropped(self, series: int) -> None:
         """So many series were over the budget."""
@@ -221,9 +230,8 @@ class CollectorRunner:
             kept, dropped, partial = run.result()
         except errors.TritonError as error:
             self.meter.failed(duration, f"{type(error).__name__}: {error}")
-        except Exception as error:
-            log.exception("collector_broken", collector=self.meter.name)
-            self.meter.failed(duration, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - metered, and told once
+            self.meter.broken(duration, error)
         else:
             self._samples, self._collected_at = kept, self._clock()
             if partial is None:

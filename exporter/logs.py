@@ -24,6 +24,9 @@ _LEVELS: Final = {
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
+_LOQUACIOUS: Final = ("grpc", "urllib3")
+
+
 def configure(settings: LogSettings) -> None:
     """Send our events and those of the libraries through one renderer."""
     level = _LEVELS[settings.level]
@@ -60,6 +63,10 @@ def configure(settings: LogSettings) -> None:
             ],
         )
     )
+    # They tell of every failed attempt, with a traceback; our counters tell, and one
+    # line of ours.
+    for name in _LOQUACIOUS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     # Libraries say what concerns an operator at warning and above.
     logging.basicConfig(
         level=max(level, logging.WARNING), handlers=[handler], force=True

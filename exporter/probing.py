@@ -6,8 +6,6 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from exporter import catalogue
 from exporter.health import Meter, Workers, within_budget
 from exporter.probes.meter import ProbeMeter
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from exporter.inventory import Inventory, InventoryBoard, ModelKey
     from exporter.probes.base import Probe, ProbeSettings, Target, Verdict
     from exporter.samples import AnySample
-
-log = structlog.get_logger()
 
 _WORKERS: Final = 8
 _IDLE_SECONDS: Final = 0.2
@@ -135,9 +131,8 @@ class ProbeRunner:
         started = self._clock()
         try:
             targets = set(self._probe.targets(inventory))
-        except Exception as error:
-            log.exception("probe_broken", probe=self._label)
-            self._failed(started, error)
+        except Exception as error:  # noqa: BLE001 - metered, and told once
+            self.meter.broken(self._clock() - started, error)
             return
         new = targets - self._known
         self._known = targets
@@ -167,9 +162,8 @@ class ProbeRunner:
         self._in_flight.add(target)
         try:
             verdict = await self._verdict(workers, target)
-        except Exception as error:
-            log.exception("probe_broken", probe=self._label)
-            self._failed(started, error)
+        except Exception as error:  # noqa: BLE001 - metered, and told once
+            self.meter.broken(self._clock() - started, error)
         else:
             now = self._clock()
             if target in self._known:
@@ -196,6 +190,3 @@ class ProbeRunner:
                 f"{patience:g} s",
             )
         return await run
-
-    def _failed(self, started: float, error: Exception) -> None:
-        self.meter.failed(self._clock() - started, f"{type(error).__name__}: {error}")

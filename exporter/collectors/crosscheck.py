@@ -9,8 +9,10 @@ on (Triton 2.51, executed).
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue, errors
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from exporter.triton.model import ModelStatistics
 
 MAX_SERIES: Final = 100_000
-_NAMES: Final = tuple(item.name.encode() for item in CROSS_CHECKED)
+_COMPARED: Final = re.compile(
+    rb"^(?:%b)[ {][^\n]*" % b"|".join(item.name.encode() for item in CROSS_CHECKED),
+    re.MULTILINE,
+)
 
 Page = dict[tuple["ModelKey", str], float]
 """(model, statistics field) -> value, summed over GPUs and failure reasons."""
@@ -70,9 +75,11 @@ def _compared(body: bytes) -> bytes:
     Raises:
         ValueError: there are more than any server has.
     """
-    lines = [line for line in body.split(b"\n") if line.startswith(_NAMES)]
+    # Line by line: a list of all would be four times the page.
+    found = (match[0] for match in _COMPARED.finditer(body))
+    lines = list(islice(found, MAX_SERIES + 1))
     if len(lines) > MAX_SERIES:
-        raise ValueError(f"found {len(lines)} series; at most {MAX_SERIES} are read")
+        raise ValueError(f"found more than {MAX_SERIES} series; no more are read")
     return b"\n".join(lines)
 
 

@@ -14,6 +14,7 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from exporter import errors
+from exporter.triton.control_channel import ControlChannel
 from exporter.triton.model import (
     BatchStatistics,
     Duration,
@@ -35,15 +36,12 @@ if TYPE_CHECKING:
 pb: Final[Any] = service_pb2
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-
-# What the protocol lets a server say in 64 MB would be gigabytes of records here.
+# What the protocol allows would be gigabytes of records here.
 MAX_MODELS: Final = 50_000
 MAX_TENSORS: Final = 10_000
 MAX_STEPS: Final = 1_000
-MAX_BATCHES: Final = 500_000
-"""Of all models' statistics together."""
+MAX_BATCHES: Final = 100_000
 MAX_NAME_CHARACTERS: Final = 16_384
-"""Of a model's name and version; names are labels of a hundred series each."""
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -102,7 +100,9 @@ class GrpcClient:
             self._channel = grpc.insecure_channel(address, options=_OPTIONS)
         else:
             self._channel = grpc.secure_channel(address, credentials, options=_OPTIONS)
-        self._stub: Any = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        stub = service_pb2_grpc.GRPCInferenceServiceStub
+        self._stub: Any = stub(ControlChannel(self._channel))
+        self._infer_stub: Any = stub(self._channel)
 
     def close(self) -> None:
         """Close the channel; calls in flight end with an error."""
@@ -237,7 +237,7 @@ class GrpcClient:
         metadata = (*self._metadata, *request.headers.items())
         started = time.perf_counter()
         with _translated():
-            reply = self._stub.ModelInfer(
+            reply = self._infer_stub.ModelInfer(
                 message, timeout=timeout_seconds, metadata=metadata
             )
         duration = time.perf_counter() - started
@@ -256,7 +256,7 @@ class GrpcClient:
         with _translated():
             # A single-message iterator half-closes the stream, which Triton answers
             # by finishing what it has.
-            stream = self._stub.ModelStreamInfer(
+            stream = self._infer_stub.ModelStreamInfer(
                 iter((message,)),
                 timeout=timeout_seconds,
                 metadata=(*self._metadata, *request.headers.items()),

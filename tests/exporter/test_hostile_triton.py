@@ -19,6 +19,7 @@ from tritonclient.grpc import service_pb2
 from exporter import errors, exposition, otlp
 from exporter.catalogue import BATCH_SIZE, INFERENCES
 from exporter.collectors.crosscheck import MAX_SERIES, CrossCheck
+from exporter.health import Meter
 from exporter.inventory import Inventory
 from exporter.probes.checks import output_fault
 from exporter.probes.payload import MAX_BYTES, MAX_ELEMENTS, make_payload
@@ -222,6 +223,12 @@ def test_an_answer_of_countless_entries_is_refused(fake, client, operation, entr
         ask(client)
 
 
+def test_an_answer_that_would_be_gigabytes_when_parsed_is_not_parsed(fake, client):
+    fake.on("statistics", protocol="grpc").reply(Body(b"\x0a\x00" * (5 << 20)))
+    with pytest.raises(errors.ProtocolError, match="deserializing"):
+        client.statistics(timeout_seconds=5)
+
+
 def test_statistics_of_countless_batch_sizes_are_refused(fake, client, monkeypatch):
     monkeypatch.setattr(grpc_client, "MAX_BATCHES", 100)
     reply = service_pb2.ModelStatisticsResponse()
@@ -285,3 +292,16 @@ def read_page(page: bytes) -> dict[tuple[tuple[str, str], str], float]:
             return CrossCheck(client, 5).read()
         finally:
             client.close()
+
+
+# The log.
+
+
+def test_a_collector_that_breaks_at_every_run_is_told_once(capsys):
+    meter = Meter("c", time.time)
+    for _ in range(100):
+        meter.broken(0.1, ValueError("the same again"))
+    meter.broken(0.1, ValueError("another"))
+    said = capsys.readouterr().out
+    assert said.count("collector_broken") == 2
+    assert meter.statistics.failure == "ValueError: another"
