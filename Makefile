@@ -61,7 +61,7 @@ types: env
 	$(BIN)/basedpyright
 
 lock:  ## resolve the dependencies anew (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group dev pyproject.toml -o requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --all-extras --group dev pyproject.toml -o requirements.lock
 
 clean:  ## remove both environments and every cache
 	rm -rf $(VENV) .triton .pytest_cache .mypy_cache .ruff_cache .hypothesis

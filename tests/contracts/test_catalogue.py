@@ -11,14 +11,25 @@ from pathlib import Path
 import pytest
 
 from exporter import reference
-from exporter.catalogue import CATALOGUE
+from exporter.catalogue import CATALOGUE, PARTS
 from exporter.config import load
 from exporter.exposition import render
+from exporter.samples import MetricSpec
 
 ROOT = Path(__file__).parents[2]
 UNITS = {"seconds", "bytes", "ratio", "joules", "watts", "celsius", "hertz", "grams"}
 # Named by other people's conventions.
 FOREIGN = {"probe_success", "probe_duration_seconds"}
+
+
+def test_no_part_hides_a_name_of_another() -> None:
+    names = [
+        name
+        for part in PARTS
+        for name, value in vars(part).items()
+        if isinstance(value, MetricSpec)
+    ]
+    assert len(names) == len(set(names)) == len(CATALOGUE)
 
 
 @pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)

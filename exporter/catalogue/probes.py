@@ -1,0 +1,73 @@
+"""Our own probes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from exporter.catalogue.shared import LATENCY_BOUNDS, MODEL, PROBE
+from exporter.samples import MetricSpec
+
+PROBE_DURATION: Final = MetricSpec(
+    "triton_probe_duration_seconds",
+    "histogram",
+    "Time of a probe's request on the wire. A timeout counts with the time waited, so"
+    " a quantile that reaches the timeout reads 'at least'.",
+    PROBE,
+    "seconds",
+    LATENCY_BOUNDS,
+)
+PROBE_TOTAL: Final = MetricSpec(
+    "triton_probe_total",
+    "counter",
+    "Probe requests by outcome: ok, timeout, unavailable, invalid, model_error,"
+    " bad_output.",
+    (*PROBE, "outcome"),
+)
+PROBE_LATENCY: Final = MetricSpec(
+    "triton_probe_latency_seconds",
+    "summary",
+    "Latency quantile of the probes of the sliding window. Absent where the number of"
+    " probes cannot support the quantile.",
+    (*PROBE, "quantile"),
+    "seconds",
+)
+PROBE_SUCCESS: Final = MetricSpec(
+    "triton_probe_success",
+    "gauge",
+    "1 if the latest probe was ok, else 0.",
+    PROBE,
+)
+PROBE_LAST_DURATION: Final = MetricSpec(
+    "triton_probe_last_duration_seconds",
+    "gauge",
+    "Time of the request of this one probe; on /probe only.",
+    PROBE,
+    "seconds",
+)
+BLACKBOX_SUCCESS: Final = MetricSpec(
+    "probe_success",
+    "gauge",
+    "1 if the target answered and every model probed was ok; on /probe only, named as"
+    " blackbox_exporter does.",
+)
+BLACKBOX_DURATION: Final = MetricSpec(
+    "probe_duration_seconds",
+    "gauge",
+    "Time the whole look at the target took; on /probe only.",
+    unit="seconds",
+)
+PROBE_INTERVAL: Final = MetricSpec(
+    "triton_probe_interval_seconds",
+    "gauge",
+    "Time between two probes of one model as it is kept now: the configured interval,"
+    " stretched when the rate limit does not allow it for all models.",
+    ("probe",),
+    "seconds",
+)
+OWN_UNRESOLVED: Final = MetricSpec(
+    "tritonwatch_own_requests_unresolved_total",
+    "counter",
+    "Own requests that never got an answer: Triton may or may not have counted them"
+    " as production traffic.",
+    MODEL,
+)
