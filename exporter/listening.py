@@ -42,6 +42,9 @@ def make_server(application: Application) -> HttpServer:
             # A line for each request that is none would let anyone fill the log.
             log_level="error",
             timeout_graceful_shutdown=2,
+            # Longer than any usual scrape interval: a connection closed at the very moment
+            # the next scrape is sent would cost that scrape.
+            timeout_keep_alive=75,
         )
     )
 
