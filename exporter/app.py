@@ -16,6 +16,7 @@ from exporter.collectors.base import Access
 from exporter.errors import ListenError
 from exporter.health import CollectorRunner
 from exporter.inventory import InventoryBoard
+from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
 from exporter.probing import ProbeRunner
 from exporter.push import OtlpRunner
@@ -186,6 +187,7 @@ class Sidecar:
             clock=self._clock,
             spans=SpanBuffer(time.time_ns, self._rng),
             exposed=self._measured,
+            mirror=MirrorHub(),
         )
 
     def _disconnect(self, access: Access) -> None:

@@ -26,6 +26,7 @@ from exporter.config import TargetSettings, is_address
 from exporter.errors import PartialResultError, TritonwatchError
 from exporter.health import Workers
 from exporter.inventory import InventoryBoard
+from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
 from exporter.probes.base import Verdict
 from exporter.samples import Sample
@@ -213,6 +214,7 @@ def _look(
         clock=time.monotonic,
         spans=SpanBuffer(time.time_ns, random.Random()),  # noqa: S311 - nobody exports them
         exposed=tuple,
+        mirror=MirrorHub(),
     )
     try:
         remaining = max(0.05, deadline - started)

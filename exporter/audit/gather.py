@@ -18,6 +18,7 @@ from exporter.collectors.crosscheck import CrossCheck
 from exporter.collectors.server import ServerSettings
 from exporter.exposition import parse_text
 from exporter.inventory import Inventory, InventoryBoard
+from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
 from exporter.spans import SpanBuffer
 from exporter.triton.http import HttpClient
@@ -90,6 +91,7 @@ def look(
         clock=pace.clock,
         spans=SpanBuffer(time.time_ns, random.Random()),  # noqa: S311 - nobody exports them
         exposed=_nothing,
+        mirror=MirrorHub(),
     )
     try:
         return _Look(config, access, duration_seconds, tell, pace).take()

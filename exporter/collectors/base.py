@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from exporter.inventory import InventoryBoard
+    from exporter.mirror import MirrorHub
     from exporter.own_traffic import OwnTraffic
     from exporter.samples import AnySample
     from exporter.spans import SpanBuffer
@@ -35,6 +36,8 @@ class Access:
     spans: SpanBuffer
     exposed: Callable[[], Iterable[AnySample]]
     """What all collectors and probes expose now, for those that judge it."""
+    mirror: MirrorHub
+    """Production requests that the taps were sent, for those that look at data."""
 
 
 class Collector(Protocol):

@@ -19,6 +19,7 @@ from exporter.collectors import AnyCollector
 from exporter.collectors.base import Access
 from exporter.errors import PartialResultError, TritonError
 from exporter.inventory import Inventory, InventoryBoard
+from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
 from exporter.probes import AnyProbe
 from exporter.probes.base import OUTCOMES
@@ -74,6 +75,7 @@ def access_to(server) -> Access:
         clock=time.monotonic,
         spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids of spans
         exposed=tuple,
+        mirror=MirrorHub(),
     )
 
 

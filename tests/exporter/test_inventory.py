@@ -12,6 +12,7 @@ import pytest
 from exporter.collectors.base import Access
 from exporter.collectors.server import ServerSettings
 from exporter.inventory import Inventory, InventoryBoard, latest_version
+from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
 from exporter.settings import ModelFilter
 from exporter.spans import SpanBuffer
@@ -128,6 +129,7 @@ class Looked:
             clock=lambda: self.now,
             spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids
             exposed=tuple,
+            mirror=MirrorHub(),
         )
         chosen = {"timeout_seconds": 0.3, "refresh_seconds": 60} | settings
         self.collector = ServerSettings(**chosen).build(access)

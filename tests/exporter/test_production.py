@@ -22,6 +22,7 @@ from exporter.collectors.production import (
 )
 from exporter.collectors.statistics import StatisticsSettings
 from exporter.inventory import InventoryBoard
+from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnCounts, OwnTraffic
 from exporter.settings import ModelFilter
 from exporter.spans import SpanBuffer
@@ -501,6 +502,7 @@ class Looked:
             clock=time.monotonic,
             spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids
             exposed=tuple,
+            mirror=MirrorHub(),
         )
         self.collector = StatisticsSettings().build(access)
 

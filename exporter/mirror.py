@@ -1,0 +1,100 @@
+"""Where mirrored production requests pass from those who receive them to those who look.
+
+A tap publishes what it parsed; drift windows, process control and shadow comparisons
+subscribe. A tap asks `wanted` before it parses anything, so that a request nobody looks
+at costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Tensors = Mapping[str, NDArray[np.generic[Any]]]
+    Take = Callable[[Sequence["Mirrored"]], None]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """One production request, its answer, or both: what of them a tap saw.
+
+    Tensors are by name and have the shape they were sent in, the batch dimension
+    included; BYTES are object arrays of `bytes`. They are to be read only.
+    """
+
+    source: str
+    """The tap: "http", "grpc", "cloudevents" or "traces"."""
+    model: str
+    version: str
+    """"" where the request left it to the server."""
+    request_id: str
+    inputs: Tensors = field(default_factory=dict)
+    outputs: Tensors = field(default_factory=dict)
+    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+
+
+class Subscription:
+    """A reader's place at the hub; ends with `close`."""
+
+    def __init__(
+        self, hub: MirrorHub, models: Callable[[str], bool], take: Take
+    ) -> None:
+        self.models = models
+        self.take = take
+        self._hub = hub
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self._hub.leave(self)
+
+
+class MirrorHub:
+    """Hands each mirrored request to all who asked for its model. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._subscriptions: tuple[Subscription, ...] = ()
+
+    def subscribe(self, models: Callable[[str], bool], take: Take) -> Subscription:
+        """Have `take` called with every batch of requests to models that `models` wants.
+
+        `take` is called in the tap's thread: it is to be quick, keep nothing unbounded
+        and raise nothing; what it raises is logged and costs the others nothing.
+        """
+        subscription = Subscription(self, models, take)
+        with self._lock:
+            self._subscriptions = (*self._subscriptions, subscription)
+        return subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        """The opposite of `subscribe`; may be called twice."""
+        with self._lock:
+            self._subscriptions = tuple(
+                s for s in self._subscriptions if s is not subscription
+            )
+
+    def wanted(self, model: str) -> bool:
+        """Whether anybody looks at this model's requests."""
+        return any(s.models(model) for s in self._subscriptions)
+
+    def publish(self, requests: Sequence[Mirrored]) -> None:
+        """Hand over what was received; in the order received."""
+        for subscription in self._subscriptions:
+            batch = [r for r in requests if subscription.models(r.model)]
+            if not batch:
+                continue
+            try:
+                subscription.take(batch)
+            except Exception:
+                log.exception("mirror_reader_failed", requests=len(batch))
