@@ -37,7 +37,8 @@ test: parts  ## everything but the slow tests and the benchmarks
 test-all: parts  ## every test, slow ones included
 	$(BIN)/python -m pytest -m "not bench" --timeout 900 $(ARGS)
 
-bench: parts  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=part-of-a-name)
+bench: env  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=part-of-a-name)
+	.ci/parts bench
 	$(BIN)/python tests/benchmarks/run.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 check: lint types  ## lint, types, import direction, generated files
