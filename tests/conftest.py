@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from monitoring import Prometheus, Webhook, missing
 
 from exporter.errors import EmbeddedTritonError
 from exporter.triton import backend
@@ -66,3 +67,39 @@ def start_triton(
             return server
 
         yield start
+
+
+def _require(*commands: str) -> None:
+    message = missing(*commands)
+    if message is None:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def require_commands() -> Callable[..., None]:
+    """Skip where programs are missing, fail in CI: `require_commands("promtool")`."""
+    return _require
+
+
+@pytest.fixture
+def start_prometheus(tmp_path: Path) -> Generator[Callable[..., Prometheus]]:
+    """Start a real Prometheus; takes the arguments of `monitoring.Prometheus` after
+    the folder. It ends with the test."""
+    _require("prometheus")
+    with contextlib.ExitStack() as servers:
+
+        def start(*jobs: Any, **options: Any) -> Prometheus:
+            return servers.enter_context(Prometheus(tmp_path, *jobs, **options))
+
+        yield start
+
+
+@pytest.fixture
+def webhook() -> Generator[Webhook]:
+    """Where an Alertmanager of the test's own sends its alerts."""
+    _require("prometheus-alertmanager")
+    with Webhook() as running:
+        yield running

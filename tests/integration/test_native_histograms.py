@@ -2,98 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shutil
-import socket
-import subprocess
 import time
-import urllib.parse
-import urllib.request
 
 import pytest
-import yaml
+from monitoring import Job
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
 
 GROWTH = 2 ** (2**-5)
 
 
-@pytest.fixture
-def prometheus(tmp_path):
-    """Start a Prometheus on a scrape target, with feature flags."""
-    if shutil.which("prometheus") is None:
-        message = "prometheus is not installed: apt-get install prometheus"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    processes: list[subprocess.Popen] = []
-
-    def start(target_port: int, *features: str) -> Prometheus:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        folder = tmp_path / f"prometheus-{port}"
-        folder.mkdir()
-        scrape = {
-            "job_name": "tritonwatch",
-            "static_configs": [{"targets": [f"127.0.0.1:{target_port}"]}],
-        }
-        (folder / "prometheus.yml").write_text(
-            yaml.safe_dump(
-                {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}
-            )
-        )
-        flags = [f"--enable-feature={','.join(features)}"] if features else []
-        processes.append(
-            subprocess.Popen(
-                [
-                    "prometheus",
-                    f"--config.file={folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={folder / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                    "--log.level=error",
-                    *flags,
-                ]
-            )
-        )
-        return Prometheus(port)
-
-    yield start
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.wait(10)
-
-
-class Prometheus:
-    def __init__(self, port: int) -> None:
-        self._base = f"http://127.0.0.1:{port}/api/v1"
-
-    def get(self, path: str, **parameters: str) -> dict:
-        url = f"{self._base}/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return json.load(reply)["data"]
-
-    def query(self, expression: str) -> list[dict]:
-        return self.get("query", query=expression)["result"]
-
-    def wait(self, expression: str, seconds: float = 30) -> list[dict]:
-        deadline = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(OSError):
-                found = self.query(expression)
-                if found:
-                    return found
-            assert time.monotonic() < deadline, f"{expression} stays empty"
-            time.sleep(0.2)
-
-
 def test_prometheus_takes_the_buckets_of_the_one_histogram(
-    playground, settings, start_sidecar, prometheus
+    playground, settings, start_sidecar, start_prometheus
 ) -> None:
     sidecar = start_sidecar(settings(playground, probe={"interval_seconds": 0.1}))
-    server = prometheus(sidecar.port, "native-histograms")
+    server = start_prometheus(Job([sidecar.port]), features=["native-histograms"])
     server.wait("histogram_count(triton_probe_duration_seconds) > 30")
     (found,) = server.query(
         'triton_probe_duration_seconds{model="double",protocol="grpc"}'
@@ -116,10 +39,10 @@ def test_prometheus_takes_the_buckets_of_the_one_histogram(
 
 
 def test_its_median_is_the_sidecars_own(
-    playground, settings, start_sidecar, prometheus
+    playground, settings, start_sidecar, start_prometheus
 ) -> None:
     sidecar = start_sidecar(settings(playground, probe={"interval_seconds": 0.1}))
-    server = prometheus(sidecar.port, "native-histograms")
+    server = start_prometheus(Job([sidecar.port]), features=["native-histograms"])
     server.wait("histogram_count(triton_probe_duration_seconds) > 60")
     selector = 'model="double",protocol="grpc"'
     (pair,) = server.query(
@@ -132,10 +55,10 @@ def test_its_median_is_the_sidecars_own(
 
 
 def test_without_the_feature_the_classic_buckets_come(
-    playground, settings, start_sidecar, prometheus
+    playground, settings, start_sidecar, start_prometheus
 ) -> None:
     sidecar = start_sidecar(settings(playground, probe={"interval_seconds": 0.1}))
-    server = prometheus(sidecar.port, "exemplar-storage")
+    server = start_prometheus(Job([sidecar.port]), features=["exemplar-storage"])
     server.wait('triton_probe_duration_seconds_bucket{le="+Inf"} > 10')
     assert not server.query("histogram_count(triton_probe_duration_seconds)")
     found = server.get(

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import re
-import shutil
-import socket
 import subprocess
 import threading
 import time
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import pytest
-import yaml
+from monitoring import Job
 
 from exporter.catalogue import CATALOGUE
 
@@ -39,70 +32,6 @@ NOT_IN_GOLDEN = {
     "tritonwatch_trace_files_total": "no trace files are followed",
     "tritonwatch_tap_requests_total": "nothing was sent to the tap",
 }
-
-
-def require(part: str, package: str) -> None:
-    if shutil.which(part) is None:
-        message = f"{part} is not installed: apt-get install {package}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-
-
-@pytest.fixture
-def prometheus(tmp_path):
-    """Start a Prometheus that scrapes one port once a second."""
-    require("prometheus", "prometheus")
-    processes: list[subprocess.Popen] = []
-
-    def start(target_port: int):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        scrape = {
-            "job_name": "tritonwatch",
-            "static_configs": [{"targets": [f"127.0.0.1:{target_port}"]}],
-        }
-        (tmp_path / "prometheus.yml").write_text(
-            yaml.safe_dump(
-                {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}
-            )
-        )
-        with (tmp_path / "prometheus.log").open("wb") as log:
-            processes.append(
-                subprocess.Popen(
-                    [
-                        "prometheus",
-                        f"--config.file={tmp_path / 'prometheus.yml'}",
-                        f"--storage.tsdb.path={tmp_path / 'data'}",
-                        f"--web.listen-address=127.0.0.1:{port}",
-                        "--log.level=warn",
-                    ],
-                    stdout=log,
-                    stderr=log,
-                )
-            )
-
-        def query(expression: str) -> list[tuple[dict[str, str], float]]:
-            parameters = urllib.parse.urlencode({"query": expression})
-            url = f"http://127.0.0.1:{port}/api/v1/query?{parameters}"
-            with urllib.request.urlopen(url, timeout=5) as reply:
-                data = json.load(reply)["data"]["result"]
-            return [(item["metric"], float(item["value"][1])) for item in data]
-
-        query.log = tmp_path / "prometheus.log"
-        deadline = time.monotonic() + 20
-        while True:
-            with contextlib.suppress(OSError):
-                if query("up == 1"):
-                    return query
-            assert time.monotonic() < deadline, query.log.read_text()
-            time.sleep(0.1)
-
-    yield start
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.wait(10)
 
 
 class Paced:
@@ -132,31 +61,32 @@ class Paced:
 
 
 def test_the_rate_of_requests_is_what_was_sent_without_our_probes(
-    playground, settings, start_sidecar, traffic, prometheus
+    playground, settings, start_sidecar, traffic, start_prometheus
 ) -> None:
     sidecar = start_sidecar(settings(playground, probe={"interval_seconds": 0.1}))
-    query = prometheus(sidecar.port)
+    server = start_prometheus(Job([sidecar.port]))
+    server.wait("up == 1")
     with Paced(traffic, per_second=25) as paced:
         time.sleep(26)
-        [(_, rate)] = query(
+        [(_, rate)] = server.values(
             'sum(rate(triton_requests_total{model="double",outcome="success"}[20s]))'
         )
         now = time.time()
         sent = sum(now - 20 <= when <= now for when in paced.sent) / 20
     assert rate == pytest.approx(sent, rel=0.02)
-    [(_, probes)] = query(
+    [(_, probes)] = server.values(
         'sum(rate(triton_probe_total{model="double",outcome="ok"}[20s]))'
     )
     assert probes > 5, "the probes that are left out are many"
-    [(_, others)] = query('sum(triton_requests_total{model!="double"})')
+    [(_, others)] = server.values('sum(triton_requests_total{model!="double"})')
     assert others == 0
-    [(_, up)] = query("triton_up")
+    [(_, up)] = server.values("triton_up")
     assert up == 1
-    assert query.log.read_text() == "", "Prometheus has nothing to warn of"
+    assert server.log.read_text() == "", "Prometheus has nothing to warn of"
 
 
 def test_the_p99_of_probes_is_the_sidecars_own_within_a_bucket(
-    playground, settings, start_sidecar, prometheus
+    playground, settings, start_sidecar, start_prometheus
 ) -> None:
     sidecar = start_sidecar(
         settings(
@@ -170,16 +100,17 @@ def test_the_p99_of_probes_is_the_sidecars_own_within_a_bucket(
             },
         )
     )
-    query = prometheus(sidecar.port)
+    server = start_prometheus(Job([sidecar.port]))
+    server.wait("up == 1")
     deadline = time.monotonic() + 90
     own = 'triton_probe_latency_seconds{model="sleepy",quantile="0.99"}'
-    while not query(own):
+    while not server.values(own):
         assert time.monotonic() < deadline, "too few probes for a p99"
         time.sleep(0.5)
-    [(_, p99)] = query(
+    [(_, p99)] = server.values(
         "histogram_quantile(0.99, sum by (le) (triton_probe_duration_seconds_bucket))"
     )
-    [(_, exact)] = query(own)
+    [(_, exact)] = server.values(own)
     # Classic buckets say no more than between which two bounds it lies.
     bounds = [0.0, *next(s for s in CATALOGUE if "probe_duration" in s.name).buckets]
     low = max(bound for bound in bounds if bound * GROWTH**-1 <= exact)
@@ -257,8 +188,8 @@ def test_the_page_has_the_series_it_always_had(scrape, request) -> None:
     assert found == GOLDEN.read_text("utf-8"), "after a wanted change: --update-golden"
 
 
-def test_promtool_finds_the_golden_page_clean() -> None:
-    require("promtool", "prometheus")
+def test_promtool_finds_the_golden_page_clean(require_commands) -> None:
+    require_commands("promtool")
     result = subprocess.run(
         ["promtool", "check", "metrics"],
         input=GOLDEN.read_bytes(),

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import shutil
-import socket
-import subprocess
 import threading
 import time
-import urllib.request
-from collections import deque
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import pytest
 import yaml
+from monitoring import Alertmanager, Job, free_port
 
 from exporter.config import parse
 from exporter.errors import TritonError
@@ -41,52 +35,6 @@ SLOS = [
         "source": "requests",
     }
 ]
-
-
-class Webhook:
-    """Receives what Alertmanager sends."""
-
-    def __init__(self) -> None:
-        self.alerts: deque[dict] = deque(maxlen=100)
-        webhook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                webhook.alerts.extend(body["alerts"])
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
-
-    def wait_page(self, status: str, seconds: float) -> dict:
-        deadline = time.monotonic() + seconds
-        while True:
-            found = [
-                alert
-                for alert in list(self.alerts)
-                if alert["status"] == status and alert["labels"]["severity"] == "page"
-            ]
-            if found:
-                return found[0]
-            assert time.monotonic() < deadline, f"no alert became {status}"
-            time.sleep(0.05)
 
 
 class Load:
@@ -118,108 +66,10 @@ class Load:
                 self._client.infer(request, timeout_seconds=5)
 
 
-@pytest.fixture(autouse=True)
-def require_parts() -> None:
-    for part in ("prometheus", "prometheus-alertmanager"):
-        if shutil.which(part) is None:
-            message = f"{part} is not installed: apt-get install {part}"
-            if os.environ.get("CI"):
-                pytest.fail(message)
-            pytest.skip(message)
-
-
-@pytest.fixture
-def webhook():
-    with Webhook() as running:
-        yield running
-
-
-def start_alertmanager(folder: Path, webhook: Webhook, port: int) -> subprocess.Popen:
-    folder.mkdir()
-    config = folder / "alertmanager.yml"
-    route = {
-        "receiver": "hook",
-        "group_by": ["alertname", "slo"],
-        "group_wait": "0s",
-        "group_interval": "1s",
-        "repeat_interval": "1h",
-    }
-    hook = {"url": webhook.url, "send_resolved": True}
-    receivers = [{"name": "hook", "webhook_configs": [hook]}]
-    config.write_text(yaml.safe_dump({"route": route, "receivers": receivers}))
-    return subprocess.Popen(
-        [
-            "prometheus-alertmanager",
-            f"--config.file={config}",
-            f"--storage.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--cluster.listen-address=",
-            "--log.level=error",
-        ]
-    )
-
-
-def start_prometheus(
-    folder: Path, sidecar_port: int, alertmanager_port: int, port: int
-) -> subprocess.Popen:
-    folder.mkdir()
-    slos = yaml.safe_dump({"slos": SLOS}).encode()
-    objectives = expanded(parse(slos, "slos.yaml", {}).slos)
-    (folder / "rules.yml").write_text(rules_file(objectives))
-    config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": ["rules.yml"],
-        "scrape_configs": [
-            {
-                "job_name": "tritonwatch",
-                "static_configs": [{"targets": [f"127.0.0.1:{sidecar_port}"]}],
-            }
-        ],
-        "alerting": {
-            "alertmanagers": [
-                {"static_configs": [{"targets": [f"127.0.0.1:{alertmanager_port}"]}]}
-            ]
-        },
-    }
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    return subprocess.Popen(
-        [
-            "prometheus",
-            f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=error",
-        ]
-    )
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            for _ in range(count)
-        ]
-        return [each.getsockname()[1] for each in sockets]
-
-
-def wait_up(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            urllib.request.urlopen(
-                f"http://127.0.0.1:{port}/-/ready", timeout=1
-            ).close()
-        except OSError:
-            assert time.monotonic() < deadline, f"nothing came up on port {port}"
-            time.sleep(0.1)
-        else:
-            return
-
-
 def test_a_broken_latency_objective_pages_and_resolves_when_it_heals(
-    settings, start_sidecar, webhook, tmp_path
+    settings, start_sidecar, webhook, start_prometheus, tmp_path
 ) -> None:
-    tap_port, alertmanager_port, prometheus_port = free_ports(3)
+    tap_port = free_port()
     arguments = (
         "--trace-config=mode=opentelemetry",
         f"--trace-config=opentelemetry,url=http://127.0.0.1:{tap_port}/v1/traces",
@@ -229,34 +79,26 @@ def test_a_broken_latency_objective_pages_and_resolves_when_it_heals(
     )
     repository = tmp_path / "models"
     shutil.copytree(MODELS, repository)
-    processes: list[subprocess.Popen] = []
-    try:
-        with EmbeddedTriton(repository, arguments=arguments) as triton:
-            config = settings(triton, slos=SLOS)
-            config["collectors"].append({"kind": "traces", "interval_seconds": 0.5})
-            config["listen"]["tap"] = {"port": tap_port}
-            sidecar = start_sidecar(config)
-            processes.append(
-                start_alertmanager(tmp_path / "am", webhook, alertmanager_port)
-            )
-            wait_up(alertmanager_port)
-            processes.append(
-                start_prometheus(
-                    tmp_path / "prom", sidecar.port, alertmanager_port, prometheus_port
-                )
-            )
-            wait_up(prometheus_port)
-            with Load(triton.grpc) as load:
-                time.sleep(6)
-                assert not webhook.alerts
-                load.delay_ms = 200
-                alert = webhook.wait_page("firing", 60)
-                assert alert["labels"]["alertname"] == "TritonSLOBurnPage"
-                assert alert["labels"]["slo"] == "sleepy-latency"
-                load.delay_ms, load.pause_seconds = 1, 0.01
-                webhook.wait_page("resolved", 90)
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(10)
+    objectives = expanded(parse(yaml.safe_dump({"slos": SLOS}).encode(), "s", {}).slos)
+    with (
+        EmbeddedTriton(repository, arguments=arguments) as triton,
+        Alertmanager(tmp_path, webhook) as alertmanager,
+    ):
+        config = settings(triton, slos=SLOS)
+        config["collectors"].append({"kind": "traces", "interval_seconds": 0.5})
+        config["listen"]["tap"] = {"port": tap_port}
+        sidecar = start_sidecar(config)
+        start_prometheus(
+            Job([sidecar.port]),
+            rules={"rules.yml": rules_file(objectives)},
+            alertmanager=alertmanager,
+        )
+        with Load(triton.grpc) as load:
+            time.sleep(6)
+            assert not webhook.alerts
+            load.delay_ms = 200
+            page = webhook.wait("firing", 60, severity="page")
+            assert page["labels"]["alertname"] == "TritonSLOBurnPage"
+            assert page["labels"]["slo"] == "sleepy-latency"
+            load.delay_ms, load.pause_seconds = 1, 0.01
+            webhook.wait("resolved", 90, severity="page")

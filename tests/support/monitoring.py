@@ -1,0 +1,233 @@
+"""Prometheus, Alertmanager and a webhook as processes of a test's or benchmark's own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections import deque
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+START_SECONDS = 30.0
+
+
+def missing(*commands: str) -> str | None:
+    """What to install for these commands, None where all are here."""
+    packages = {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
+    absent = [name for name in commands if shutil.which(name) is None]
+    if not absent:
+        return None
+    install = " ".join(dict.fromkeys(packages.get(name, name) for name in absent))
+    return f"{' and '.join(absent)} not installed: apt-get install {install}"
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+class _Server:
+    """A process with an HTTP port and a /-/ready; its log is kept beside its data."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.port = free_port()
+        self.log = folder / f"{name}.log"
+        self._name = name
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _start(self, *flags: str) -> None:
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [self._name, *flags, "--log.level=warn"], stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_SECONDS
+        url = f"http://127.0.0.1:{self.port}/-/ready"
+        while True:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(url, timeout=1).close()
+                return
+            assert self._process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it; may be called twice."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(10)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What Prometheus scrapes: ports of this machine."""
+
+    ports: Sequence[int]
+    name: str = "tritonwatch"
+    labels: Mapping[str, str] | None = None
+
+    def as_config(self) -> dict[str, Any]:
+        targets = [f"127.0.0.1:{port}" for port in self.ports]
+        static = {"targets": targets, "labels": dict(self.labels or {})}
+        return {"job_name": self.name, "static_configs": [static]}
+
+
+class Prometheus(_Server):
+    """A real Prometheus that scrapes `jobs`, runs from construction to `stop`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *jobs: Job,
+        scrape_interval: str = "1s",
+        evaluation_interval: str = "1s",
+        rules: Mapping[str, str] | None = None,
+        alertmanager: Alertmanager | None = None,
+        features: Sequence[str] = (),
+    ) -> None:
+        super().__init__("prometheus", folder)
+        folder = folder / f"prometheus-{self.port}"
+        folder.mkdir(parents=True)
+        for name, text in (rules or {}).items():
+            (folder / name).write_text(text)
+        config: dict[str, Any] = {
+            "global": {
+                "scrape_interval": scrape_interval,
+                "evaluation_interval": evaluation_interval,
+            },
+            "rule_files": list(rules or ()),
+            "scrape_configs": [job.as_config() for job in jobs],
+        }
+        if alertmanager is not None:
+            target = {"targets": [f"127.0.0.1:{alertmanager.port}"]}
+            config["alerting"] = {"alertmanagers": [{"static_configs": [target]}]}
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._start(
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            *([f"--enable-feature={','.join(features)}"] if features else []),
+        )
+
+    @property
+    def url(self) -> str:
+        """Where it is to be reached."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The data of an API answer."""
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return json.load(reply)["data"]
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """An instant query's result."""
+        return self.get("query", query=expression)["result"]
+
+    def values(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """An instant query's labels and numbers."""
+        return [(i["metric"], float(i["value"][1])) for i in self.query(expression)]
+
+    def wait(self, expression: str, seconds: float = 30) -> list[dict[str, Any]]:
+        """The result of `expression` as soon as it has one."""
+        deadline = time.monotonic() + seconds
+        while not (found := self.query(expression)):
+            assert time.monotonic() < deadline, f"{expression} stays empty"
+            time.sleep(0.2)
+        return found
+
+
+class Alertmanager(_Server):
+    """A real Alertmanager that tells one webhook at once; or with a config of its own."""
+
+    def __init__(
+        self, folder: Path, webhook: Webhook, config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__("prometheus-alertmanager", folder)
+        folder = folder / f"alertmanager-{self.port}"
+        folder.mkdir(parents=True)
+        hook = {"url": webhook.url, "send_resolved": True}
+        config = config or {
+            "route": {
+                "receiver": "hook",
+                "group_by": ["..."],
+                "group_wait": "0s",
+                "group_interval": "1s",
+                "repeat_interval": "1h",
+            },
+            "receivers": [{"name": "hook", "webhook_configs": [hook]}],
+        }
+        (folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
+        self._start(
+            f"--config.file={folder / 'alertmanager.yml'}",
+            f"--storage.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            "--cluster.listen-address=",
+        )
+
+
+class Webhook:
+    """Receives what Alertmanager sends."""
+
+    def __init__(self) -> None:
+        self.alerts: deque[dict[str, Any]] = deque(maxlen=1000)
+        webhook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                webhook.alerts.extend(
+                    {**alert, "received": time.time()} for alert in body["alerts"]
+                )
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def wait(self, status: str, seconds: float, **labels: str) -> dict[str, Any]:
+        """The first alert with that status ("firing", "resolved") and these labels."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for alert in list(self.alerts):
+                fits = labels.items() <= alert["labels"].items()
+                if alert["status"] == status and fits:
+                    return alert
+            assert time.monotonic() < deadline, f"no alert {labels} became {status}"
+            time.sleep(0.02)
