@@ -100,7 +100,8 @@ class Identity:
 def measured(whose: Identity, marks: Mapping[str, int]) -> RequestTrace | None:
     """The trace that Triton's marks (name to nanoseconds) describe.
 
-    Of marks that repeat, `marks` holds what FIRST_MARKS and LAST_MARKS say. if they contradict each other: an end before its begin, or more than a day after.
+    Of marks that repeat, `marks` holds what FIRST_MARKS and LAST_MARKS say. None if they
+    contradict each other: an end before its begin, or more than a day after.
     """
     protocol, begin, end = _span(whose, marks)
     if begin is None:

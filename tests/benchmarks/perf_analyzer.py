@@ -39,6 +39,10 @@ class Run:
     p50_seconds: float
     p99_seconds: float
     requests_per_second: float
+    server_seconds: float
+    """Mean of what the server's statistics account for: queue and compute."""
+    outside_seconds: float
+    """Mean of the rest: sending, receiving, and the server's network side."""
 
 
 class PerfAnalyzer:
@@ -95,6 +99,16 @@ class PerfAnalyzer:
             p50_seconds=float(row["p50 latency"]) / 1e6,
             p99_seconds=float(row["p99 latency"]) / 1e6,
             requests_per_second=float(row["Inferences/Second"]),
+            server_seconds=_microseconds(
+                row,
+                "Server Queue",
+                "Server Compute Input",
+                "Server Compute Infer",
+                "Server Compute Output",
+            ),
+            outside_seconds=_microseconds(
+                row, "Client Send", "Network+Server Send/Recv", "Client Recv"
+            ),
         )
 
     def _fetch(self) -> None:
@@ -150,6 +164,10 @@ class PerfAnalyzer:
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "LD_LIBRARY_PATH": str(self._folder)}
+
+
+def _microseconds(row: dict[str, str], *columns: str) -> float:
+    return sum(float(row[column]) for column in columns) / 1e6
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def sidecar(config: dict[str, Any]) -> Generator[tuple[Process, int]]:
     Nothing is waited for: see `first_page`.
     """
     port = free_port()
-    listen = {"address": "127.0.0.1", "port": port}
+    listen = {**config.get("listen", {}), "address": "127.0.0.1", "port": port}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tritonwatch.yaml"
         whole = {"log": {"level": "error"}, **config, "listen": listen}
