@@ -1,0 +1,78 @@
+"""Arrivals: when each request is to be sent, computed before the run and shared out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from loadtests.errors import PlanError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from loadtests.result import Floats
+
+MAX_REQUESTS: Final = 5_000_000
+"""Most requests of one run: what a run keeps of them is then below 200 MB."""
+MAX_SECONDS: Final = 7 * 24 * 3600.0
+_SHOWN: Final = 5
+# Streams of random numbers of one seed that must not be each other's.
+_SHARES, _MIX = 1, 2
+
+
+def checked(arrivals: ArrayLike) -> Floats:
+    """The arrivals as an array, if they are a schedule.
+
+    Seconds from the start of the run, in order, at most `MAX_REQUESTS` of them.
+
+    Raises:
+        PlanError: they are not.
+    """
+    times = np.ascontiguousarray(arrivals, np.float64)
+    if times.ndim != 1 or not times.size:
+        raise PlanError("found no arrivals; a run needs at least one request")
+    if times.size > MAX_REQUESTS:
+        raise PlanError(
+            f"found {times.size} arrivals; a run has at most {MAX_REQUESTS}: "
+            "make it shorter or slower, or share it out over workers"
+        )
+    if not np.isfinite(times).all() or times[0] < 0 or times[-1] > MAX_SECONDS:
+        raise PlanError(
+            f"found arrivals from {times[0]:g} s to {times[-1]:g} s; "
+            f"want finite times from 0 to {MAX_SECONDS:g} s"
+        )
+    backwards = np.flatnonzero(np.diff(times) < 0)
+    if backwards.size:
+        raise PlanError(
+            f"found arrivals that go backwards after number {backwards[:_SHOWN].tolist()}; "
+            "want them in order"
+        )
+    return times
+
+
+def share(
+    arrivals: Floats, worker: int, workers: int, *, seed: int
+) -> NDArray[np.int64]:
+    """Which of the arrivals are one worker's, as indexes.
+
+    Each arrival goes to a worker drawn evenly and independently, the same draw for the
+    same seed wherever it is made. A Poisson process split so gives independent Poisson
+    processes of 1 / workers of the rate each, and all workers together send exactly the
+    schedule of one (Kingman, Poisson Processes, 1993, colouring theorem).
+    """
+    if not 0 <= worker < workers:
+        raise PlanError(f"found worker {worker} of {workers}; they count from 0")
+    rng = np.random.default_rng((seed, _SHARES))
+    owners = rng.integers(0, workers, size=arrivals.size)
+    return np.flatnonzero(owners == worker)
+
+
+def entries(count: int, weights: ArrayLike, *, seed: int) -> NDArray[np.uint8]:
+    """Which entry of the mix each request is, drawn by weight."""
+    shares = np.asarray(weights, np.float64)
+    if shares.size == 1:
+        return np.zeros(count, np.uint8)
+    rng = np.random.default_rng((seed, _MIX))
+    drawn = rng.choice(shares.size, size=count, p=shares / shares.sum())
+    return drawn.astype(np.uint8)

@@ -1,0 +1,221 @@
+"""What a run gives: times and outcome of every request, histograms, and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from exporter.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Floats = NDArray[np.float64]
+Mode = Literal["open", "closed"]
+
+
+class Outcome(IntEnum):
+    """How a request ended, as it stands in `Requests.outcome`."""
+
+    UNSENT = 0
+    """The run ended before it was its turn, or the sender never came to it."""
+    OK = 1
+    ERROR = 2
+    """The server refused it or failed, or the connection did."""
+    WRONG = 3
+    """Answered with success, and the answer is not what the model has to give."""
+    TIMEOUT = 4
+    REJECTED = 5
+    """Not sent, since as many as allowed were in flight: a miss, as if it had timed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """One array element a request, in the order of `intended`.
+
+    Times are seconds from the start of the run, NaN where it did not happen.
+    """
+
+    intended: Floats
+    """When it was to be sent. In a closed loop: when it was sent."""
+    sent: Floats
+    first: Floats
+    """When the first response came; NaN where requests have one response only."""
+    done: Floats
+    outcome: NDArray[np.uint8]
+    entry: NDArray[np.uint8]
+    """Which entry of the mix, an index into `About.entries`."""
+
+    @classmethod
+    def empty(cls, count: int) -> Requests:
+        """So many requests of which nothing has happened yet."""
+        times = [np.full(count, np.nan) for _ in range(4)]
+        codes = [np.zeros(count, np.uint8) for _ in range(2)]
+        return cls(*times, *codes)
+
+    def __len__(self) -> int:
+        return int(self.outcome.size)
+
+    def count(self, outcome: Outcome) -> int:
+        """How many ended so."""
+        return int(np.count_nonzero(self.outcome == outcome))
+
+    def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Requests:
+        """Those chosen by a mask, by indexes or by a slice."""
+        return Requests(*(getattr(self, part.name)[chosen] for part in fields(self)))
+
+    @property
+    def timed(self) -> NDArray[np.bool_]:
+        """Those whose latency counts: answered rightly, or waited for in vain.
+
+        An error that comes at once would flatter the latency, and leaving timeouts out
+        would, too. Rejected requests have none; `RunResult.quantile` counts them.
+        """
+        ended = np.isin(self.outcome, (Outcome.OK, Outcome.TIMEOUT))
+        return ended & np.isfinite(self.done)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the numbers are about the server; if not, why not."""
+
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether nothing speaks against the numbers."""
+        return not self.reasons
+
+    def __str__(self) -> str:
+        return "VALID" if self.valid else f"INVALID: {'; '.join(self.reasons)}"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What was run, where, and with what: enough to run it again."""
+
+    mode: Mode
+    protocol: str
+    address: str
+    entries: tuple[str, ...]
+    """Names of the entries of the mix, like "digits_fp32"."""
+    seed: int
+    timeout_seconds: float
+    in_flight: int
+    """Most requests at a time; in a closed loop, the concurrency."""
+    payload_sha256: str
+    started_at: float
+    """Unix time."""
+    profile: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 1
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One run. The histograms hold `Requests.timed` of `requests`."""
+
+    about: About
+    requests: Requests
+    from_intended: Histogram
+    """Latency from the intended time: what a user of the service waits."""
+    from_send: Histogram
+    dispatch_delay: Histogram
+    """From the intended time to the send, of everything sent: what the sender adds."""
+    first_response: Histogram
+    """Of streams, from the intended time to the first response."""
+    between_responses: Histogram
+    """Of streams, from one response to the next."""
+    duration_seconds: float
+    """From the start to the last answer, or to the end of the schedule if later."""
+    sender_cpu_seconds: float
+    verdict: Verdict = Verdict()
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """What was said, and how often: the first `MAX_MESSAGES` kinds."""
+
+    @classmethod
+    def of(
+        cls,
+        about: About,
+        requests: Requests,
+        *,
+        between_responses: Histogram | None = None,
+        duration_seconds: float,
+        sender_cpu_seconds: float,
+        verdict: Verdict | None = None,
+        errors: Mapping[str, int] | None = None,
+    ) -> RunResult:
+        """The result of these requests, its histograms made from them."""
+        timed = requests.where(requests.timed)
+        return cls(
+            about=about,
+            requests=requests,
+            from_intended=histogram_of(timed.done - timed.intended),
+            from_send=histogram_of(timed.done - timed.sent),
+            dispatch_delay=histogram_of(requests.sent - requests.intended),
+            first_response=histogram_of(timed.first - timed.intended),
+            between_responses=between_responses or Histogram(),
+            duration_seconds=duration_seconds,
+            sender_cpu_seconds=sender_cpu_seconds,
+            verdict=verdict or Verdict(),
+            errors=errors or {},
+        )
+
+    def invalid(self, *reasons: str) -> RunResult:
+        """The same with more that speaks against it."""
+        verdict = replace(self.verdict, reasons=(*self.verdict.reasons, *reasons))
+        return replace(self, verdict=verdict)
+
+    def warned(self, *warnings: str) -> RunResult:
+        """The same with more to be told beside the numbers."""
+        verdict = replace(self.verdict, warnings=(*self.verdict.warnings, *warnings))
+        return replace(self, verdict=verdict)
+
+    @property
+    def intended_rate(self) -> float:
+        """Requests a second that the schedule asked for, over the run's duration."""
+        return len(self.requests) / self.duration_seconds
+
+    @property
+    def throughput(self) -> float:
+        """Right answers a second."""
+        return self.requests.count(Outcome.OK) / self.duration_seconds
+
+    @property
+    def miss_ratio(self) -> float | None:
+        """Share of requests without a right answer; None where there were none."""
+        if not len(self.requests):
+            return None
+        return 1.0 - self.requests.count(Outcome.OK) / len(self.requests)
+
+    def quantile(self, q: float) -> float | None:
+        """The q-quantile of latency from the intended time over *all* requests.
+
+        One without a right answer counts as infinitely late, so the value is infinite
+        where more than 1 - q of them had none. None without requests.
+        """
+        count = len(self.requests)
+        if not count:
+            return None
+        ok = self.requests.outcome == Outcome.OK
+        rank = max(int(np.ceil(q * count)), 1) - 1
+        late = np.sort(self.requests.done[ok] - self.requests.intended[ok])
+        return float(late[rank]) if rank < late.size else np.inf
+
+
+MAX_MESSAGES: Final = 20
+"""Most kinds of error messages that are kept of a run."""
+
+
+def histogram_of(seconds: Floats) -> Histogram:
+    """The finite values; what a clock's resolution makes negative counts as 0."""
+    histogram = Histogram()
+    histogram.record_many(np.maximum(seconds[np.isfinite(seconds)], 0.0))
+    return histogram

@@ -1,0 +1,24 @@
+"""Where the load goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Protocol = Literal["grpc", "http"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One port of a server: Triton's gRPC one, or its HTTP one, or of any KServe-v2 server."""
+
+    protocol: Protocol
+    address: str
+    """host:port."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with every request."""
+    ca_file: str | None = None
+    """TLS, checked against these certificates; "" for those of the system."""
