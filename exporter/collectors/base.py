@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from pydantic import Field
 
 from exporter.settings import ModelFilter, Settings
+from exporter.work import WorkBoard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,8 @@ class Access:
     """What all collectors and probes expose now, for those that judge it."""
     mirror: MirrorHub
     """Production requests that the taps were sent, for those that look at data."""
+    work: WorkBoard = field(default_factory=WorkBoard)
+    """How busy the models were, for those that divide what it took."""
 
 
 class Collector(Protocol):

@@ -130,6 +130,8 @@ class Production:
     def __init__(self, own: OwnCounts) -> None:
         self.totals = Totals()
         self.resets = 0
+        self.all_busy_ns = 0
+        """Busy time of every execution, ours too: what the energy is spent in."""
         self._success = OwnShare(own.ok, own.unresolved)
         self._failure = OwnShare(own.failed)
         self._inferences = OwnShare(own.inferences, own.inferences_unresolved)
@@ -241,7 +243,9 @@ class Production:
         totals.executions += kept
         totals.batches[size] = totals.batches.get(size, 0) + kept
         share = kept / executions if executions else 0.0
-        totals.busy_ns += sum(rise.ns for rise in rises) * share
+        busy_ns = sum(rise.ns for rise in rises)
+        self.all_busy_ns += busy_ns
+        totals.busy_ns += busy_ns * share
 
 
 def _rise(before: Duration, after: Duration) -> Duration:

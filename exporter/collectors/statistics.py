@@ -13,9 +13,10 @@ from exporter.collectors.crosscheck import CrossCheck
 from exporter.collectors.production import Production, Totals
 from exporter.own_traffic import OwnCounts
 from exporter.samples import BucketSample, Sample
+from exporter.work import Look, ModelWork
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from exporter.inventory import ModelKey
     from exporter.samples import AnySample
@@ -77,6 +78,7 @@ class StatisticsCollector:
         # The ledger is read after the statistics and counts what is in flight, so that
         # a probe which Triton has already counted is never taken for production.
         own = self._access.own.snapshot()
+        looked_at = self._access.clock()
         for key, raw in after.items():
             if key not in self._known and not self._started:
                 # What was there before us is not ours to count.
@@ -84,9 +86,21 @@ class StatisticsCollector:
                 self._known[key] = _Known(Production(counted), raw)
             ours = own.get(key, OwnCounts()), ours_before.get(key, OwnCounts())
             samples += self._samples(key, raw, *ours)
+        self._access.work.publish(Look(looked_at, self._work(after)))
         self._forget(after)
         self._started = True
         return samples
+
+    def _work(self, present: Iterable[ModelKey]) -> dict[ModelKey, ModelWork]:
+        return {
+            key: ModelWork(
+                busy_seconds=production.all_busy_ns / 1e9,
+                production_busy_seconds=production.totals.busy_ns / 1e9,
+                inferences=production.totals.inferences,
+            )
+            for key in present
+            for production in (self._known[key].production,)
+        }
 
     def _read(self) -> dict[ModelKey, ModelStatistics]:
         entries = self._access.grpc.statistics(
