@@ -1,0 +1,130 @@
+"""Run lengths against the tables the field has used for forty years."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from exporter.spc import arl, normal
+from exporter.spc.charts import (
+    Cusum,
+    Ewma,
+    PageHinkley,
+    Shewhart,
+    beyond,
+    limit_of,
+)
+
+# Montgomery, Introduction to Statistical Quality Control, tables 9.3 (after Lucas and
+# Crosier 1982) and 9.11 (after Lucas and Saccucci 1990); by shift in sigma.
+CUSUM = {
+    4: {
+        0: 168,
+        0.25: 74.2,
+        0.5: 26.6,
+        0.75: 13.3,
+        1: 8.38,
+        1.5: 4.75,
+        2: 3.34,
+        3: 2.19,
+    },
+    5: {0: 465, 0.25: 139, 0.5: 38.0, 0.75: 17.0, 1: 10.4, 1.5: 5.75, 2: 4.01, 3: 2.57},
+}
+EWMA = {
+    (0.4, 3.054): {0: 500, 0.25: 224, 0.5: 71.2, 0.75: 28.4, 1: 14.3, 1.5: 5.9},
+    (0.25, 2.998): {0: 500, 0.25: 170, 0.5: 48.2, 0.75: 20.1, 1: 11.1, 1.5: 5.5},
+    (0.2, 2.962): {0: 500, 0.25: 150, 0.5: 41.8, 0.75: 18.2, 1: 10.5, 1.5: 5.5},
+    (0.1, 2.814): {0: 500, 0.25: 106, 0.5: 31.3, 0.75: 15.9, 1: 10.3, 1.5: 6.1},
+    (0.05, 2.615): {0: 500, 0.25: 84.1, 0.5: 28.8, 0.75: 16.4, 1: 11.4, 1.5: 7.1},
+}
+SHEWHART = {0: 370.4, 1: 43.9, 2: 6.30, 3: 2.00}
+
+
+@pytest.mark.parametrize("limit", CUSUM)
+def test_a_cusum_runs_as_long_as_the_table_says(limit) -> None:
+    for shift, published in CUSUM[limit].items():
+        assert arl.cusum(0.5, limit, shift) == pytest.approx(published, rel=0.005)
+
+
+@pytest.mark.parametrize("chart", EWMA, ids=str)
+def test_an_ewma_runs_as_long_as_the_table_says(chart) -> None:
+    for shift, published in EWMA[chart].items():
+        assert arl.ewma(*chart, shift) == pytest.approx(published, rel=0.01)
+
+
+def test_a_shewhart_chart_runs_as_long_as_the_table_says() -> None:
+    for shift, published in SHEWHART.items():
+        assert arl.shewhart(3, shift) == pytest.approx(published, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("limit", "in_control", "one_sigma"), [(4, 149, 5.29), (5, 430, 6.35)]
+)
+def test_a_head_start_is_as_fast_as_lucas_and_crosier_say(
+    limit, in_control, one_sigma
+) -> None:
+    found = [arl.cusum(0.5, limit, shift, head_start=0.5) for shift in (0, 1)]
+    assert found == pytest.approx([in_control, one_sigma], rel=0.005)
+
+
+def test_one_side_runs_twice_as_long_as_two() -> None:
+    assert arl.cusum(0.5, 4, sides="upper") == pytest.approx(2 * arl.cusum(0.5, 4))
+    assert arl.shewhart(3, sides="lower") == pytest.approx(2 * arl.shewhart(3))
+    assert arl.ewma(0.2, 2.962, sides="upper") == pytest.approx(1000, rel=0.02)
+    assert arl.ewma(0.2, 2.962, -1, sides="lower") == arl.ewma(0.2, 2.962, 1, "upper")
+
+
+CHARTS = [Shewhart(), Ewma(0.1), Cusum(0.25, 0.5), Cusum(0.5), PageHinkley(0.25)]
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda c: f"{c.kind}")
+@pytest.mark.parametrize("sides", ["both", "lower"])
+def test_the_chart_itself_runs_as_long_as_its_limit_promises(chart, sides) -> None:
+    wanted, runs = 100.0, 4000
+    limit = limit_of(chart, wanted, sides)
+    lengths = simulated(chart, limit, sides, runs)
+    error = lengths.std() / math.sqrt(runs)
+    assert abs(lengths.mean() - wanted) < 4 * error
+    assert error < 0.03 * wanted
+
+
+def simulated(chart, limit, sides, runs, shift=0.0, seed=6):
+    rng = np.random.default_rng(seed)
+    memory = chart.fresh(limit, (runs,))
+    alive = np.arange(runs)
+    lengths = np.zeros(runs)
+    while alive.size:
+        z = rng.normal(shift, 1, alive.size)
+        memory = chart.step(memory, z, limit)
+        lengths[alive] += 1
+        quiet = ~beyond(chart, memory, limit, sides)
+        alive, memory = alive[quiet], memory[:, quiet]
+    return lengths
+
+
+def test_a_cusum_of_failures_is_exact() -> None:
+    # Up by one at each failure, never down, speaks at 5: five failures have to come.
+    assert arl.bernoulli_cusum(0.1, (1, 0), 5) == pytest.approx(50)
+    assert arl.bernoulli_cusum(0.5, (1, 1), 1) == pytest.approx(2)
+
+
+def test_a_run_length_that_no_limit_gives_is_refused() -> None:
+    with pytest.raises(ValueError, match="want above 1"):
+        limit_of(Shewhart(), 1.0, "both")
+    with pytest.raises(ValueError, match="no limit gives"):
+        arl.limit_for(lambda _: 2.0, 10)
+
+
+@pytest.mark.parametrize("probability", [1e-9, 0.025, 0.5, 0.975, 1 - 1e-9])
+def test_the_normal_quantile_is_the_inverse_of_the_distribution(probability) -> None:
+    x = normal.quantile(probability)
+    assert float(normal.below(x)) == pytest.approx(probability, rel=1e-6)
+
+
+def test_the_chi_square_tail_is_near_its_table() -> None:
+    for freedom, critical in ((3, 11.345), (10, 23.209)):
+        assert normal.chi_square_above(critical, freedom) == pytest.approx(
+            0.01, abs=0.001
+        )
