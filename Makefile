@@ -13,8 +13,12 @@ export PIP_NO_INPUT := 1
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(VENV)/.ready: requirements.lock pyproject.toml .ci/venv
+$(VENV)/.ready: requirements.lock .ci/venv
 	.ci/venv $(PYTHON) $(VENV) requirements.lock
+	@touch $@
+
+# What pyproject.toml says of commands and versions; seconds, unlike the line above.
+$(VENV)/.installed: $(VENV)/.ready pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -23,7 +27,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml .ci/venv
 	.ci/parts demo
 	@touch $@
 
-env: $(VENV)/.ready .triton/.ready
+env: $(VENV)/.installed .triton/.ready
 
 demo: env  ## embedded Triton, demo models, sidecar, gentle traffic (ARGS="--duration 20")
 	$(BIN)/tritonwatch demo $(ARGS)
