@@ -40,6 +40,17 @@ _WINDOW_SECONDS = 5.0
 _SETTLE_SECONDS = 0.5
 _OTHERS_LIMIT = 0.1
 _LEAST_PAIRS = 10
+# Its own threads' wake-ups, seen in /proc at default settings.
+_WAKES_PER_SECOND = 25
+_WAKES_ONLY = f"""
+import asyncio
+
+async def wake():
+    while True:
+        await asyncio.sleep({1 / _WAKES_PER_SECOND})
+
+asyncio.run(wake())
+"""
 
 
 def footprint(*, quick: bool = False) -> Iterator[Figure]:
@@ -55,7 +66,9 @@ def footprint(*, quick: bool = False) -> Iterator[Figure]:
             first_page(port, holding=b"triton_probe_success{")
             _scraped(port, _WARM_UP_SECONDS)
             before = process.cpu_seconds(), _cpu_seconds(server)
-            memory = _scraped(port, seconds, process)
+            with launched(sys.executable, "-c", _WAKES_ONLY) as wakes:
+                memory = _scraped(port, seconds, process)
+                waking = wakes.cpu_seconds() / seconds
             cpu = (process.cpu_seconds() - before[0]) / seconds
             caused = (_cpu_seconds(server) - before[1]) / seconds - alone
             peak = process.memory_bytes("VmHWM") / 1e6
@@ -66,8 +79,12 @@ def footprint(*, quick: bool = False) -> Iterator[Figure]:
         cpu * 100,
         "percent of one core",
         _CPU_GOAL,
-        measured=f"user and system time of the process over {seconds:g} s; {setup}",
+        measured=f"user and system time of the process over {seconds:g} s; {setup}; the"
+        " peer does nothing but wake as often: what this machine charges for waking",
         n=1,
+        peer=waking * 100,
+        peer_name=f"a Python process woken {_WAKES_PER_SECOND} times a second",
+        ratio=cpu / waking,
     )
     cores = len(os.sched_getaffinity(0))
     yield figures.at_most(
