@@ -4,6 +4,8 @@ TritonwatchError
 ├── ConfigError            the file: unknown key, wrong value, unreadable      (exit 2)
 ├── EmbeddedTritonError    the embedded server is missing, or did not start
 ├── ListenError            an address cannot be bound                          (exit 2)
+├── MirrorBodyError        what was sent as an inference is none
+│   └── MirrorUnsupportedError  it may be one, of a kind that is not read
 ├── PartialResultError     a collector could read only a part
 ├── TraceBodyError         what was sent as traces is none
 └── TritonError            talking to a Triton server
@@ -60,6 +62,14 @@ class ListenError(TritonwatchError):
 
 class TraceBodyError(TritonwatchError):
     """A body sent to the trace tap is not what its format allows."""
+
+
+class MirrorBodyError(TritonwatchError):
+    """A body sent to the mirror tap is no inference request or response."""
+
+
+class MirrorUnsupportedError(MirrorBodyError):
+    """A mirrored inference that its body alone does not tell, or of an unread kind."""
 
 
 class PartialResultError(TritonwatchError):

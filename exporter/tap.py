@@ -8,6 +8,7 @@ take is counted by reason and never held.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import zlib
 from collections import Counter
 from dataclasses import replace
@@ -20,9 +21,10 @@ from exporter import catalogue
 from exporter.health import Workers
 from exporter.listening import bind, make_server
 from exporter.samples import Sample
-from exporter.tap_route import TapAnswer, TapRequest, TapRoute, refusal
+from exporter.tap_route import TapAnswer, TapHead, TapRequest, TapRoute, refusal
 
 if TYPE_CHECKING:
+    import re
     import socket
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
@@ -36,9 +38,13 @@ log = structlog.get_logger()
 
 MAX_HELD_BYTES: Final = 32 << 20
 """Of all bodies together, read or being read or waiting to be worked on."""
+MAX_WAITING: Final = 1000
+"""Most bodies that wait to be worked on, however small."""
 READ_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 2.0
-_GZIP: Final = 16 + zlib.MAX_WBITS
+_WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+# A body so small may come after its answer; a longer one would be taken for a flood.
+_UNREAD_BYTES: Final = 32 << 10
 
 
 class _RefusedError(Exception):
@@ -52,7 +58,7 @@ class _RefusedError(Exception):
 class Tap:
     """The routes of the tap, as an ASGI application.
 
-    `routes` is asked at every request, so that it follows the configuration.
+    `routes` is asked at every `follow`, so that it follows the configuration.
     """
 
     def __init__(
@@ -68,7 +74,10 @@ class Tap:
         self._read_seconds = read_seconds
         self._answer_seconds = answer_seconds
         self._held_bytes = 0
-        self._workers: Workers | None = None
+        self._waiting = 0
+        self._workers: dict[str, Workers] = {}
+        self._exact: dict[str, TapRoute] = {}
+        self._patterns: tuple[tuple[re.Pattern[str], TapRoute], ...] = ()
         self._outcomes: Counter[tuple[str, str]] = Counter()
         self._server: HttpServer | None = None
         self._listener: socket.socket | None = None
@@ -83,16 +92,24 @@ class Tap:
         return f"{host}:{port}"
 
     def follow(self, address: str, port: int) -> None:
-        """Listen as soon as there is a route; in the running event loop.
+        """Take over the routes, and listen as soon as there is one; in the event loop.
 
         Raises:
             ListenError: the address cannot be bound.
         """
-        if self._serving is not None or not any(True for _ in self._routes()):
-            # A route that a reload took away answers 404 from then on.
-            return
+        routes = tuple(self._routes())
+        # A route that a reload took away answers 404 from then on.
+        self._exact = {route.path: route for route in routes if route.pattern is None}
+        self._patterns = tuple((r.pattern, r) for r in routes if r.pattern is not None)
+        if self._serving is None:
+            if not routes:
+                return
+            self._listen(address, port)
+        for source in {route.source for route in routes} - self._workers.keys():
+            self._workers[source] = Workers(1, f"tap-{source}")
+
+    def _listen(self, address: str, port: int) -> None:
         self._listener = bind(address, port)
-        self._workers = Workers(1, "tap")
         self._server = make_server(self)
         self._serving = asyncio.create_task(
             self._server.serve(sockets=[self._listener]), name="tap"
@@ -101,12 +118,14 @@ class Tap:
 
     async def stop(self) -> None:
         """End the listener; what is being worked on is finished by its thread."""
-        if self._server is None or self._serving is None or self._workers is None:
+        if self._server is None or self._serving is None:
             return
         self._server.should_exit = True
         await self._serving
-        self._workers.close()
-        self._workers = self._server = self._serving = self._listener = None
+        for workers in self._workers.values():
+            workers.close()
+        self._workers = {}
+        self._server = self._serving = self._listener = None
 
     def samples(self) -> Iterator[Sample]:
         """What was taken and what was not, by source and outcome."""
@@ -127,12 +146,39 @@ class Tap:
                 f"{route.path} takes POST",
             )
         else:
-            answer = await self._take(route, scope, receive)
-            self._outcomes[route.source, answer.outcome] += 1
+            answer = await self._answer_to(route, scope, receive)
         await _send(send, answer)
 
     def _route(self, path: str) -> TapRoute | None:
-        return next((route for route in self._routes() if route.path == path), None)
+        exact = self._exact.get(path)
+        if exact is not None:
+            return exact
+        return next(
+            (r for pattern, r in self._patterns if pattern.fullmatch(path)), None
+        )
+
+    async def _answer_to(
+        self, route: TapRoute, scope: Scope, receive: Receive
+    ) -> TapAnswer:
+        answer = None
+        if route.admit is not None:
+            answer = route.admit(TapHead(scope["path"], scope["headers"]))
+        if answer is None:
+            return await self._take(route, scope, receive)
+        if not _is_short(scope["headers"]):
+            await self._drop(receive)
+        self._count(route, answer)
+        return answer
+
+    async def _drop(self, receive: Receive) -> None:
+        """Let a body come that nobody wants."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._read_seconds):
+                while (await receive()).get("more_body", False):
+                    pass
+
+    def _count(self, route: TapRoute, answer: TapAnswer) -> None:
+        self._outcomes[route.source, answer.outcome] += 1
 
     async def _take(self, route: TapRoute, scope: Scope, receive: Receive) -> TapAnswer:
         headers = {
@@ -143,27 +189,41 @@ class Tap:
         try:
             async with asyncio.timeout(self._read_seconds):
                 raw = await _read(route, headers, receive, held)
-            return await self._work(route, raw, headers, held)
+            return await self._work(route, raw, (scope["path"], headers), held)
         except _RefusedError as refused:
-            return refused.answer
+            answer = refused.answer
         except TimeoutError:
-            return refusal(
+            answer = refusal(
                 "timeout",
                 HTTPStatus.REQUEST_TIMEOUT,
                 f"the body did not come within {self._read_seconds:g} s",
             )
         finally:
             held.release()
+        self._count(route, answer)
+        return answer
 
     async def _work(
-        self, route: TapRoute, raw: bytes, headers: dict[str, str], held: _Held
+        self, route: TapRoute, raw: bytes, head: tuple[str, dict[str, str]], held: _Held
     ) -> TapAnswer:
-        if self._workers is None:
+        workers = self._workers.get(route.source)
+        if workers is None:
             raise _RefusedError(_overloaded("the tap is closing"))
-        future = self._workers.submit(_answer, route, raw, headers)
+        if self._waiting >= MAX_WAITING:
+            raise _RefusedError(_overloaded("too many bodies wait to be read"))
+        future = workers.submit(_answer, route, raw, *head)
         held.keep_until(future)
-        done, _ = await asyncio.wait({future}, timeout=self._answer_seconds)
+        self._waiting += 1
+        future.add_done_callback(lambda done: self._worked(route, done))
+        seconds = route.answer_seconds or self._answer_seconds
+        done, _ = await asyncio.wait({future}, timeout=seconds)
         return future.result() if done else route.busy_answer
+
+    def _worked(self, route: TapRoute, done: asyncio.Future[TapAnswer]) -> None:
+        """Count what became of a body, whether or not its sender still waited."""
+        self._waiting -= 1
+        if not done.cancelled() and done.exception() is None:
+            self._count(route, done.result())
 
     def hold(self, number: int) -> None:
         """Account for so many bytes more; raises when they are too many."""
@@ -227,37 +287,50 @@ async def _read(
             return b"".join(parts)
 
 
-def _answer(route: TapRoute, raw: bytes, headers: dict[str, str]) -> TapAnswer:
+def _is_short(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the body is known to be so short that it need not be waited for."""
+    for name, value in headers:
+        if name == b"content-length":
+            return value.isdigit() and int(value[:20]) <= _UNREAD_BYTES
+    return False
+
+
+def _answer(
+    route: TapRoute, raw: bytes, path: str, headers: dict[str, str]
+) -> TapAnswer:
     try:
         body = _decoded(raw, headers.get("content-encoding", ""), route.max_body_bytes)
     except _RefusedError as refused:
         return refused.answer
-    return route.answer(TapRequest(body, raw, headers))
+    return route.answer(TapRequest(body, raw, headers, path))
 
 
 def _decoded(raw: bytes, encoding: str, limit: int) -> bytes:
     """The body without its encoding; inflated no further than `limit`."""
     if encoding in {"", "identity"}:
         return raw
-    if encoding != "gzip":
+    window = _WINDOWS.get(encoding)
+    if window is None:
         raise _RefusedError(
             refusal(
                 "unsupported",
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"found content-encoding {encoding[:40]!r}; want gzip or none",
+                f"found content-encoding {encoding[:40]!r}; want gzip, deflate or none",
             )
         )
-    inflate = zlib.decompressobj(_GZIP)
+    inflate = zlib.decompressobj(window)
     try:
         body = inflate.decompress(raw, limit + 1)
     except zlib.error:
         body = b""
-        inflate = zlib.decompressobj(_GZIP)
+        inflate = zlib.decompressobj(window)
     if len(body) > limit:
         raise _RefusedError(_too_large(limit))
     if not inflate.eof or inflate.unused_data:
         raise _RefusedError(
-            refusal("malformed", HTTPStatus.BAD_REQUEST, "the body is no whole gzip")
+            refusal(
+                "malformed", HTTPStatus.BAD_REQUEST, f"the body is no whole {encoding}"
+            )
         )
     return body
 

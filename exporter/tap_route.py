@@ -7,10 +7,15 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    import re
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Outcome = Literal[
     "accepted",
+    "sampled_out",
+    "unwanted",
+    "unknown_model",
+    "own",
     "malformed",
     "too_large",
     "unsupported",
@@ -21,12 +26,21 @@ Outcome = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class TapHead:
+    """What is known of a request before its body. Header names are in lower case."""
+
+    path: str
+    headers: Iterable[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
 class TapRequest:
     """One body as it was sent, and decoded. Header names are in lower case."""
 
     body: bytes
     raw: bytes
     headers: Mapping[str, str]
+    path: str = ""
 
     @property
     def media_type(self) -> str:
@@ -46,11 +60,13 @@ class TapAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TapRoute:
-    """One path of the tap.
+    """One path of the tap, or all that fit `pattern`, which `path` then describes.
 
-    `answer` is called in a worker thread with a body of at most `max_body_bytes`, after
-    decoding; it raises nothing. `busy_answer` is what the sender is told when that takes
-    too long: the body will still be worked on.
+    `answer` is called in a worker thread of the source's own with a body of at most
+    `max_body_bytes`, after decoding; it raises nothing. `busy_answer` is what the sender
+    is told when that takes longer than `answer_seconds`: the body will still be worked
+    on. `admit` is asked before a body is read, in the event loop, so it has to be quick;
+    what it answers is told the sender in place of all that.
     """
 
     path: str
@@ -58,6 +74,9 @@ class TapRoute:
     max_body_bytes: int
     answer: Callable[[TapRequest], TapAnswer]
     busy_answer: TapAnswer
+    pattern: re.Pattern[str] | None = None
+    admit: Callable[[TapHead], TapAnswer | None] | None = None
+    answer_seconds: float | None = None
 
 
 @runtime_checkable

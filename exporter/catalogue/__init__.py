@@ -11,13 +11,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from exporter.catalogue import ourselves, probes, production, server, slo, traces
+from exporter.catalogue import (
+    drift,
+    ourselves,
+    probes,
+    production,
+    server,
+    slo,
+    taps,
+    traces,
+)
+from exporter.catalogue.drift import *
 from exporter.catalogue.ourselves import *
 from exporter.catalogue.probes import *
 from exporter.catalogue.production import *
 from exporter.catalogue.server import *
 from exporter.catalogue.shared import *
 from exporter.catalogue.slo import *
+from exporter.catalogue.taps import *
 from exporter.catalogue.traces import *
 from exporter.samples import MetricSpec
 
@@ -29,7 +40,9 @@ PARTS: Final[tuple[ModuleType, ...]] = (
     probes,
     production,
     traces,
+    taps,
     slo,
+    drift,
     ourselves,
 )
 

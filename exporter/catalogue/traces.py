@@ -70,10 +70,3 @@ TRACE_RATE: Final = MetricSpec(
     "One request in so many is traced, as this process has set it for the model.",
     ("model",),
 )
-TAP_REQUESTS: Final = MetricSpec(
-    "tritonwatch_tap_requests_total",
-    "counter",
-    "Requests to a tap by source and outcome: accepted, malformed, too_large,"
-    " unsupported, timeout, overloaded; for otlp_forward: forwarded, failed, dropped.",
-    ("source", "outcome"),
-)

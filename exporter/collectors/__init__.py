@@ -9,12 +9,17 @@ from typing import Annotated
 
 from pydantic import Field
 
+from exporter.collectors.mirror import MirrorSettings
 from exporter.collectors.process import ProcessSettings
 from exporter.collectors.server import ServerSettings
 from exporter.collectors.statistics import StatisticsSettings
 from exporter.collectors.traces import TracesSettings
 
 AnyCollector = Annotated[
-    ProcessSettings | ServerSettings | StatisticsSettings | TracesSettings,
+    MirrorSettings
+    | ProcessSettings
+    | ServerSettings
+    | StatisticsSettings
+    | TracesSettings,
     Field(discriminator="kind"),
 ]

@@ -76,8 +76,8 @@ def encode(array: Array, datatype: str) -> bytes:
     return np.ascontiguousarray(array, dtype=array_dtype(datatype)).tobytes()
 
 
-def decode(tensor: OutputTensor) -> Array:
-    """The output as an array of its declared shape.
+def decode(tensor: OutputTensor, what: str = "output") -> Array:
+    """The output as an array of its declared shape; `what` names it in errors.
 
     Raises:
         ProtocolError: the bytes do not fill the shape exactly. Empty content for a
@@ -86,23 +86,23 @@ def decode(tensor: OutputTensor) -> Array:
     # Before the product: that of a million sizes takes hours.
     if len(tensor.shape) > MAX_RANK or any(dim < 0 for dim in tensor.shape):
         raise ProtocolError(
-            f"output {tensor.name!r} has the shape {shown_shape(tensor.shape)}; a tensor "
+            f"{what} {tensor.name!r} has the shape {shown_shape(tensor.shape)}; a tensor "
             f"has at most {MAX_RANK} dimensions, none of them negative"
         )
     # Not numpy's product, which overflows: 2^32 x 2^32 elements would be none.
     expected = math.prod(tensor.shape)
     if tensor.datatype == "BYTES":
-        return _decode_bytes(tensor, expected)
+        return _decode_bytes(tensor, expected, what)
     dtype = _WIRE_BF16 if tensor.datatype == "BF16" else array_dtype(tensor.datatype)
     if len(tensor.data) != expected * dtype.itemsize:
         raise ProtocolError(
-            f"output {tensor.name!r} has {len(tensor.data)} bytes; {tensor.datatype}"
+            f"{what} {tensor.name!r} has {len(tensor.data)} bytes; {tensor.datatype}"
             f"{shown_shape(tensor.shape)} needs {expected * dtype.itemsize}"
         )
     array = np.frombuffer(tensor.data, dtype=dtype)
     if tensor.datatype == "BF16":
         array = (array.astype(np.uint32) << 16).view(np.float32)
-    return _shaped(array, tensor)
+    return _shaped(array, tensor, what)
 
 
 def shown_shape(shape: Sequence[int]) -> str:
@@ -112,13 +112,13 @@ def shown_shape(shape: Sequence[int]) -> str:
     return f"{str(list(shape[:_SHOWN_SIZES]))[:-1]}, … {len(shape)} dimensions]"
 
 
-def _shaped(array: Array, tensor: OutputTensor) -> Array:
+def _shaped(array: Array, tensor: OutputTensor, what: str) -> Array:
     try:
         return array.reshape(tensor.shape)
     except (ValueError, OverflowError):
         # Beside a 0, sizes and ranks that no array can have fit any content.
         raise ProtocolError(
-            f"output {tensor.name!r} has a shape of {len(tensor.shape)} dimensions "
+            f"{what} {tensor.name!r} has a shape of {len(tensor.shape)} dimensions "
             "that no tensor has"
         ) from None
 
@@ -132,7 +132,7 @@ def _bfloat16(array: Array) -> Array:
     return np.where(np.isnan(values), quiet_nan, rounded).astype("<u2")
 
 
-def _decode_bytes(tensor: OutputTensor, expected: int) -> Array:
+def _decode_bytes(tensor: OutputTensor, expected: int, what: str) -> Array:
     items: list[bytes] = []
     data, position = tensor.data, 0
     while position < len(data) and len(items) < expected:
@@ -145,9 +145,9 @@ def _decode_bytes(tensor: OutputTensor, expected: int) -> Array:
         position += 4 + length
     if position != len(data) or len(items) != expected:
         raise ProtocolError(
-            f"output {tensor.name!r} holds {len(items)} whole BYTES elements in "
+            f"{what} {tensor.name!r} holds {len(items)} whole BYTES elements in "
             f"{len(data)} bytes; shape {shown_shape(tensor.shape)} needs {expected}"
         )
     array = np.empty(expected, dtype=np.object_)
     array[:] = items
-    return _shaped(array, tensor)
+    return _shaped(array, tensor, what)

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from monitoring import Job
 
-from exporter.catalogue import CATALOGUE
+from exporter.catalogue import CATALOGUE, drift
+from exporter.samples import MetricSpec
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(150)]
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden.prom"
 GROWTH = 2 ** (2**-5)
+DRIFT = [spec for spec in vars(drift).values() if isinstance(spec, MetricSpec)]
 # Metrics that this scrape cannot have, each with its reason.
 NOT_IN_GOLDEN = {
     "triton_probe_last_duration_seconds": "on /probe only",
@@ -31,6 +33,8 @@ NOT_IN_GOLDEN = {
     "tritonwatch_trace_control_active": "sampling is not controlled",
     "tritonwatch_trace_files_total": "no trace files are followed",
     "tritonwatch_tap_requests_total": "nothing was sent to the tap",
+    "tritonwatch_tap_samples_total": "nothing was sent to the tap",
+    **{spec.name: "no drift is watched" for spec in DRIFT},
 }
 
 

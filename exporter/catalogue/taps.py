@@ -1,0 +1,24 @@
+"""What others send: traces and mirrored production requests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from exporter.samples import MetricSpec
+
+TAP_REQUESTS: Final = MetricSpec(
+    "tritonwatch_tap_requests_total",
+    "counter",
+    "Requests to a tap by source (otlp, http, grpc, cloudevents, traces) and outcome:"
+    " accepted; sampled_out, unwanted (nobody looks at that model), unknown_model and own"
+    " are passed over; malformed, too_large, unsupported, timeout, overloaded and"
+    " aborted are not taken. For otlp_forward: forwarded, failed, dropped.",
+    ("source", "outcome"),
+)
+TAP_SAMPLES: Final = MetricSpec(
+    "tritonwatch_tap_samples_total",
+    "counter",
+    "Mirrored requests and responses (direction) that were handed to drift windows and"
+    " comparisons, by model and the tap they came by.",
+    ("model", "source", "direction"),
+)

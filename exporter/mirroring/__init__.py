@@ -1,0 +1,1 @@
+"""Mirrored production requests: bodies of proxies and loggers to arrays at the hub."""
