@@ -7,12 +7,13 @@ import random
 import secrets
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from exporter import catalogue, connect, lifetimes
-from exporter.collectors.base import Access
+from exporter.collectors.base import Access, Documented
+from exporter.collectors.drift_settings import DriftCollectorSettings
 from exporter.errors import ListenError
 from exporter.health import CollectorRunner
 from exporter.inventory import InventoryBoard
@@ -46,6 +47,7 @@ Runner = CollectorRunner | ProbeRunner | OtlpRunner
 # A name no collector or probe can have.
 _OTLP: Final = "otlp:push"
 _SLO: Final = "slo"
+_DRIFT: Final = "drift"
 _OLD_SERVER: Final = "server:old"
 
 
@@ -159,6 +161,14 @@ class Sidecar:
                 serving[key] = serving.get(key, True) and ok
         return serving
 
+    def sections(self) -> dict[str, Any]:
+        """What collectors have to say on the status page beyond numbers."""
+        found: dict[str, Any] = {}
+        for running in self._running.values():
+            if isinstance(running.collector, Documented):
+                found |= running.collector.document()
+        return found
+
     def samples(self) -> Iterator[AnySample]:
         """Everything known now; reads memory only."""
         yield from self._measured()
@@ -196,11 +206,7 @@ class Sidecar:
                 client.close()
 
     def _apply(self, config: Config, *, keep: bool) -> None:
-        collectors: dict[str, CollectorSettings] = {
-            c.kind: c for c in config.all_collectors()
-        }
-        if config.slos:
-            collectors[_SLO] = SloSettings(objectives=expanded(config.slos))
+        collectors = _collectors(config)
         probes = {p.label: p for p in config.probes}
         wanted: dict[str, Settings] = {**collectors, **probes}
         if config.otlp is not None:
@@ -266,3 +272,15 @@ class Sidecar:
             self._clock,
             self._wall_clock,
         )
+
+
+def _collectors(config: Config) -> dict[str, CollectorSettings]:
+    """Every collector that runs, those that a section of the file stands for included."""
+    collectors: dict[str, CollectorSettings] = {
+        c.kind: c for c in config.all_collectors()
+    }
+    if config.slos:
+        collectors[_SLO] = SloSettings(objectives=expanded(config.slos))
+    if config.drift:
+        collectors[_DRIFT] = DriftCollectorSettings.of(config.drift)
+    return collectors

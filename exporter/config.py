@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 
 from exporter import config_file, config_problems
 from exporter.collectors import AnyCollector
+from exporter.collectors.drift_settings import DriftSettings, doubled_entries
 from exporter.collectors.process import ProcessSettings
 from exporter.collectors.server import ServerSettings
 from exporter.collectors.statistics import StatisticsSettings
@@ -147,6 +148,8 @@ class Config(Settings):
     """What /probe?target= may be pointed at."""
     slos: tuple[AnyObjective, ...] = Field(default=(), max_length=200)
     """Service level objectives; `tritonwatch rules` writes their alerts."""
+    drift: tuple[DriftSettings, ...] = Field(default=(), max_length=100)
+    """Whose data are watched, beside which reference; fed by the taps."""
     otlp: OtlpSettings | None = Field(default=None)
     """Push everything to an OpenTelemetry collector as well."""
     log: LogSettings = Field(default=LogSettings())
@@ -165,10 +168,13 @@ class Config(Settings):
                 ("slos called", objectives),
             )
             for name in sorted({name for name in names if names.count(name) > 1})
-        ] + [
+        ]
+        problems += doubled_entries(self.drift)
+        problems += [
             f"found a probe called {name!r}, a collector's name; choose another"
             for name in sorted(
-                set(labels) & ({c.kind for c in self.all_collectors()} | {"slo"})
+                set(labels)
+                & ({c.kind for c in self.all_collectors()} | {"slo", "drift"})
             )
         ]
         if problems:

@@ -64,6 +64,7 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
             }
             for runner in sidecar.runners
         ],
+        **sidecar.sections(),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -52,6 +52,15 @@ class Collector(Protocol):
         Raises:
             TritonError: the source could not be read; the run counts as failed.
         """
+        ...
+
+
+@runtime_checkable
+class Documented(Protocol):
+    """A collector that has more to say than numbers."""
+
+    def document(self) -> dict[str, Any]:
+        """Sections of /api/v1/status by name, JSON-able; reads memory only."""
         ...
 
 

@@ -1,0 +1,135 @@
+"""Files that keep what was learnt: written whole or not at all, never trusted blindly."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import structlog
+
+from drift.errors import StateError
+
+if TYPE_CHECKING:
+    from exporter.collectors.drift_settings import Side
+
+log = structlog.get_logger()
+
+MAX_BYTES: Final = 256 << 20
+ASIDE: Final = ".set-aside"
+
+
+def read_whole(path: Path) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        OSError: it cannot be read.
+        StateError: it is no regular file, or larger than any of ours.
+    """
+    # Opening a pipe would wait for somebody to write.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise StateError(f"{path} is no regular file")
+        if found.st_size > MAX_BYTES:
+            raise StateError(
+                f"{path} has {found.st_size} bytes; no more than {MAX_BYTES} are read"
+            )
+        return file.read(MAX_BYTES)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace the file at once: whoever reads it finds the old or the new, in full.
+
+    Raises:
+        OSError: it could not be written; the old one is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    draft = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class Store:
+    """The files of one model's watch below a folder; without a folder keeps nothing."""
+
+    def __init__(self, folder: Path | None, model: str, side: Side) -> None:
+        self._folder = folder
+        self._stem = f"{quote(model, safe='')[:180]}.{side}"
+        self._told = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether anything outlives this process."""
+        return self._folder is not None
+
+    def _path(self, what: str) -> Path:
+        return (self._folder or Path()) / f"{self._stem}.{what}"
+
+    def read(self, what: str) -> bytes | None:
+        """What was written under that name; None where there is nothing to be used."""
+        if not self.kept:
+            return None
+        path = self._path(what)
+        try:
+            return read_whole(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, StateError) as error:
+            self.set_aside(what, str(error))
+            return None
+
+    def write(self, what: str, data: bytes) -> bool:
+        """Save, and say once in the log if that fails."""
+        if not self.kept:
+            return False
+        path = self._path(what)
+        try:
+            write_whole(path, data)
+        except OSError as error:
+            if not self._told:
+                log.warning("drift_state_not_saved", file=str(path), reason=str(error))
+            self._told = True
+            return False
+        if self._told:
+            log.info("drift_state_saved_again", file=str(path))
+        self._told = False
+        return True
+
+    def set_aside(self, what: str, reason: str) -> None:
+        """Rename what cannot be used, so that it can be looked at, and go on."""
+        path = self._path(what)
+        aside = path.with_name(path.name + ASIDE)
+        try:
+            path.replace(aside)
+        except OSError as error:
+            log.warning(
+                "drift_state_not_set_aside",
+                file=str(path),
+                reason=reason,
+                problem=str(error),
+            )
+        else:
+            log.warning(
+                "drift_state_set_aside",
+                file=str(path),
+                kept_as=str(aside),
+                reason=reason,
+            )
