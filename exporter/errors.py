@@ -3,6 +3,7 @@
 TritonwatchError
 ├── ConfigError            the file: unknown key, wrong value, unreadable      (exit 2)
 ├── EmbeddedTritonError    the embedded server is missing, or did not start
+├── GoldenDataError        a golden file is not what it should be
 ├── ListenError            an address cannot be bound                          (exit 2)
 ├── MirrorBodyError        what was sent as an inference is none
 │   └── MirrorUnsupportedError  it may be one, of a kind that is not read
@@ -44,6 +45,28 @@ class ConfigError(TritonwatchError):
 
 class EmbeddedTritonError(TritonwatchError):
     """The embedded Triton is not installed, or ended or stayed unready at start."""
+
+
+class GoldenDataError(TritonwatchError):
+    """A golden file cannot be used; names the file, and the field and row if it is one.
+
+    Rows count from 0, a header not among them.
+    """
+
+    def __init__(
+        self, file: str, reason: str, *, name: str | None = None, row: int | None = None
+    ) -> None:
+        self.file = file
+        self.field = name
+        self.row = row
+        where = "".join(
+            [
+                f"{file}: ",
+                "" if row is None else f"row {row}: ",
+                "" if name is None else f"{name!r}: ",
+            ]
+        )
+        super().__init__(f"{where}{reason}")
 
 
 class ListenError(TritonwatchError):
