@@ -41,6 +41,7 @@ class Baseline:
         self.bins: Floats = profile.summary.bins
         self.numeric = profile.schema.numeric
         self.size: Floats = self.bins.sum(axis=1)
+        self.stretch = profile.dispersion.stretch(self.size)
         self.used = profile.projection.used
         filled = (self.bins > 0).sum(axis=1)
         self.freedom: Floats = np.maximum(filled - 1, 0).astype(np.float64)
@@ -84,7 +85,7 @@ class Comparison:
     """What a statistic gets. Counts in coarse bins and cumulative shares in fine cells.
 
     `spread` is h = phi (1 / n + 1 / m) per feature: the variance that n dependent rows
-    against m have in place of 1 / n.
+    against m have in place of 1 / n; phi grows with the rows where it has to.
     """
 
     baseline: Baseline
@@ -126,9 +127,20 @@ class Comparison:
             return np.asarray(1.0 / self.size + 1.0 / self.baseline.size)
 
     @cached_property
+    def _dependent(self) -> Floats:
+        """What `harmonic` is with the growth of phi over long stretches in it."""
+        phi = self.baseline.profile.dispersion
+        if not phi.growth.any():
+            return self.harmonic
+        ones = np.ones(phi.growth.shape)
+        window = phi.stretch(self.window.rows * ones) / self.size
+        with np.errstate(divide="ignore"):
+            return np.asarray(window + self.baseline.stretch / self.baseline.size)
+
+    @cached_property
     def spread(self) -> Floats:
         """H for statistics of coarse bins, (features,)."""
-        return self.baseline.profile.dispersion.shape * self.harmonic
+        return self.baseline.profile.dispersion.shape * self._dependent
 
     @cached_property
     def ordered_spread(self) -> Floats:
@@ -136,7 +148,7 @@ class Comparison:
         phi = self.baseline.profile.dispersion
         worst = np.maximum(np.maximum(phi.location, phi.scale), phi.shape)
         numeric = self.baseline.numeric
-        return np.asarray((worst * self.harmonic)[:numeric])
+        return np.asarray((worst * self._dependent)[:numeric])
 
     def padded(self, values: Floats) -> Floats:
         """Values of numeric features, with NaN for the categories after them."""

@@ -9,12 +9,18 @@ of n_b rows and row variance v the overdispersion is
 block, so it is taken at every dyadic block size with at least `MIN_BLOCKS` blocks, and
 the largest counts. A value within `PRETEST` standard errors of 1 is taken as 1.
 
+Where phi still grows at the largest such block, as it does with weather, seasons and
+timetables, it is taken to go on growing as a power of the rows (`long_memory.py`). And
+blocks are no normal variables: phi is raised until the evidence that the alarms would
+see in the reference's own blocks averages to no more than they may
+(`calibration.py`).
+
 Reference: Wedderburn (1974), quasi-likelihood; Kuensch (1989), block methods.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MIN_BLOCKS: Final = 30
+# Location, scale, shape and the events: the kinds of change that alarms look for.
+CHANNELS: Final = 3 + len(EVENTS)
 PRETEST: Final = 2.5
 
 _MIN_PER_BIN: Final = 2.0
@@ -39,18 +47,60 @@ _EDGE_SLACK: Final = 1.3
 
 @dataclass(frozen=True, slots=True)
 class Dispersion:
-    """Overdispersion per feature: location, scale, shape (features,), events (.., 3)."""
+    """Overdispersion per feature: location, scale, shape (features,), events (.., 3).
+
+    It holds for stretches of up to `reach_rows`; beyond, it grows as the rows to the
+    power `growth` (features,), which is 0 where the dependence ends within them.
+    `unit_rows` (features, CHANNELS) is how many rows hang together, 0 for none: the
+    first block size with half of the largest overdispersion, or the largest block where
+    no end of the dependence was found.
+    """
 
     location: Floats
     scale: Floats
     shape: Floats
     events: Floats
+    growth: Floats
+    unit_rows: Floats
+    reach_rows: float = np.inf
 
     @classmethod
     def independent(cls, features: int) -> Dispersion:
         """Every row on its own: all ones."""
         one = np.ones(features)
-        return cls(one, one, one, np.ones((features, len(EVENTS))))
+        events = np.ones((features, len(EVENTS)))
+        return cls(
+            one,
+            one,
+            one,
+            events,
+            np.zeros(features),
+            np.zeros((features, CHANNELS)),
+        )
+
+    def stretch(self, rows: Floats) -> Floats:
+        """Factor of the overdispersion in a sum over `rows` (..., features), at least 1."""
+        if not self.growth.any():
+            return np.ones_like(rows)
+        return np.asarray(np.maximum(rows / self.reach_rows, 1.0) ** self.growth)
+
+    def channels(self) -> Floats:
+        """All of it as (features, CHANNELS)."""
+        scores = np.stack((self.location, self.scale, self.shape), axis=1)
+        return np.concatenate((scores, self.events), axis=1)
+
+    def most(self, rows: Floats, reference_rows: int) -> Floats:
+        """The most that `rows` (..., features) can say: log evidence (..., CHANNELS).
+
+        One stretch that hangs together is one observation. Beside K others of the
+        reference it can be the worst of K + 1, which is evidence of at most K + 1
+        (the rank's e-value); j stretches can say (K + 1)^j.
+        """
+        dependent = self.unit_rows > 0
+        unit = np.where(dependent, self.unit_rows, 1.0)
+        stretches = np.ceil(rows[..., None] / unit)
+        each = np.log1p(reference_rows / unit)
+        return np.where(dependent, stretches * each, np.inf)
 
 
 def estimate(blocks: Sequence[Summary], projection: Projection) -> Dispersion:
@@ -59,24 +109,61 @@ def estimate(blocks: Sequence[Summary], projection: Projection) -> Dispersion:
     Fewer than `MIN_BLOCKS` blocks give ones: the caller must say the promise is void.
     """
     worst = Dispersion.independent(projection.used.shape[0])
+    levels = []
     for stacked in dyadic(blocks):
-        worst = Dispersion(
-            np.maximum(worst.location, _of_scores(stacked.location, stacked.finite)),
-            np.maximum(worst.scale, _of_scores(stacked.scale, stacked.finite)),
-            np.maximum(
-                np.maximum(worst.shape, _of_bins(stacked, projection.used)),
-                _of_worst_direction(stacked, projection.used),
-            ),
-            np.maximum(worst.events, _of_events(stacked)),
+        spread = ordered(_at(stacked, projection.used))
+        levels.append((float(stacked.rows.mean()), spread))
+        worst = replace(
+            worst,
+            location=np.maximum(worst.location, spread.location),
+            scale=np.maximum(worst.scale, spread.scale),
+            shape=np.maximum(worst.shape, spread.shape),
+            events=np.maximum(worst.events, spread.events),
+            reach_rows=levels[-1][0],
         )
-    # A shape moves with its location and scale, so it is at least as dependent.
-    shape = np.maximum(worst.shape, np.maximum(worst.location, worst.scale))
-    # Values beyond the range are too rare in the reference for a measurement of their
-    # own, and come in runs as the values within it do.
-    events = worst.events.copy()
+    return replace(worst, unit_rows=_units(levels, worst))
+
+
+def _at(blocks: Blocks, used: NDArray[np.int64]) -> Dispersion:
+    """At one block size."""
+    return replace(
+        Dispersion.independent(used.shape[0]),
+        location=_of_scores(blocks.location, blocks.finite),
+        scale=_of_scores(blocks.scale, blocks.finite),
+        shape=np.maximum(_of_bins(blocks, used), _of_worst_direction(blocks, used)),
+        events=_of_events(blocks),
+    )
+
+
+def ordered(spread: Dispersion) -> Dispersion:
+    """The same, with what cannot be smaller than something else raised to it.
+
+    A shape moves with its location and scale, so it is at least as dependent. Values
+    beyond the range are too rare in the reference for a measurement of their own, and
+    come in runs as the values within it do.
+    """
+    shape = np.maximum(spread.shape, np.maximum(spread.location, spread.scale))
+    events = spread.events.copy()
     outside = EVENTS.index("outside")
     events[:, outside] = np.maximum(events[:, outside], shape)
-    return Dispersion(worst.location, worst.scale, shape, events)
+    return replace(spread, shape=shape, events=events)
+
+
+def _units(
+    levels: Sequence[tuple[float, Dispersion]], worst: Dispersion
+) -> NDArray[np.float64]:
+    """Rows that hang together, from every level's size and overdispersion.
+
+    All kinds of change of a feature share the longest: what makes one storm of them is
+    the same.
+    """
+    largest = worst.channels()
+    units = np.zeros(largest.shape)
+    for rows, spread in levels:
+        found = (units == 0) & (largest > 1) & (spread.channels() >= 0.5 * largest)
+        units[found] = rows
+    longest = units.max(axis=1, keepdims=True, initial=0.0)
+    return np.where(units > 0, longest, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +189,10 @@ def _stack(blocks: Sequence[Summary]) -> Blocks:
     )
 
 
-def dyadic(blocks: Sequence[Summary]) -> Iterator[Blocks]:
-    """The blocks, then pairs of them, and so on while there are `MIN_BLOCKS`."""
+def dyadic(blocks: Sequence[Summary], least: int = MIN_BLOCKS) -> Iterator[Blocks]:
+    """The blocks, then pairs of them, and so on while there are at least `least`."""
     level = _stack(blocks) if blocks else None
-    while level is not None and level.rows.shape[0] >= MIN_BLOCKS:
+    while level is not None and level.rows.shape[0] >= least:
         yield level
         level = Blocks(
             *(
@@ -131,23 +218,39 @@ def _significant(ratio: Floats, error: Floats | float) -> Floats:
     return np.where(ratio > 1.0 + PRETEST * error, ratio, 1.0)
 
 
-def _of_scores(sums: Floats, trials: Floats) -> Floats:
-    blocks = sums.shape[0]
+def variance_ratio(sums: Floats, trials: Floats) -> Floats:
+    """Phi of score sums (blocks, features) over `trials` rows each; (features,)."""
     mean = sums.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)
     squared = (sums - trials * mean) ** 2 / np.maximum(trials, 1.0)
-    return _significant(squared.sum(axis=0) / (blocks - 1), (2.0 / blocks) ** 0.5)
+    return np.asarray(squared.sum(axis=0) / (sums.shape[0] - 1))
+
+
+def _of_scores(sums: Floats, trials: Floats) -> Floats:
+    return _significant(variance_ratio(sums, trials), (2.0 / sums.shape[0]) ** 0.5)
+
+
+def bins_ratio(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
+    """Phi of the coarse bins' counts, on average over bins; (features,)."""
+    expected = _expected_bins(blocks)
+    terms = (blocks.bins - expected) ** 2 / np.where(expected > 0, expected, 1.0)
+    return np.asarray(terms.sum(axis=(0, 2)) / _bins_freedom(blocks, used))
 
 
 def _of_bins(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
-    count = blocks.bins.shape[0]
+    freedom = _bins_freedom(blocks, used)
+    sparse = _mean_reciprocal(_expected_bins(blocks)) / BINS
+    error = np.sqrt(2.0 / freedom + sparse / freedom)
+    return _significant(bins_ratio(blocks, used), error)
+
+
+def _bins_freedom(blocks: Blocks, used: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.maximum((used - 1) * (blocks.bins.shape[0] - 1), 1)
+
+
+def _expected_bins(blocks: Blocks) -> Floats:
     trials = blocks.bins.sum(axis=2, keepdims=True)
     share = blocks.bins.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)
-    expected = trials * share
-    terms = (blocks.bins - expected) ** 2 / np.where(expected > 0, expected, 1.0)
-    freedom = np.maximum((used - 1) * (count - 1), 1)
-    sparse = _mean_reciprocal(expected) / BINS
-    error = np.sqrt(2.0 / freedom + sparse / freedom)
-    return _significant(terms.sum(axis=(0, 2)) / freedom, error)
+    return np.asarray(trials * share)
 
 
 def _of_worst_direction(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
@@ -159,8 +262,7 @@ def _of_worst_direction(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
     """
     count = blocks.bins.shape[0]
     trials = blocks.bins.sum(axis=2, keepdims=True)
-    share = blocks.bins.sum(axis=0) / np.maximum(trials.sum(axis=0), 1.0)
-    expected = trials * share
+    expected = _expected_bins(blocks)
     residual = (blocks.bins - expected) / np.sqrt(np.where(expected > 0, expected, 1.0))
     covariance = np.einsum("kfi,kfj->fij", residual, residual) / (count - 1)
     largest = np.linalg.eigvalsh(covariance)[:, -1]

@@ -3,6 +3,7 @@
 DriftError
 ├── SchemaError    the features asked for do not fit together or the data
 ├── ProfileError   a reference cannot be built, or does not fit the model
+├── DataError      a data file cannot be read; says where
 └── StateError     saved bytes are foreign, damaged, or of another version
 """
 
@@ -28,6 +29,18 @@ class ProfileError(DriftError):
     def __init__(self, differences: Sequence[str]) -> None:
         self.differences = tuple(differences)
         super().__init__("; ".join(self.differences))
+
+
+class DataError(DriftError):
+    """A data file, or a part of it, that cannot be taken as what it should be.
+
+    `where` is the file, with line and column where they are known.
+    """
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        self.problem = problem
+        super().__init__(f"{where}: {problem}")
 
 
 class StateError(DriftError):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.calibration import measured
 from drift.categories import (
     MAX_CATEGORIES,
     MAX_KNOWN,
@@ -14,12 +15,13 @@ from drift.categories import (
     build_category_grid,
     canonical,
 )
-from drift.dispersion import MIN_BLOCKS, Dispersion, estimate
+from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
 from drift.grid import CELLS, build_numeric_grid
 from drift.intake import Intake
 from drift.projection import Summary, project
-from drift.reference import HOURS, LEVELS, MIN_WEEKS, Profile, Provenance, Season
+from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance, Season
+from drift.season import HOURS
 from drift.window import Counts
 
 if TYPE_CHECKING:
@@ -255,7 +257,7 @@ class _Counting:
             self.categories,
             total,
             self.quantiles,
-            estimate(summaries, projection)
+            measured(summaries, projection, total)
             if enough
             else Dispersion.independent(len(self._schema.features)),
             whole,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 VIOLATIONS: Final = ("absent", "extra", "dtype", "type", "shape")
 
-_DTYPES: Final = {
+DTYPES: Final = {
     "FP16": "f2",
     "FP32": "f4",
     "FP64": "f8",
@@ -180,7 +180,7 @@ class _Plan:
         self.name = tensor.name
         self.row_shape = tensor.row_shape
         self.width = tensor.width
-        self.dtype = np.dtype(_DTYPES.get(tensor.datatype, "f4"))
+        self.dtype = np.dtype(DTYPES.get(tensor.datatype, "f4"))
         mine = [
             (place, feature)
             for place, feature in enumerate(schema.features)

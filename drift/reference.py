@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 KIND: Final = "profile"
-HOURS: Final = 168
 LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 MIN_ROWS: Final = 500
 MIN_WEEKS: Final = 4
+# Overdispersion that grows faster than this power of the rows is as long as the reference.
+FAR: Final = 0.5
+MAX_NAMES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,19 @@ class Profile:
                 f"the reference has {self.blocks} blocks; at least {MIN_BLOCKS} are "
                 "needed to measure dependence between rows"
             )
+        far = self.dispersion.growth > FAR
+        if far.any():
+            names = [
+                n for n, is_far in zip(self.schema.names, far, strict=True) if is_far
+            ]
+            more = (
+                "" if len(names) <= MAX_NAMES else f" and {len(names) - MAX_NAMES} more"
+            )
+            found.append(
+                f"{', '.join(names[:MAX_NAMES])}{more} hang together over more rows than "
+                f"the blocks of {self.dispersion.reach_rows:.0f} that can be measured; "
+                "the rest is extrapolated"
+            )
         return tuple(found)
 
     def accumulator(self) -> Accumulator:
@@ -181,6 +196,9 @@ def _payload(profile: Profile) -> dict[str, Any]:
             "scale": profile.dispersion.scale,
             "shape": profile.dispersion.shape,
             "events": profile.dispersion.events,
+            "growth": profile.dispersion.growth,
+            "unit_rows": profile.dispersion.unit_rows,
+            "reach_rows": _finite(profile.dispersion.reach_rows),
         },
         "blocks": profile.blocks,
         "block_rows": profile.block_rows,
@@ -216,6 +234,9 @@ def _restore(payload: dict[str, Any]) -> Profile:
             _floats(spread["scale"]),
             _floats(spread["shape"]),
             _floats(spread["events"]).reshape(len(schema.features), -1),
+            _floats(spread["growth"]),
+            _floats(spread["unit_rows"]).reshape(len(schema.features), -1),
+            np.inf if spread["reach_rows"] is None else float(spread["reach_rows"]),
         ),
         int(payload["blocks"]),
         int(payload["block_rows"]),
@@ -223,6 +244,10 @@ def _restore(payload: dict[str, Any]) -> Profile:
         season and Season(_floats(season["location"]), _floats(season["scale"])),
         Provenance(payload["source"], payload["sha256"], dict(payload["versions"])),
     )
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 def _floats(values: object) -> Floats:

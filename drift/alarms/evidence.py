@@ -16,6 +16,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from drift.projection import Projection
+
     Floats = NDArray[np.float64]
 
 SHIFTS: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
@@ -57,6 +59,14 @@ def tilts(scores: Floats, cells: NDArray[np.int64]) -> Tilts:
     )
 
 
+def score_tilts(
+    projection: Projection, cells: NDArray[np.int64]
+) -> tuple[Tilts, Tilts]:
+    """Those of the location and of the scale scores under reference counts."""
+    inside = np.where(projection.bins < projection.used[:, None], cells, 0)
+    return tilts(projection.location, inside), tilts(projection.scale, inside)
+
+
 def of_mean(
     before: tuple[Floats, Floats],
     after: tuple[Floats, Floats],
@@ -94,7 +104,12 @@ def of_mean(
 
 
 def of_shape(
-    before: Floats, after: Floats, used: NDArray[np.int64], *, margin: float = 0.0
+    before: Floats,
+    after: Floats,
+    used: NDArray[np.int64],
+    *,
+    half: Floats | float = 0.5,
+    margin: float = 0.0,
 ) -> Floats:
     """Another distribution over coarse bins; sides are (starts, features, bins).
 
@@ -104,6 +119,9 @@ def of_shape(
 
         LR = DM(after; c p) / DM(after; 1/2 + before),  p = (1/2 + before) / total.
 
+    `half` is half a row in the unit of `before`, 1 / (2 phi) of dependent ones. "Another"
+    is never nearer to the shares before than "the same".
+
     A `margin` in standard deviations lets the shares differ from those before by about
     as much as that shift would move them: they then count as at most 1 / margin^2 rows.
 
@@ -111,14 +129,13 @@ def of_shape(
     """
     bins = np.arange(before.shape[-1])
     valid = bins < used[:, None]
-    posterior = np.where(valid, before + 0.5, 0.0)
+    posterior = np.where(valid, before + half, 0.0)
     total = posterior.sum(axis=-1, keepdims=True)
     if margin > 0:
         posterior *= np.minimum(1.0, 1.0 / (margin**2 * np.maximum(total, 1.0)))
         total = posterior.sum(axis=-1, keepdims=True)
     share = posterior / np.maximum(total, 1e-300)
-    # With a margin "another" must not be nearer to the shares before than "the same".
-    widest = 0.25 * total if margin > 0 else np.inf
+    widest = 0.25 * total
     same = _dirichlet_multinomial(posterior, after)
     other = np.stack(
         [

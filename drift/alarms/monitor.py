@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -92,11 +92,7 @@ class Monitor:
         self._profile = profile
         self._settings = settings or AlarmSettings()
         self._projection = profile.projection
-        cells = profile.counts.cells
-        self._tilts = (
-            evidence.tilts(self._projection.location, _inside(self._projection, cells)),
-            evidence.tilts(self._projection.scale, _inside(self._projection, cells)),
-        )
+        self._tilts = evidence.score_tilts(self._projection, profile.counts.cells)
         self._log_weights = _log_weights(profile)
         self._ledger = Ledger(pack(profile.summary))
         self._since_clear = 0
@@ -132,32 +128,33 @@ class Monitor:
         """Log LR of every start, feature and channel: (starts, features, CHANNELS)."""
         before, after = self._ledger.sides()
         spread, settings = self._profile.dispersion, self._settings
+        longer, long = spread.stretch(before.rows), spread.stretch(after.rows)
         ratios = np.empty((*after.finite.shape, len(CHANNELS)))
         for index, (name, phi) in enumerate(
             (("location", spread.location), ("scale", spread.scale))
         ):
+            old, new = phi * longer, phi * long
             ratios[..., index] = evidence.of_mean(
-                (before.finite / phi, getattr(before, name) / phi),
-                (after.finite / phi, getattr(after, name) / phi),
+                (before.finite / old, getattr(before, name) / old),
+                (after.finite / new, getattr(after, name) / new),
                 self._tilts[index],
                 margin=settings.margin_sigma,
             )
-        phi = spread.shape[:, None]
+        old, new = (spread.shape * side for side in (longer, long))
         ratios[..., 2] = evidence.of_shape(
-            before.bins / phi,
-            after.bins / phi,
+            before.bins / old[..., None],
+            after.bins / new[..., None],
             self._projection.used,
+            half=0.5 / old[..., None],
             margin=settings.margin_sigma,
         )
-        trials_before, trials_after = (
-            side.rows[..., None] / spread.events for side in (before, after)
-        )
+        old, new = (spread.events * side[..., None] for side in (longer, long))
         ratios[..., 3:] = evidence.of_rate(
-            (trials_before, before.events / spread.events),
-            (trials_after, after.events / spread.events),
+            (before.rows[..., None] / old, before.events / old),
+            (after.rows[..., None] / new, after.events / new),
             margin=settings.margin_rate,
         )
-        return ratios
+        return np.minimum(ratios, spread.most(after.rows, self._profile.rows))
 
     def _deseasoned(self, counts: Counts, hour: int | None) -> Summary:
         plain = self._projection.summarise(counts)
@@ -269,10 +266,6 @@ class Monitor:
     def _fingerprint(self) -> str:
         header = self._profile.to_bytes().partition(b"\n")[0]
         return header.decode().rsplit(" ", 1)[-1]
-
-
-def _inside(projection: Any, cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.where(projection.bins < projection.used[:, None], cells, 0)
 
 
 def _log_weights(profile: Profile) -> Floats:

@@ -52,5 +52,5 @@ class ChiSquare(Statistic):
     def null(self, comparison: Comparison) -> Null:
         """From the chi-square law."""
         freedom = comparison.baseline.freedom
-        phi = comparison.baseline.profile.dispersion.shape
+        phi = comparison.spread / comparison.harmonic
         return Null(freedom * phi, chi_square_quantile(freedom) * phi)

@@ -324,7 +324,7 @@ def test_the_evidence_for_a_raised_rate_is_at_most_one_on_average(rate):
 
 
 def test_the_evidence_for_another_shape_agrees_with_scipys_multinomials():
-    before = np.array([[[40.0, 30.0, 20.0, 10.0]]])
+    before = np.array([[[4000.0, 3000.0, 2000.0, 1000.0]]])
     after = np.array([[[1.0, 5.0, 0.0, 2.0]]])
     used = np.array([4])
     found = evidence.of_shape(before, after, used)[0, 0]
