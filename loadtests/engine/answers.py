@@ -1,0 +1,258 @@
+"""Is an answer that came back with success the model's answer?
+
+Parsing and checking an answer costs some 20 µs, too much for every one of thousands a
+second, and leaving it out would take empty tensors for a very fast model. So the first
+answer is checked in full, and its frame is kept: every byte of it but the tensors'
+contents. An answer with the same frame has the same outputs, dtypes, shapes and sizes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from tritonclient.grpc import service_pb2
+
+from exporter import errors
+from exporter.probes.checks import output_fault
+from exporter.triton.model import OutputTensor
+from exporter.triton.tensors import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from exporter.triton.model import Array
+    from loadtests.mix import Body, Entry
+
+pb: Final[Any] = service_pb2
+_MAX_FRAMES: Final = 64
+"""Most different frames that are remembered of an entry."""
+_RAW_CONTENTS: Final = 6
+_LENGTH_DELIMITED: Final = 2
+_CONTENTS: Final = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+_UNREADABLE: Final = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The bytes of an answer that are not contents: where they are, and what."""
+
+    rows: int
+    pieces: tuple[tuple[int, bytes], ...]
+
+    def fits(self, answer: bytes) -> bool:
+        return all(answer.startswith(piece, at) for at, piece in self.pieces)
+
+
+class AnswerCheck:
+    """Judges the answers to one entry's requests."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._frames: dict[int, _Frame] = {}
+        self._exact = not any(body.expected for body in entry.bodies)
+        self._learns = all(t.datatype != "BYTES" for t in entry.spec.outputs)
+
+    def knows(self, answer: bytes, body: Body) -> bool:
+        """Whether it is framed as an answer that was found right, and no more is asked."""
+        frame = self._frames.get(len(answer))
+        return (
+            frame is not None
+            and self._exact
+            and frame.rows == body.rows
+            and frame.fits(answer)
+        )
+
+    def grpc_fault(self, answer: bytes, body: Body) -> str | None:
+        """What is wrong with a serialised ModelInferResponse; None if nothing is."""
+        if self.knows(answer, body):
+            return None
+        try:
+            message = pb.ModelInferResponse.FromString(answer)
+            outputs = message_outputs(message)
+        except (DecodeError, errors.ProtocolError) as error:
+            return f"the answer is no inference response: {error}"
+        fault = self.fault(outputs, body)
+        if fault is None and self._learns and message.raw_output_contents:
+            self._learn(answer, body.rows, _grpc_pieces(answer))
+        return fault
+
+    def http_fault(
+        self, whole: bytes, head: int, json_bytes: int, body: Body
+    ) -> str | None:
+        """What is wrong with an HTTP answer, its head being the first `head` bytes.
+
+        `json_bytes` of what follows is JSON, the rest the tensors' binary content.
+        """
+        try:
+            outputs = _document_outputs(whole[head:], json_bytes)
+        except _UNREADABLE as error:
+            return (
+                f"the answer is no inference response: {type(error).__name__}: {error}"
+            )
+        fault = self.fault(outputs, body)
+        if fault is None and self._learns and head + json_bytes < len(whole):
+            self._learn(whole, body.rows, ((0, whole[: head + json_bytes]),))
+        return fault
+
+    def fault(self, outputs: Sequence[OutputTensor], body: Body) -> str | None:
+        """What is wrong with these outputs; None if nothing is."""
+        spec = self._entry.spec
+        fault = output_fault(spec, outputs, frozenset())
+        if fault is not None:
+            return fault
+        if spec.max_batch_size:
+            for output in outputs:
+                if output.shape[0] != body.rows:
+                    return (
+                        f"output {output.name!r} has {output.shape[0]} rows; "
+                        f"{body.rows} were sent"
+                    )
+        return _golden_fault(outputs, body.expected, self._entry.tolerance)
+
+    def _learn(
+        self, answer: bytes, rows: int, pieces: tuple[tuple[int, bytes], ...]
+    ) -> None:
+        if len(self._frames) < _MAX_FRAMES:
+            self._frames[len(answer)] = _Frame(rows, pieces)
+
+
+def message_outputs(message: Any) -> tuple[OutputTensor, ...]:
+    """The outputs of a ModelInferResponse, raw or typed.
+
+    Raises:
+        ProtocolError: there are contents for another number of outputs.
+    """
+    raw = message.raw_output_contents
+    if raw and len(raw) != len(message.outputs):
+        raise errors.ProtocolError(
+            f"found {len(raw)} raw contents for {len(message.outputs)} outputs"
+        )
+    return tuple(
+        OutputTensor(
+            tensor.name,
+            tensor.datatype,
+            tuple(tensor.shape),
+            raw[place] if raw else _typed_content(tensor),
+        )
+        for place, tensor in enumerate(message.outputs)
+    )
+
+
+def _typed_content(tensor: Any) -> bytes:
+    values = getattr(tensor.contents, _CONTENTS.get(tensor.datatype, ""), ())
+    array = np.empty(len(values), object)
+    array[:] = list(values)
+    return encode(array, tensor.datatype)
+
+
+def _grpc_pieces(answer: bytes) -> tuple[tuple[int, bytes], ...]:
+    """The message but for what its raw contents hold."""
+    pieces: list[tuple[int, bytes]] = []
+    kept_from = 0
+    for number, start, end in _fields(answer):
+        if number == _RAW_CONTENTS:
+            pieces.append((kept_from, answer[kept_from:start]))
+            kept_from = end
+    pieces.append((kept_from, answer[kept_from:]))
+    return tuple(pieces)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int, int]]:
+    """Number, and beginning and end of the content, of the length-delimited fields.
+
+    https://protobuf.dev/programming-guides/encoding/; the message is known to be one,
+    and a ModelInferResponse has no fields of other kinds.
+    """
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        if tag & 7 != _LENGTH_DELIMITED:
+            return
+        size, position = _varint(message, position)
+        yield tag >> 3, position, position + size
+        position += size
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+            return value, position
+        shift += 7
+
+
+def _document_outputs(content: bytes, json_bytes: int) -> tuple[OutputTensor, ...]:
+    document = json.loads(content[:json_bytes])
+    position = json_bytes
+    outputs: list[OutputTensor] = []
+    for entry in document["outputs"]:
+        size = entry.get("parameters", {}).get("binary_data_size")
+        datatype, shape = str(entry["datatype"]), tuple(map(int, entry["shape"]))
+        if size is None:
+            data = encode(np.array(entry["data"], object).ravel(), datatype)
+        else:
+            data = content[position : position + int(size)]
+            position += int(size)
+        outputs.append(OutputTensor(str(entry["name"]), datatype, shape, data))
+    if position != len(content):
+        raise ValueError(f"{len(content)} bytes came; its tensors end at {position}")
+    return tuple(outputs)
+
+
+def _golden_fault(
+    outputs: Sequence[OutputTensor], expected: Mapping[str, Array], tolerance: float
+) -> str | None:
+    for output in outputs:
+        wanted = expected.get(output.name)
+        if wanted is None:
+            continue
+        found = decode(output)
+        if found.shape != wanted.shape:
+            return (
+                f"output {output.name!r} has shape {list(found.shape)}; "
+                f"the right answer has {list(wanted.shape)}"
+            )
+        if not _same(found, wanted, tolerance):
+            return f"output {output.name!r} is not the right answer"
+    return None
+
+
+def _same(found: Array, wanted: Array, tolerance: float) -> bool:
+    if found.dtype.kind == "O" or not tolerance:
+        return bool((found == wanted).all())
+    return bool(
+        np.allclose(
+            np.asarray(found, np.float64),
+            np.asarray(wanted, np.float64),
+            rtol=tolerance,
+            atol=tolerance,
+            equal_nan=True,
+        )
+    )

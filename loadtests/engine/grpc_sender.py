@@ -1,0 +1,212 @@
+"""Requests over gRPC: serialised once, bytes in and bytes out."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import grpc
+import grpc.aio
+import numpy as np
+from tritonclient.grpc import service_pb2
+
+from loadtests.engine.answers import AnswerCheck, message_outputs
+from loadtests.engine.sequences import Sequence, Sequences
+from loadtests.errors import LoadError
+from loadtests.result import Outcome
+from loadtests.tls import grpc_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+
+    from loadtests.engine.recorder import Recorder
+    from loadtests.mix import Body, Entry, Mix
+    from loadtests.target import Target
+
+pb: Final[Any] = service_pb2
+_SERVICE: Final = "/inference.GRPCInferenceService/"
+_CONNECT_SECONDS: Final = 10.0
+_MAX_MESSAGE_BYTES: Final = 64 << 20
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    # A server that was down is to be found again at once.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # A request that is sent twice would be measured once.
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class GrpcSender:
+    """One HTTP/2 connection; a task for each request in flight."""
+
+    def __init__(
+        self, target: Target, mix: Mix, *, timeout_seconds: float, seed: int
+    ) -> None:
+        self._target = target
+        self._mix = mix
+        self._timeout = timeout_seconds
+        self._metadata = tuple((k.lower(), v) for k, v in target.headers.items())
+        self._checks = [AnswerCheck(entry) for entry in mix.entries]
+        rng = np.random.default_rng((seed, 3))
+        self._sequences = [Sequences(entry, rng) for entry in mix.entries]
+        self._starts = {
+            "unary": self._unary,
+            "stream": self._stream,
+            "sequence": self._sequence,
+        }
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._channel = _channel(self._target)
+        self._infer = self._channel.unary_unary(f"{_SERVICE}ModelInfer")
+        self._infer_stream = self._channel.stream_stream(f"{_SERVICE}ModelStreamInfer")
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            await self._channel.close()
+            raise LoadError(
+                f"no gRPC server answers at {self._target.address} within "
+                f"{_CONNECT_SECONDS:g} s; is the address right?"
+            ) from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channel.close()
+
+    def send(self, index: int, recorder: Recorder) -> None:
+        """Begin the request."""
+        place = recorder.entry[index]
+        entry = self._mix.entries[place]
+        body = entry.bodies[index % len(entry.bodies)]
+        recorder.begin(index)
+        start = self._starts[entry.style]
+        task = self._loop.create_task(start(index, place, body, recorder))
+        # The loop itself holds tasks only weakly.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _unary(
+        self, index: int, place: int, body: Body, recorder: Recorder
+    ) -> None:
+        await self._exchange(index, place, body, body.data, recorder)
+
+    async def _sequence(
+        self, index: int, place: int, body: Body, recorder: Recorder
+    ) -> None:
+        sequence = self._sequences[place].take()
+        data = body.data + _sequence_parameters(sequence)
+        answered = await self._exchange(index, place, body, data, recorder)
+        self._sequences[place].give_back(sequence, answered=answered)
+
+    async def _exchange(
+        self, index: int, place: int, body: Body, data: bytes, recorder: Recorder
+    ) -> bool:
+        """Send and judge; whether the server answered as it should."""
+        try:
+            answer: bytes = await self._infer(
+                data, timeout=self._timeout, metadata=self._metadata
+            )
+        except grpc.RpcError as error:
+            now = perf_counter()
+            outcome, message = _failure(error, self._mix.entries[place])
+            recorder.finish(index, outcome, now, message)
+            return outcome is Outcome.OK
+        now = perf_counter()
+        fault = _accepted(self._mix.entries[place])
+        if fault is None:
+            fault = self._checks[place].grpc_fault(answer, body)
+        outcome = Outcome.OK if fault is None else Outcome.WRONG
+        recorder.finish(index, outcome, now, fault)
+        return fault is None
+
+    async def _stream(
+        self, index: int, place: int, body: Body, recorder: Recorder
+    ) -> None:
+        since: float | None = None
+        try:
+            call = self._infer_stream(
+                _once(body.data), timeout=self._timeout, metadata=self._metadata
+            )
+            fault = _accepted(self._mix.entries[place])
+            async for part in call:
+                now = perf_counter()
+                message = pb.ModelStreamInferResponse.FromString(part)
+                if message.error_message:
+                    outcome, text = _refusal(
+                        message.error_message, self._mix.entries[place]
+                    )
+                    call.cancel()
+                    recorder.finish(index, outcome, now, text)
+                    return
+                if message.infer_response.outputs:
+                    recorder.respond(index, now, since)
+                    since = now
+                    fault = fault or self._stream_fault(place, message, body)
+        except grpc.RpcError as error:
+            now = perf_counter()
+            outcome, text = _failure(error, self._mix.entries[place])
+            recorder.finish(index, outcome, now, text)
+            return
+        if since is None and fault is None:
+            fault = "the stream ended without a response"
+        now = perf_counter() if since is None else since
+        outcome = Outcome.OK if fault is None else Outcome.WRONG
+        recorder.finish(index, outcome, now, fault)
+
+    def _stream_fault(self, place: int, message: Any, body: Body) -> str | None:
+        outputs = message_outputs(message.infer_response)
+        return self._checks[place].fault(outputs, body)
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+def _channel(target: Target) -> grpc.aio.Channel:
+    credentials = grpc_credentials(target)
+    if credentials is None:
+        return grpc.aio.insecure_channel(target.address, options=_OPTIONS)
+    return grpc.aio.secure_channel(target.address, credentials, options=_OPTIONS)
+
+
+def _sequence_parameters(sequence: Sequence) -> bytes:
+    """What joins the end of a message: fields of a message in two parts are merged."""
+    message = pb.ModelInferRequest()
+    message.parameters["sequence_id"].int64_param = sequence.correlation_id
+    message.parameters["sequence_start"].bool_param = sequence.starts
+    message.parameters["sequence_end"].bool_param = sequence.ends
+    return bytes(message.SerializeToString())
+
+
+def _failure(error: Any, entry: Entry) -> tuple[Outcome, str | None]:
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Outcome.TIMEOUT, None
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return Outcome.ERROR, f"UNAVAILABLE: {details}"
+    return _refusal(f"{code.name}: {details}", entry)
+
+
+def _refusal(text: str, entry: Entry) -> tuple[Outcome, str | None]:
+    """An error of the server, which is the right answer to a corrupt request."""
+    return (Outcome.OK, None) if entry.refused else (Outcome.ERROR, text)
+
+
+def _accepted(entry: Entry) -> str | None:
+    return "a corrupt request was answered with success" if entry.refused else None

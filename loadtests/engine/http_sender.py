@@ -1,0 +1,365 @@
+"""Requests over HTTP/1.1: whole messages made once, connections of our own.
+
+One request at a time on each connection, the connection used last first; a new one when
+none is free. An answer is read in one piece where it comes in one, and where its frame
+is known it is not parsed at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import quote
+
+import httptools
+import numpy as np
+
+from loadtests.engine.answers import AnswerCheck
+from loadtests.engine.sequences import Sequence, Sequences
+from loadtests.errors import LoadError, PlanError
+from loadtests.result import Outcome
+from loadtests.tls import ssl_context
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from loadtests.engine.recorder import Recorder
+    from loadtests.mix import Body, Entry, Mix
+    from loadtests.target import Target
+
+_CONNECT_SECONDS: Final = 10.0
+_MAX_ANSWER_BYTES: Final = 64 << 20
+_JSON_LENGTH: Final = b"inference-header-content-length"
+_JSON_END: Final = b"}}"
+_OK: Final = 200
+_SHOWN: Final = 300
+
+
+class HttpSender:
+    """A pool of connections to one server, as many as there are requests in flight."""
+
+    def __init__(
+        self, target: Target, mix: Mix, *, timeout_seconds: float, seed: int
+    ) -> None:
+        self._target = target
+        self._mix = mix
+        self._timeout = timeout_seconds
+        self._tls = ssl_context(target)
+        host, _, port = target.address.rpartition(":")
+        self._host, self._port = host.strip("[]"), int(port)
+        self.checks = [AnswerCheck(entry) for entry in mix.entries]
+        rng = np.random.default_rng((seed, 3))
+        self._sequences = [Sequences(entry, rng) for entry in mix.entries]
+        self._heads = [_head(target, entry) for entry in mix.entries]
+        self._wires = [
+            [_wire(head, body.data, body.header_bytes) for body in entry.bodies]
+            for head, entry in zip(self._heads, mix.entries, strict=True)
+        ]
+        self.idle: list[_Connection] = []
+        self._connections: set[_Connection] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+        if any(entry.style == "stream" for entry in mix.entries):
+            raise PlanError("found a streamed model over HTTP; streams need gRPC")
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                self.idle.append(await self._connect())
+        except (OSError, TimeoutError) as error:
+            raise LoadError(
+                f"no HTTP server answers at {self._target.address}: "
+                f"{_reason(error)}; is the address right?"
+            ) from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in self._opening:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for connection in tuple(self._connections):
+            connection.close()
+        # A transport is closed by the loop's next turn.
+        await asyncio.sleep(0)
+
+    def send(self, index: int, recorder: Recorder) -> None:
+        """Begin the request."""
+        place = recorder.entry[index]
+        entry = self._mix.entries[place]
+        which = index % len(entry.bodies)
+        sequence: Sequence | None = None
+        if entry.style == "sequence":
+            sequence = self._sequences[place].take()
+            wire = _sequence_wire(self._heads[place], entry.bodies[which], sequence)
+        else:
+            wire = self._wires[place][which]
+        request = _Request(index, place, entry.bodies[which], recorder, sequence)
+        recorder.begin(index)
+        while self.idle:
+            connection = self.idle.pop()
+            if connection.usable:
+                connection.send(request, wire)
+                return
+        task = self._loop.create_task(self._send_on_new(request, wire))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    def finish(
+        self, request: _Request, outcome: Outcome, now: float, message: str | None
+    ) -> None:
+        """A request ended."""
+        if request.sequence is not None:
+            answered = outcome is Outcome.OK
+            self._sequences[request.place].give_back(
+                request.sequence, answered=answered
+            )
+        request.recorder.finish(request.index, outcome, now, message)
+
+    def refuses(self, place: int) -> bool:
+        """Whether the right answer is an error."""
+        return self._mix.entries[place].refused
+
+    def forget(self, connection: _Connection) -> None:
+        """It is closed."""
+        self._connections.discard(connection)
+
+    async def _send_on_new(self, request: _Request, wire: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                connection = await self._connect()
+        except TimeoutError:
+            self.finish(request, Outcome.TIMEOUT, perf_counter(), None)
+        except OSError as error:
+            message = f"cannot connect: {_reason(error)}"
+            self.finish(request, Outcome.ERROR, perf_counter(), message)
+        else:
+            connection.send(request, wire)
+
+    async def _connect(self) -> _Connection:
+        _, connection = await self._loop.create_connection(
+            lambda: _Connection(self, self._timeout),
+            self._host,
+            self._port,
+            ssl=self._tls,
+        )
+        self._connections.add(connection)
+        return connection
+
+
+class _Request:
+    """What a connection is busy with."""
+
+    __slots__ = ("body", "index", "place", "recorder", "sequence")
+
+    def __init__(
+        self,
+        index: int,
+        place: int,
+        body: Body,
+        recorder: Recorder,
+        sequence: Sequence | None,
+    ) -> None:
+        self.index = index
+        self.place = place
+        self.body = body
+        self.recorder = recorder
+        self.sequence = sequence
+
+
+class _Connection(asyncio.Protocol):
+    """One connection; `usable` while another request may be sent on it."""
+
+    def __init__(self, sender: HttpSender, timeout_seconds: float) -> None:
+        self._sender = sender
+        self._timeout = timeout_seconds
+        self._loop = asyncio.get_running_loop()
+        self._request: _Request | None = None
+        self._received = b""
+        self._parser: _Answer | None = None
+        self._late: asyncio.TimerHandle | None = None
+        self.usable = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.usable = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed, by whichever side."""
+        self.usable = False
+        self._sender.forget(self)
+        if self._request is not None:
+            reason = "the server closed it" if exc is None else _reason(exc)
+            self._end(Outcome.ERROR, perf_counter(), f"connection lost: {reason}")
+
+    def send(self, request: _Request, wire: bytes) -> None:
+        """Send a request and wait for its answer."""
+        self._request = request
+        self._received = b""
+        self._parser = None
+        self._late = self._loop.call_later(self._timeout, self._time_out)
+        self._transport.write(wire)
+
+    def close(self) -> None:
+        """End it, and the request on it."""
+        self.usable = False
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """A part of an answer, and mostly the whole of it."""
+        now = perf_counter()
+        request = self._request
+        if request is None:
+            # An answer that nobody asked for, or the rest of one given up.
+            self.close()
+            return
+        if not self._received and self._sender.checks[request.place].knows(
+            data, request.body
+        ):
+            self._end(Outcome.OK, now, None)
+            return
+        self._received = self._received + data if self._received else data
+        if self._parser is None:
+            self._parser = _Answer()
+        if len(self._received) > _MAX_ANSWER_BYTES:
+            fault = f"the answer is larger than {_MAX_ANSWER_BYTES} B"
+            self._break(now, fault)
+            return
+        try:
+            self._parser.feed(data)
+        except httptools.HttpParserError as error:
+            self._break(now, f"the answer is no HTTP: {error}")
+            return
+        if self._parser.complete:
+            self._judge(request, self._parser, now)
+
+    def eof_received(self) -> bool:
+        """The other side sends no more."""
+        return False
+
+    def _judge(self, request: _Request, answer: _Answer, now: float) -> None:
+        if not answer.keeps_alive:
+            self.close()
+        body = answer.body
+        refused = self._sender.refuses(request.place)
+        if answer.status != _OK:
+            text = body[:_SHOWN].decode("utf-8", "replace")
+            message = None if refused else f"HTTP {answer.status}: {text}"
+            self._end(Outcome.OK if refused else Outcome.ERROR, now, message)
+            return
+        if refused:
+            fault: str | None = "a corrupt request was answered with success"
+        else:
+            # An answer in chunks is judged by what it holds, and its frame not learnt.
+            whole, head = self._received, len(self._received) - len(body)
+            if whole[head:] != body:
+                whole, head = body, 0
+            fault = self._sender.checks[request.place].http_fault(
+                whole, head, answer.json_bytes, request.body
+            )
+        self._end(Outcome.OK if fault is None else Outcome.WRONG, now, fault)
+
+    def _break(self, now: float, fault: str) -> None:
+        self.close()
+        self._end(Outcome.WRONG, now, fault)
+
+    def _time_out(self) -> None:
+        self.close()
+        self._end(Outcome.TIMEOUT, perf_counter(), None)
+
+    def _end(self, outcome: Outcome, now: float, message: str | None) -> None:
+        request, self._request = self._request, None
+        if request is None:
+            return
+        if self._late is not None:
+            self._late.cancel()
+        if self.usable:
+            self._sender.idle.append(self)
+        self._sender.finish(request, outcome, now, message)
+
+
+class _Answer:
+    """An HTTP answer as it comes, by httptools."""
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._parts: list[bytes] = []
+        self._json_bytes: int | None = None
+        self.status = 0
+        self.keeps_alive = True
+        self.complete = False
+
+    def feed(self, data: bytes) -> None:
+        """More of it."""
+        self._parser.feed_data(data)
+
+    @property
+    def body(self) -> bytes:
+        """The content, without chunks."""
+        return b"".join(self._parts)
+
+    @property
+    def json_bytes(self) -> int:
+        """How much of the body is JSON."""
+        return len(self.body) if self._json_bytes is None else self._json_bytes
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        if name.lower() == _JSON_LENGTH and value.isdigit():
+            self._json_bytes = int(value)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the content."""
+        self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """All of it is there."""
+        self.status = self._parser.get_status_code()
+        self.keeps_alive = self._parser.should_keep_alive()
+        self.complete = True
+
+
+def _head(target: Target, entry: Entry) -> bytes:
+    path = f"/v2/models/{quote(entry.spec.name, safe='')}"
+    if entry.version:
+        path += f"/versions/{quote(entry.version, safe='')}"
+    lines = [
+        f"POST {path}/infer HTTP/1.1",
+        f"Host: {target.address}",
+        "Content-Type: application/octet-stream",
+        *(f"{name}: {value}" for name, value in target.headers.items()),
+    ]
+    return "\r\n".join(lines).encode("latin-1")
+
+
+def _wire(head: bytes, content: bytes, json_bytes: int) -> bytes:
+    lengths = (
+        f"\r\nInference-Header-Content-Length: {json_bytes}"
+        f"\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    return b"".join((head, lengths.encode("ascii"), content))
+
+
+def _sequence_wire(head: bytes, body: Body, sequence: Sequence) -> bytes:
+    """The body with the sequence's parameters put where its JSON's own ones end."""
+    document = body.data[: body.header_bytes].removesuffix(_JSON_END)
+    parameters = (
+        f',"sequence_id":{sequence.correlation_id}'
+        f',"sequence_start":{"true" if sequence.starts else "false"}'
+        f',"sequence_end":{"true" if sequence.ends else "false"}'
+    )
+    document += parameters.encode("ascii") + _JSON_END
+    content = document + body.data[body.header_bytes :]
+    return _wire(head, content, len(document))
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError) and not error.args:
+        return f"no connection within {_CONNECT_SECONDS:g} s"
+    return str(getattr(error, "strerror", None) or error) or type(error).__name__

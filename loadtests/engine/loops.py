@@ -1,0 +1,158 @@
+"""The two ways to send: on a schedule whatever the server does, and so many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from loadtests.engine.pacer import Timer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadtests.engine.recorder import Recorder
+    from loadtests.engine.senders import Sender
+
+_BURST: Final = 64
+"""Most requests sent without looking at what has come meanwhile."""
+
+
+class Loop(Protocol):
+    """Sends what is to be sent, until `over` is set."""
+
+    over: asyncio.Event
+    """Nothing more will be sent."""
+
+    def start(self) -> None:
+        """Begin; at the recorder's origin the first request may be due."""
+        ...
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        ...
+
+
+class OpenLoop:
+    """Sends every request when it is due, or as soon after as it can.
+
+    One that finds `in_flight` others not ended is rejected. Nothing is sent after
+    `last_seconds`, whatever is due then.
+    """
+
+    def __init__(
+        self, sender: Sender, recorder: Recorder, *, in_flight: int, last_seconds: float
+    ) -> None:
+        self.over = asyncio.Event()
+        self._sender = sender
+        self._recorder = recorder
+        self._in_flight = in_flight
+        self._last = last_seconds
+        self._next = 0
+        self._loop = asyncio.get_running_loop()
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Wait for the first request."""
+        self._timer = Timer(self._send_due)
+        self._arm()
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._next = len(self._recorder.requests)
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+        self.over.set()
+
+    def _send_due(self) -> None:
+        recorder, due = self._recorder, self._recorder.intended
+        most = min(self._next + _BURST, len(due))
+        now = perf_counter() - recorder.origin
+        if now > self._last:
+            self.stop()
+            return
+        while self._next < most and due[self._next] <= now:
+            index = self._next
+            self._next += 1
+            if recorder.in_flight < self._in_flight:
+                self._sender.send(index, recorder)
+            else:
+                recorder.reject(index)
+        if self._next == len(due):
+            self.stop()
+        elif self._timer is not None:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            origin, due = self._recorder.origin, self._recorder.intended
+            self._timer.arm(origin + due[self._next])
+
+
+class ClosedLoop:
+    """Keeps so many requests in flight for a while: the next is sent when one ends."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        recorder: Recorder,
+        *,
+        concurrency: int,
+        seconds: float,
+        requests: int,
+        entry_of: Callable[[int], int],
+    ) -> None:
+        self.over = asyncio.Event()
+        self._sender = sender
+        self._recorder = recorder
+        self._wanted = concurrency
+        self._seconds = seconds
+        self._requests = requests
+        self._entry_of = entry_of
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Send the first ones when the run starts."""
+        self._recorder.ended = self._follow
+        self._timer = Timer(self._fill)
+        self._timer.arm(self._recorder.origin)
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._wanted = 0
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+        self.over.set()
+
+    def resize(self, concurrency: int) -> None:
+        """Keep so many in flight from now on."""
+        if not self.over.is_set():
+            self._wanted = concurrency
+            self._fill()
+
+    def _fill(self) -> None:
+        while self._recorder.in_flight < self._wanted and self._send():
+            pass
+        if self._timer is not None:
+            self._timer.arm(self._recorder.origin + self._seconds)
+
+    def _follow(self, _: int) -> None:
+        if self._recorder.in_flight < self._wanted:
+            self._send()
+
+    def _send(self) -> bool:
+        recorder = self._recorder
+        index = recorder.started
+        if (
+            index >= self._requests
+            or perf_counter() - recorder.origin >= self._seconds
+            or not recorder.make_room(index + 1)
+        ):
+            self.stop()
+            return False
+        recorder.entry[index] = self._entry_of(index)
+        self._sender.send(index, recorder)
+        recorder.intended[index] = recorder.sent[index]
+        return True

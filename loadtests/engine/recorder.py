@@ -1,0 +1,112 @@
+"""Where a run writes down what happens to each request, at a few hundred nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from exporter.histogram import Histogram
+from loadtests.plan import MAX_REQUESTS
+from loadtests.result import MAX_MESSAGES, Outcome, Requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableSequence
+
+_MESSAGE_CHARACTERS: Final = 200
+_OTHERS: Final = "other errors"
+_FIRST_CAPACITY: Final = 1 << 14
+
+
+class Recorder:
+    """The requests of a run while it runs. Belongs to the loop's thread.
+
+    `origin` is the instant of `perf_counter` that times count from. `ended` is called
+    with the index of every request that ends, after it is written down.
+    """
+
+    def __init__(self, requests: Requests, origin: float) -> None:
+        self.origin = origin
+        self.in_flight = 0
+        self.started = 0
+        """How many have been begun, sent or rejected: they are, in order, the first."""
+        self.finished: list[int] = []
+        """Indexes of those that ended, in that order; a reader may take them away."""
+        self.errors: dict[str, int] = {}
+        self.between = Histogram()
+        self.ended: Callable[[int], None] | None = None
+        self._hold(requests)
+
+    def _hold(self, requests: Requests) -> None:
+        self.requests = requests
+        self.intended = _view(requests.intended)
+        self.sent = _view(requests.sent)
+        self._first = _view(requests.first)
+        self._done = _view(requests.done)
+        self._outcome = _view(requests.outcome)
+        self.entry = _view(requests.entry)
+
+    @classmethod
+    def growing(cls, origin: float) -> Recorder:
+        """For a run whose number of requests is not known before."""
+        return cls(Requests.empty(_FIRST_CAPACITY), origin)
+
+    def make_room(self, count: int) -> bool:
+        """Room for so many requests; False where that would be too many."""
+        held = len(self.requests)
+        if count <= held:
+            return True
+        if count > MAX_REQUESTS:
+            return False
+        more = Requests.empty(min(held, MAX_REQUESTS - held))
+        parts = (part.name for part in fields(Requests))
+        grown = (
+            np.concatenate((getattr(self.requests, name), getattr(more, name)))
+            for name in parts
+        )
+        self._hold(Requests(*grown))
+        return True
+
+    def begin(self, index: int) -> None:
+        """The request is handed to the sender now."""
+        self.started = index + 1
+        self.in_flight += 1
+        self.sent[index] = perf_counter() - self.origin
+
+    def reject(self, index: int) -> None:
+        """The request is not sent, as too many are in flight."""
+        self.started = index + 1
+        self._outcome[index] = Outcome.REJECTED
+        self.finished.append(index)
+
+    def respond(self, index: int, now: float, since: float | None) -> None:
+        """A response of a stream came; `since` is when the one before it came."""
+        if since is None:
+            self._first[index] = now - self.origin
+        else:
+            self.between.record(max(now - since, 0.0))
+
+    def finish(
+        self, index: int, outcome: Outcome, now: float, message: str | None = None
+    ) -> None:
+        """The request ended at `now`, an instant of `perf_counter`."""
+        self.in_flight -= 1
+        self._done[index] = now - self.origin
+        self._outcome[index] = outcome
+        self.finished.append(index)
+        if message is not None:
+            self._note(message[:_MESSAGE_CHARACTERS])
+        if self.ended is not None:
+            self.ended(index)
+
+    def _note(self, message: str) -> None:
+        if message not in self.errors and len(self.errors) >= MAX_MESSAGES:
+            message = _OTHERS
+        self.errors[message] = self.errors.get(message, 0) + 1
+
+
+def _view(array: Any) -> MutableSequence[Any]:
+    # Python numbers out of a memoryview come at half the price of numpy's scalars.
+    return cast("MutableSequence[Any]", memoryview(array))

@@ -1,0 +1,326 @@
+"""One run from start to verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from loadtests import plan, surroundings
+from loadtests.engine.loops import ClosedLoop, OpenLoop
+from loadtests.engine.recorder import Recorder
+from loadtests.engine.senders import open_sender
+from loadtests.engine.verdict import verdict_of
+from loadtests.errors import PlanError
+from loadtests.result import About, Mode, Outcome, Requests, RunResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+    from typing import Any
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from loadtests.engine.loops import Loop
+    from loadtests.engine.senders import Sender
+    from loadtests.mix import Mix
+    from loadtests.target import Target
+
+MAX_IN_FLIGHT: Final = 50_000
+MAX_CONCURRENCY: Final = 10_000
+_SETTLE_SECONDS: Final = 0.1
+"""From the connection to the first request, where no start is given."""
+_OVERTIME_SECONDS: Final = 5.0
+"""How long after the last is due anything is still sent."""
+_SPARE_SECONDS: Final = 2.0
+"""How long after its timeout a request is still waited for."""
+_GC_OBJECTS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. `requests` are the run's own arrays, not yet whole."""
+
+    elapsed_seconds: float
+    started: int
+    """So many, in order, have been sent or rejected."""
+    in_flight: int
+    finished: NDArray[np.int64]
+    """Indexes of those that ended since the last time."""
+    requests: Requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a run may be told beside what to send when."""
+
+    timeout_seconds: float = 10.0
+    """Of each request, from its send."""
+    slo_seconds: float | None = None
+    """The latency that the verdict holds the sender's own delay against."""
+    seed: int = 1
+    """Of the mix, the sequences, and what shares the schedule out."""
+    start_at: float | None = None
+    """Unix time of the start, which several senders have in common."""
+    progress: Callable[[Progress], None] | None = None
+    """Called in the sending thread: whatever it takes, requests are late by."""
+    progress_seconds: float = 0.25
+    stop: Callable[[], bool] | None = None
+    """Asked as often as there is progress; ends the run, with what there is."""
+    profile: Mapping[str, Any] | None = None
+    """What the arrivals were made from; kept in the result."""
+    chosen: NDArray[np.int64] | None = None
+    """Send only these of the arrivals (`plan.share`); the rest are others' to send."""
+
+
+def run_open(
+    target: Target,
+    mix: Mix,
+    arrivals: ArrayLike,
+    *,
+    in_flight: int = 4096,
+    options: Options | None = None,
+) -> RunResult:
+    """Send each request when it is due, whatever the server does.
+
+    `arrivals` are seconds from the start, in order. Latency counts from then. Where
+    `in_flight` requests wait for their answer, the next is rejected: a miss.
+
+    Raises:
+        LoadError: there is no server.
+        PlanError: the arrivals are no schedule.
+    """
+    options = options or Options()
+    if not 1 <= in_flight <= MAX_IN_FLIGHT:
+        raise PlanError(f"found in_flight {in_flight}; want 1 to {MAX_IN_FLIGHT}")
+    due = plan.checked(arrivals)
+    places = plan.entries(due.size, mix.weights, seed=options.seed)
+    if options.chosen is not None:
+        due, places = due[options.chosen], places[options.chosen]
+    requests = Requests.empty(due.size)
+    requests.intended[:] = due
+    requests.entry[:] = places
+    length = float(due[-1]) if due.size else 0.0
+
+    def make(sender: Sender, origin: float) -> tuple[Recorder, Loop]:
+        recorder = Recorder(requests, origin)
+        last = length + _OVERTIME_SECONDS
+        loop = OpenLoop(sender, recorder, in_flight=in_flight, last_seconds=last)
+        return recorder, loop
+
+    return asyncio.run(_Run(target, mix, options, "open", in_flight, length).run(make))
+
+
+def run_closed(
+    target: Target,
+    mix: Mix,
+    *,
+    concurrency: int,
+    duration_seconds: float,
+    requests: int = plan.MAX_REQUESTS,
+    options: Options | None = None,
+    control: Callable[[ClosedLoop], None] | None = None,
+) -> RunResult:
+    """Keep so many requests in flight, each followed by the next when it ends.
+
+    Ends after `duration_seconds` or `requests`, whichever comes first. Its latencies
+    leave out what nobody waited for: the requests that a slow server did not get.
+    `control` is handed the loop when it starts, in its thread, to resize it.
+
+    Raises:
+        LoadError: there is no server.
+        PlanError: a number is out of range.
+    """
+    options = options or Options()
+    if not 0 <= concurrency <= MAX_CONCURRENCY:
+        raise PlanError(f"found concurrency {concurrency}; want 1 to {MAX_CONCURRENCY}")
+    if not 0 < duration_seconds <= plan.MAX_SECONDS:
+        raise PlanError(
+            f"found {duration_seconds:g} s; want up to {plan.MAX_SECONDS:g} s"
+        )
+    draw = _drawn(mix, options.seed)
+
+    def make(sender: Sender, origin: float) -> tuple[Recorder, Loop]:
+        recorder = Recorder.growing(origin)
+        loop = ClosedLoop(
+            sender,
+            recorder,
+            concurrency=concurrency,
+            seconds=duration_seconds,
+            requests=requests,
+            entry_of=draw,
+        )
+        if control is not None:
+            control(loop)
+        return recorder, loop
+
+    return asyncio.run(
+        _Run(target, mix, options, "closed", concurrency, duration_seconds).run(make)
+    )
+
+
+def _drawn(mix: Mix, seed: int) -> Callable[[int], int]:
+    """Entries drawn ahead, the same for the same seed, used again after 65,536."""
+    places = plan.entries(1 << 16, mix.weights, seed=seed).tolist()
+    return lambda index: places[index & 0xFFFF]
+
+
+class _Run:
+    """What stays the same while a run runs."""
+
+    def __init__(
+        self,
+        target: Target,
+        mix: Mix,
+        options: Options,
+        mode: Mode,
+        in_flight: int,
+        length_seconds: float,
+    ) -> None:
+        self._target = target
+        self._mix = mix
+        self._options = options
+        self._mode: Mode = mode
+        self._in_flight = in_flight
+        self._length = length_seconds
+
+    async def run(
+        self, make: Callable[[Sender, float], tuple[Recorder, Loop]]
+    ) -> RunResult:
+        """Connect, send, wait for the rest, and judge."""
+        options = self._options
+        sender = open_sender(
+            self._target,
+            self._mix,
+            timeout_seconds=options.timeout_seconds,
+            seed=options.seed,
+        )
+        with _undisturbed():
+            async with sender:
+                started_at, origin = _start(options.start_at)
+                recorder, loop = make(sender, origin)
+                cpu = time.process_time()
+                loop.start()
+                interrupted = await self._watch(recorder, loop)
+                cpu = time.process_time() - cpu
+                elapsed = time.perf_counter() - origin
+        return self._result(recorder, started_at, elapsed, cpu, interrupted=interrupted)
+
+    async def _watch(self, recorder: Recorder, loop: Loop) -> bool:
+        """Until all is sent and answered; whether somebody stopped it before."""
+        interrupted = False
+        try:
+            while not await _within(loop.over.wait(), self._options.progress_seconds):
+                self._tell(recorder)
+                if self._options.stop is not None and self._options.stop():
+                    interrupted = True
+                    loop.stop()
+            # Each has a timeout of its own; this one is for a sender that lost it.
+            last = time.perf_counter() + self._options.timeout_seconds + _SPARE_SECONDS
+            while recorder.in_flight and time.perf_counter() < last:
+                await asyncio.sleep(min(0.01, self._options.progress_seconds))
+                if len(recorder.finished) > recorder.in_flight:
+                    self._tell(recorder)
+        finally:
+            loop.stop()
+        self._tell(recorder)
+        return interrupted
+
+    def _tell(self, recorder: Recorder) -> None:
+        finished, recorder.finished = recorder.finished, []
+        if self._options.progress is not None:
+            self._options.progress(
+                Progress(
+                    time.perf_counter() - recorder.origin,
+                    recorder.started,
+                    recorder.in_flight,
+                    np.array(finished, np.int64),
+                    recorder.requests,
+                )
+            )
+
+    def _result(
+        self,
+        recorder: Recorder,
+        started_at: float,
+        elapsed: float,
+        cpu: float,
+        *,
+        interrupted: bool,
+    ) -> RunResult:
+        requests = recorder.requests
+        if self._mode == "closed":
+            requests = requests.where(slice(0, recorder.started))
+        lost = np.isfinite(requests.sent) & (requests.outcome == Outcome.UNSENT)
+        requests.outcome[lost] = Outcome.TIMEOUT
+        requests.done[lost] = elapsed
+        last = np.nanmax(requests.done, initial=0.0)
+        result = RunResult.of(
+            About(
+                mode=self._mode,
+                protocol=self._target.protocol,
+                address=self._target.address,
+                entries=tuple(entry.name for entry in self._mix.entries),
+                seed=self._options.seed,
+                timeout_seconds=self._options.timeout_seconds,
+                in_flight=self._in_flight,
+                payload_sha256=self._mix.sha256,
+                started_at=started_at,
+                profile=self._options.profile or {},
+                versions=surroundings.versions(),
+                hardware=surroundings.hardware(),
+                interrupted=interrupted,
+            ),
+            requests,
+            between_responses=recorder.between,
+            duration_seconds=self._duration(
+                elapsed, float(last), interrupted=interrupted
+            ),
+            sender_cpu_seconds=cpu,
+            errors=recorder.errors,
+        )
+        return verdict_of(result, cpu / elapsed, self._options.slo_seconds)
+
+    def _duration(self, elapsed: float, last: float, *, interrupted: bool) -> float:
+        if interrupted:
+            return elapsed
+        return last or elapsed if self._mode == "closed" else max(self._length, last)
+
+
+async def _within(waiting: Any, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(waiting, seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _start(start_at: float | None) -> tuple[float, float]:
+    """When the run starts: as Unix time and as an instant of perf_counter."""
+    now, instant = time.time(), time.perf_counter()
+    wait = _SETTLE_SECONDS if start_at is None else start_at - now
+    return now + wait, instant + wait
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Generator[None]:
+    """As many descriptors as allowed, and a garbage collector that seldom comes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = gc.get_threshold()
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,54 @@
+"""What the engine asks of a protocol: begin a request now, and tell when it ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from loadtests.engine.recorder import Recorder
+    from loadtests.mix import Mix
+    from loadtests.target import Target
+
+
+class Sender(Protocol):
+    """Sends the bodies of a mix, on the loop it was opened in."""
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            LoadError: there is no server.
+        """
+        ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End what is in flight and close the connections."""
+        ...
+
+    def send(self, index: int, recorder: Recorder) -> None:
+        """Begin the request of this index; its end is told to the recorder.
+
+        Never waits. The body is the entry's own, in turns.
+        """
+        ...
+
+
+def open_sender(
+    target: Target, mix: Mix, *, timeout_seconds: float, seed: int
+) -> Sender:
+    """The sender for a target's protocol."""
+    if target.protocol == "grpc":
+        from loadtests.engine.grpc_sender import GrpcSender  # noqa: PLC0415 - 30 MB
+
+        return GrpcSender(target, mix, timeout_seconds=timeout_seconds, seed=seed)
+    from loadtests.engine.http_sender import HttpSender  # noqa: PLC0415
+
+    return HttpSender(target, mix, timeout_seconds=timeout_seconds, seed=seed)

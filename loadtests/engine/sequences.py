@@ -1,0 +1,60 @@
+"""Sequences of a stateful model: whose turn it is, and with which parameters."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from loadtests.mix import Entry
+
+# Sequence ids of one seed that must not be another worker's are 48 random bits.
+_ID_BITS: Final = 48
+
+
+@dataclass(slots=True)
+class Sequence:
+    """One sequence: `step` is the number of its next request, from 0."""
+
+    correlation_id: int
+    length: int
+    step: int = 0
+
+    @property
+    def starts(self) -> bool:
+        """Whether the next request is the first."""
+        return self.step == 0
+
+    @property
+    def ends(self) -> bool:
+        """Whether the next request is the last."""
+        return self.step == self.length - 1
+
+
+class Sequences:
+    """The sequences of one entry that have begun and not ended.
+
+    A sequence has at most one request in flight. A request continues the one that has
+    waited the longest, or begins a new one where all others are in flight: an open loop
+    does not wait.
+    """
+
+    def __init__(self, entry: Entry, rng: np.random.Generator) -> None:
+        self._length = entry.sequence_length
+        self._rng = rng
+        self._waiting: deque[Sequence] = deque()
+
+    def take(self) -> Sequence:
+        """The sequence whose next request is sent now."""
+        if self._waiting:
+            return self._waiting.popleft()
+        return Sequence(int(self._rng.integers(1, 1 << _ID_BITS)), self._length)
+
+    def give_back(self, sequence: Sequence, *, answered: bool) -> None:
+        """Its request ended. One that failed has lost its state: it goes no further."""
+        sequence.step += 1
+        if answered and sequence.step < sequence.length:
+            self._waiting.append(sequence)

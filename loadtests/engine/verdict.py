@@ -1,0 +1,105 @@
+"""Are the numbers about the server, or about the one who sent?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from loadtests.result import RunResult
+
+MAX_DELAY_OF_SLO: Final = 0.10
+"""Of the SLO's latency, the 99th percentile of the dispatch delay may be so much."""
+MAX_DELAY_OF_TAIL: Final = 0.5
+"""Where there is no SLO, of the 99th percentile of the latency."""
+MAX_UNSENT: Final = 0.01
+MAX_CPU: Final = 0.9
+"""Of one core, which is all that one sender can use."""
+_NOTABLE: Final = 0.10
+
+
+def verdict_of(
+    result: RunResult, cpu_share: float, slo_seconds: float | None
+) -> RunResult:
+    """The result with what speaks against it.
+
+    `cpu_share` is the sender's CPU time over the run's, 1 being a core.
+    """
+    reasons = [
+        reason
+        for reason in (
+            _interrupted(result),
+            _unsent(result),
+            _late(result, slo_seconds),
+            _busy(result, cpu_share),
+        )
+        if reason
+    ]
+    warnings = [w for w in (_notable(result, slo_seconds),) if w and not reasons]
+    return result.invalid(*reasons).warned(*warnings)
+
+
+def _interrupted(result: RunResult) -> str | None:
+    return "the run was interrupted" if result.about.interrupted else None
+
+
+def _unsent(result: RunResult) -> str | None:
+    unsent = result.requests.count(Outcome.UNSENT)
+    whole = len(result.requests)
+    if not whole:
+        return "nothing was sent"
+    if unsent <= MAX_UNSENT * whole or result.about.interrupted:
+        return None
+    return (
+        f"the sender came too late for {unsent} of {whole} requests "
+        f"({unsent / whole:.1%}; at most {MAX_UNSENT:.0%} may be left)"
+    )
+
+
+def _late(result: RunResult, slo_seconds: float | None) -> str | None:
+    delay = result.dispatch_delay.quantile(0.99)
+    tail = result.from_intended.quantile(0.99)
+    if result.about.mode == "closed" or delay is None:
+        return None
+    if slo_seconds is not None:
+        if delay <= MAX_DELAY_OF_SLO * slo_seconds:
+            return None
+        return (
+            f"the sender was the bottleneck: its p99 delay is {_shown(delay)}, more "
+            f"than {MAX_DELAY_OF_SLO:.0%} of the SLO's {_shown(slo_seconds)}"
+        )
+    if tail is None or delay <= MAX_DELAY_OF_TAIL * tail:
+        return None
+    return (
+        f"the sender was the bottleneck: its p99 delay is {_shown(delay)}, more than "
+        f"{MAX_DELAY_OF_TAIL:.0%} of the p99 latency of {_shown(tail)}"
+    )
+
+
+def _busy(result: RunResult, cpu_share: float) -> str | None:
+    if result.about.mode == "open" or cpu_share <= MAX_CPU:
+        return None
+    return (
+        f"the sender was the bottleneck: it used {cpu_share:.0%} of a core, so the "
+        "server could take more; share the load out over more senders"
+    )
+
+
+def _notable(result: RunResult, slo_seconds: float | None) -> str | None:
+    delay = result.dispatch_delay.quantile(0.99)
+    tail = result.from_intended.quantile(0.99)
+    if slo_seconds is not None or delay is None or tail is None:
+        return None
+    if not np.isfinite(tail) or delay <= _NOTABLE * tail:
+        return None
+    return (
+        f"the sender's own p99 delay is {_shown(delay)}, {delay / tail:.0%} of the p99 "
+        "latency; an SLO to judge it by was not given"
+    )
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"

@@ -1,0 +1,141 @@
+"""Arrays to bodies: once before the run, for gRPC or for HTTP with binary tensors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tritonclient.grpc import service_pb2
+
+from exporter.triton.tensors import encode
+from loadtests.mix import Body
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.triton.model import Array, ModelSpec
+    from loadtests.target import Protocol
+
+pb: Final[Any] = service_pb2
+Parameter = bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where an input's content lies in a shared memory region of the server."""
+
+    name: str
+    offset: int
+    byte_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one request sends, and where it is known, the right answer."""
+
+    inputs: Mapping[str, Array]
+    expected: Mapping[str, Array] = field(default_factory=dict)
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+
+def body_of(
+    spec: ModelSpec,
+    row: Row,
+    protocol: Protocol,
+    *,
+    regions: Mapping[str, Region] | None = None,
+) -> Body:
+    """The body of one request. Inputs in `regions` are there already, and only named."""
+    make = _grpc if protocol == "grpc" else _http
+    datatypes = {tensor.name: tensor.datatype for tensor in spec.inputs}
+    return make(spec, row, datatypes, regions or {})
+
+
+def _rows(spec: ModelSpec, row: Row) -> int:
+    if not spec.max_batch_size or not row.inputs:
+        return 1
+    return int(next(iter(row.inputs.values())).shape[0])
+
+
+def _grpc(
+    spec: ModelSpec,
+    row: Row,
+    datatypes: Mapping[str, str],
+    regions: Mapping[str, Region],
+) -> Body:
+    message = pb.ModelInferRequest(model_name=spec.name, model_version=spec.version)
+    for name, array in row.inputs.items():
+        tensor = message.inputs.add(
+            name=name, datatype=datatypes[name], shape=array.shape
+        )
+        region = regions.get(name)
+        if region is None:
+            message.raw_input_contents.append(encode(array, datatypes[name]))
+            continue
+        tensor.parameters["shared_memory_region"].string_param = region.name
+        tensor.parameters["shared_memory_offset"].int64_param = region.offset
+        tensor.parameters["shared_memory_byte_size"].int64_param = region.byte_size
+    for key, value in _parameters(spec, row).items():
+        parameter = message.parameters[key]
+        if isinstance(value, bool):  # before int: a Python bool is one as well
+            parameter.bool_param = value
+        elif isinstance(value, int):
+            parameter.int64_param = value
+        elif isinstance(value, float):
+            parameter.double_param = value
+        else:
+            parameter.string_param = value
+    return Body(
+        bytes(message.SerializeToString()),
+        rows=_rows(spec, row),
+        expected=row.expected,
+    )
+
+
+def _parameters(spec: ModelSpec, row: Row) -> dict[str, Parameter]:
+    if not spec.decoupled:
+        return dict(row.parameters)
+    # Without it a model that sends nothing more leaves the stream open for ever.
+    return {**row.parameters, "triton_enable_empty_final_response": True}
+
+
+def _http(
+    spec: ModelSpec,
+    row: Row,
+    datatypes: Mapping[str, str],
+    regions: Mapping[str, Region],
+) -> Body:
+    inputs: list[dict[str, Any]] = []
+    contents: list[bytes] = []
+    for name, array in row.inputs.items():
+        region = regions.get(name)
+        if region is None:
+            contents.append(encode(array, datatypes[name]))
+            where: dict[str, Any] = {"binary_data_size": len(contents[-1])}
+        else:
+            where = {
+                "shared_memory_region": region.name,
+                "shared_memory_offset": region.offset,
+                "shared_memory_byte_size": region.byte_size,
+            }
+        inputs.append(
+            {
+                "name": name,
+                "datatype": datatypes[name],
+                "shape": list(array.shape),
+                "parameters": where,
+            }
+        )
+    # The parameters come last: those of a sequence are put at their end.
+    document = {
+        "inputs": inputs,
+        "parameters": {**row.parameters, "binary_data_output": True},
+    }
+    header = json.dumps(document, separators=(",", ":")).encode()
+    return Body(
+        b"".join((header, *contents)),
+        header_bytes=len(header),
+        rows=_rows(spec, row),
+        expected=row.expected,
+    )

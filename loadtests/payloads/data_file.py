@@ -1,0 +1,209 @@
+"""Requests from a file: npz, parquet, or perf_analyzer's JSON input.
+
+Every format becomes the same: arrays by tensor name whose first axis counts samples.
+Those named as an input are sent; those named as an output are the right answers.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter.errors import ProtocolError
+from exporter.triton.tensors import array_dtype, shown_shape
+from loadtests.errors import PlanError
+from loadtests.payloads.bodies import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from exporter.triton.model import Array, ModelSpec, TensorSpec
+
+    Columns = Mapping[str, Array]
+    Read = Callable[[Path, ModelSpec], Iterator[Row]]
+
+MAX_FILE_BYTES: Final = 1 << 30
+MAX_SAMPLES: Final = 1_000_000
+
+
+def rows_of(path: Path, spec: ModelSpec, *, batch: int = 1) -> Iterator[Row]:
+    """One row a request, in the file's order; models with batches get `batch` samples.
+
+    Raises:
+        PlanError: the file cannot be read, or what it holds is not what the model takes.
+    """
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
+    if size > MAX_FILE_BYTES:
+        raise PlanError(
+            f"found {size} bytes; at most {MAX_FILE_BYTES} are read", str(path)
+        )
+    match path.suffix.lower():
+        case ".npz":
+            return _batches(path, spec, _npz(path), batch)
+        case ".parquet":
+            return _batches(path, spec, _parquet(path, spec), batch)
+        case ".json":
+            from loadtests.payloads import perf_analyzer_json  # noqa: PLC0415
+
+            return perf_analyzer_json.rows_of(path, spec)
+        case suffix:
+            raise PlanError(
+                f"found the ending {suffix!r}; want .npz, .parquet or perf_analyzer's .json",
+                str(path),
+            )
+
+
+def _npz(path: Path) -> Columns:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise PlanError(f"is no npz file: {error}", str(path)) from None
+
+
+def _parquet(path: Path, spec: ModelSpec) -> Columns:
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise PlanError(
+            "needs pyarrow: pip install 'tritonwatch[parquet]'", str(path)
+        ) from None
+    try:
+        table = parquet.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise PlanError(f"is no parquet file: {error}", str(path)) from None
+    columns = {name: _column(table[name].to_pylist()) for name in table.column_names}
+    return _stacked(columns, spec)
+
+
+def _column(values: list[object]) -> Array:
+    return np.array(values, dtype=object if _is_text(values) else None)
+
+
+def _is_text(values: list[object]) -> bool:
+    return any(isinstance(value, str | bytes) for value in values[:1])
+
+
+def _stacked(columns: Columns, spec: ModelSpec) -> Columns:
+    """A table with a column a feature fits a model with one input of so many values."""
+    inputs, outputs = ({t.name for t in part} for part in (spec.inputs, spec.outputs))
+    if inputs & columns.keys() or len(spec.inputs) != 1:
+        return columns
+    kept = {name: array for name, array in columns.items() if name in outputs}
+    features = [array for name, array in columns.items() if name not in outputs]
+    if not features or any(a.ndim != 1 or a.dtype.kind not in "biuf" for a in features):
+        return columns
+    return {spec.inputs[0].name: np.stack(features, axis=1), **kept}
+
+
+def _batches(
+    path: Path, spec: ModelSpec, columns: Columns, batch: int
+) -> Iterator[Row]:
+    source = str(path)
+    samples = _checked(source, spec, columns)
+    step = batch if spec.max_batch_size else 1
+    inputs = {tensor.name for tensor in spec.inputs}
+    outputs = {tensor.name for tensor in spec.outputs}
+    if step > samples:
+        raise PlanError(f"found {samples} samples; a batch takes {step}", source)
+    for start in range(0, samples - step + 1, step):
+        chosen = slice(start, start + step) if spec.max_batch_size else start
+        yield Row(
+            {n: np.asarray(columns[n][chosen]) for n in columns if n in inputs},
+            {
+                n: np.asarray(columns[n][chosen])
+                for n in columns
+                if n in outputs - inputs
+            },
+        )
+
+
+def _checked(source: str, spec: ModelSpec, columns: Columns) -> int:
+    """The number of samples, if there are as many of each and they fit."""
+    names = sorted(columns)
+    for tensor in spec.inputs:
+        if tensor.name in columns:
+            require_fit(source, spec, tensor, columns[tensor.name].shape[1:])
+            require_dtype(source, tensor, columns[tensor.name])
+        elif not tensor.optional:
+            raise PlanError(
+                f"found {names}; {spec.name} needs the input {tensor.name!r}", source
+            )
+    known = {tensor.name for tensor in (*spec.inputs, *spec.outputs)}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise PlanError(
+            f"found {unknown}; {spec.name} has the tensors {sorted(known)}", source
+        )
+    counts = {len(columns[name]) if columns[name].ndim else 0 for name in names}
+    samples = counts.pop()
+    if counts or not 1 <= samples <= MAX_SAMPLES:
+        raise PlanError(
+            f"found {sorted({samples, *counts})} samples; want as many of each tensor, "
+            f"1 to {MAX_SAMPLES}",
+            source,
+        )
+    return samples
+
+
+def require_fit(
+    source: str, spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...]
+) -> None:
+    """Whether one sample has the shape that the model declares.
+
+    Raises:
+        PlanError: it has not.
+    """
+    declared = tensor.shape[1:] if spec.max_batch_size else tensor.shape
+    fits = len(shape) == len(declared) and all(
+        want in (-1, size) for size, want in zip(shape, declared, strict=True)
+    )
+    if not fits:
+        raise PlanError(
+            f"found samples of the shape {shown_shape(shape)} for {tensor.name!r}; "
+            f"{spec.name} takes {shown_shape(declared)}"
+            + (" and a batch dimension before it" if spec.max_batch_size else ""),
+            source,
+        )
+
+
+def require_dtype(source: str, tensor: TensorSpec, array: Array) -> None:
+    """Whether the values are the model's datatype, or can be without loss of kind.
+
+    Raises:
+        PlanError: text for numbers, fractions for integers, or the like.
+    """
+    try:
+        wanted = array_dtype(tensor.datatype)
+    except ProtocolError as error:
+        raise PlanError(str(error), source) from None
+    kind = array.dtype.kind
+    text = kind in "OSU"
+    if tensor.datatype == "BYTES":
+        fits = text
+    elif text:
+        fits = False
+    else:
+        fits = np.can_cast(array.dtype, wanted, "same_kind") or (
+            kind in "iu" and wanted.kind in "iuf" and _in_range(array, wanted)
+        )
+    if not fits:
+        raise PlanError(
+            f"found {array.dtype} for {tensor.name!r}; want what is {tensor.datatype}",
+            source,
+        )
+
+
+def _in_range(array: Array, wanted: np.dtype[np.generic]) -> bool:
+    if not array.size or wanted.kind == "f":
+        return True
+    limits = np.iinfo(wanted.name)
+    low, high = int(array.min()), int(array.max())
+    return int(limits.min) <= low and high <= int(limits.max)

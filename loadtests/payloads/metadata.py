@@ -1,0 +1,149 @@
+"""A model's signature, by the protocol the load will use."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from exporter.errors import InvalidRequestError, ModelError, TritonError
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
+from exporter.triton.model import ModelSpec, TensorSpec
+from loadtests.errors import LoadError, PlanError
+from loadtests.tls import grpc_credentials, ssl_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadtests.target import Target
+
+_TIMEOUT_SECONDS: Final = 10.0
+_SHOWN: Final = 10
+
+
+def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
+    """What the model takes and gives, as the server says.
+
+    Raises:
+        LoadError: nobody answers, or there is no such model; says what there is.
+    """
+    try:
+        with _client(target) as client:
+            return _spec(client, model, version)
+    except TritonError as error:
+        raise LoadError(_told(error, target, model, version)) from None
+
+
+@contextlib.contextmanager
+def _client(target: Target) -> Iterator[GrpcClient | HttpClient]:
+    client: GrpcClient | HttpClient
+    if target.protocol == "grpc":
+        client = GrpcClient(
+            target.address,
+            credentials=grpc_credentials(target),
+            headers=target.headers,
+        )
+    else:
+        client = HttpClient(
+            target.address, tls=ssl_context(target), headers=target.headers
+        )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _spec(client: GrpcClient | HttpClient, model: str, version: str) -> ModelSpec:
+    if isinstance(client, GrpcClient):
+        return client.model_spec(model, version, timeout_seconds=_TIMEOUT_SECONDS)
+    path = f"/v2/models/{quote(model, safe='')}"
+    if version:
+        path += f"/versions/{quote(version, safe='')}"
+    metadata = _document(client, path)
+    try:
+        config = _document(client, f"{path}/config")
+    except (InvalidRequestError, ModelError):
+        config = {}  # an extension of Triton's that others need not have
+    return _parsed(metadata, config, model, version)
+
+
+def _document(client: HttpClient, path: str) -> dict[str, Any]:
+    body = client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise ModelError(f"GET {path} answered something that is no JSON object")
+    return document
+
+
+def _parsed(
+    metadata: dict[str, Any], config: dict[str, Any], model: str, version: str
+) -> ModelSpec:
+    optional = {t["name"] for t in config.get("input", ()) if t.get("optional")}
+    try:
+        return ModelSpec(
+            name=model,
+            version=version,
+            inputs=tuple(_tensors(metadata["inputs"], optional)),
+            outputs=tuple(_tensors(metadata["outputs"], set())),
+            max_batch_size=int(config.get("max_batch_size", 0)),
+            decoupled=bool(
+                config.get("model_transaction_policy", {}).get("decoupled", False)
+            ),
+            sequence="sequence_batching" in config,
+            backend=str(config.get("backend", "")),
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"the metadata of {model!r} is no model's: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _tensors(entries: list[dict[str, Any]], optional: set[str]) -> Iterator[TensorSpec]:
+    for entry in entries:
+        shape = tuple(int(size) for size in entry["shape"])
+        name = str(entry["name"])
+        yield TensorSpec(name, str(entry["datatype"]), shape, name in optional)
+
+
+def _told(error: TritonError, target: Target, model: str, version: str) -> str:
+    if not isinstance(error, InvalidRequestError | ModelError):
+        return (
+            f"no {target.protocol} server answers at {target.address}: {error}; "
+            "is the address right, and is it that protocol's port?"
+        )
+    wanted = f"{model!r} version {version}" if version else repr(model)
+    return f"{target.address} has no model {wanted} to load: {error}{_there_is(target)}"
+
+
+def _there_is(target: Target) -> str:
+    """The models that there are, where the server tells."""
+    if target.protocol != "grpc":
+        return ""
+    try:
+        with _client(target) as client:
+            if not isinstance(client, GrpcClient):
+                return ""
+            index = client.repository_index(timeout_seconds=_TIMEOUT_SECONDS)
+    except TritonError:
+        return ""
+    names = sorted({entry.name for entry in index if entry.ready})
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"; ready are {', '.join(names[:_SHOWN]) or 'none'}{more}"
+
+
+def require_fit(spec: ModelSpec, target: Target) -> None:
+    """Whether the protocol can be used for the model at all.
+
+    Raises:
+        PlanError: a decoupled model over HTTP.
+    """
+    if spec.decoupled and target.protocol == "http":
+        raise PlanError(
+            f"found the decoupled model {spec.name!r} over HTTP; Triton streams over "
+            "gRPC only: use --protocol grpc and its port"
+        )

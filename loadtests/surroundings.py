@@ -1,0 +1,47 @@
+"""What a run was made with and on: versions and hardware, for its report."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+_DISTRIBUTIONS: Final = ("tritonwatch", "grpcio", "numpy")
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of what sends and measures."""
+    found = {"python": platform.python_version()}
+    for name in _DISTRIBUTIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """Of the machine that sends: processors, memory, kernel; what cannot be read is left out."""
+    found: dict[str, Any] = {
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "cpus": len(os.sched_getaffinity(0)),
+    }
+    cpu = _line("/proc/cpuinfo", "model name")
+    if cpu is not None:
+        found["cpu"] = cpu
+    memory = _line("/proc/meminfo", "MemTotal")
+    if memory is not None:
+        found["memory_bytes"] = int(memory.split()[0]) * 1024
+    return found
+
+
+def _line(path: str, key: str) -> str | None:
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except OSError:
+        return None
+    values = (line.partition(":")[2] for line in lines if line.startswith(key))
+    return next((value.strip() for value in values), None)
