@@ -14,6 +14,7 @@ import structlog
 from exporter import catalogue, connect, lifetimes
 from exporter.collectors.base import Access, Documented
 from exporter.collectors.drift_settings import DriftCollectorSettings
+from exporter.energy.settings import energy_settings
 from exporter.errors import ListenError
 from exporter.health import CollectorRunner
 from exporter.inventory import InventoryBoard
@@ -48,6 +49,7 @@ Runner = CollectorRunner | ProbeRunner | OtlpRunner
 _OTLP: Final = "otlp:push"
 _SLO: Final = "slo"
 _DRIFT: Final = "drift"
+_ENERGY: Final = "energy"
 _OLD_SERVER: Final = "server:old"
 
 
@@ -283,4 +285,6 @@ def _collectors(config: Config) -> dict[str, CollectorSettings]:
         collectors[_SLO] = SloSettings(objectives=expanded(config.slos))
     if config.drift:
         collectors[_DRIFT] = DriftCollectorSettings.of(config.drift)
+    if config.power is not None:
+        collectors[_ENERGY] = energy_settings(config.power, config.cost)
     return collectors

@@ -16,6 +16,7 @@ from exporter.collectors.drift_settings import DriftSettings, doubled_entries
 from exporter.collectors.process import ProcessSettings
 from exporter.collectors.server import ServerSettings
 from exporter.collectors.statistics import StatisticsSettings
+from exporter.energy.settings import CostSettings, PowerSettings
 from exporter.errors import ConfigError
 from exporter.probes import AnyProbe
 from exporter.probes.synthetic import SyntheticSettings
@@ -150,6 +151,10 @@ class Config(Settings):
     """Service level objectives; `tritonwatch rules` writes their alerts."""
     drift: tuple[DriftSettings, ...] = Field(default=(), max_length=100)
     """Whose data are watched, beside which reference; fed by the taps."""
+    power: PowerSettings | None = Field(default=PowerSettings())
+    """Where power is read; null reads none."""
+    cost: CostSettings = Field(default=CostSettings())
+    """Prices and what else is needed to say what an inference costs."""
     otlp: OtlpSettings | None = Field(default=None)
     """Push everything to an OpenTelemetry collector as well."""
     log: LogSettings = Field(default=LogSettings())
@@ -174,7 +179,7 @@ class Config(Settings):
             f"found a probe called {name!r}, a collector's name; choose another"
             for name in sorted(
                 set(labels)
-                & ({c.kind for c in self.all_collectors()} | {"slo", "drift"})
+                & ({c.kind for c in self.all_collectors()} | {"slo", "drift", "energy"})
             )
         ]
         if problems:

@@ -25,3 +25,13 @@ CROSS_CHECKED: Final = (
     UpstreamSeries("nv_inference_count", "2.0.0", "inferences"),
     UpstreamSeries("nv_inference_exec_count", "2.0.0", "executions"),
 )
+PLACEMENT: Final = UpstreamSeries(
+    "nv_inference_compute_infer_duration_us", "2.0.0", "compute_infer"
+)
+"""Has a gpu_uuid for instances on a GPU: where a model's busy time was."""
+GPU_POWER: Final = UpstreamSeries("nv_gpu_power_usage", "2.0.0", "")
+GPU_POWER_LIMIT: Final = UpstreamSeries("nv_gpu_power_limit", "2.0.0", "")
+GPU_ENERGY: Final = UpstreamSeries("nv_energy_consumption", "2.0.0", "")
+GPU_UTILIZATION: Final = UpstreamSeries("nv_gpu_utilization", "2.0.0", "")
+GPU_MEMORY_USED: Final = UpstreamSeries("nv_gpu_memory_used_bytes", "2.0.0", "")
+GPU_MEMORY_TOTAL: Final = UpstreamSeries("nv_gpu_memory_total_bytes", "2.0.0", "")

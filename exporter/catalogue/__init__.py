@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from exporter.catalogue import (
     drift,
+    energy,
     ourselves,
     probes,
     production,
@@ -22,6 +23,7 @@ from exporter.catalogue import (
     traces,
 )
 from exporter.catalogue.drift import *
+from exporter.catalogue.energy import *
 from exporter.catalogue.ourselves import *
 from exporter.catalogue.probes import *
 from exporter.catalogue.production import *
@@ -42,6 +44,7 @@ PARTS: Final[tuple[ModuleType, ...]] = (
     traces,
     taps,
     slo,
+    energy,
     drift,
     ourselves,
 )

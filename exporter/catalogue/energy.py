@@ -1,0 +1,286 @@
+"""Power, energy, what it is spent on, and what that costs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from exporter.catalogue.shared import MODEL
+from exporter.samples import MetricSpec
+
+_GPU: Final = ("gpu", "uuid", "name", "source")
+_DOMAIN: Final = ("domain", "source")
+_SENSOR: Final = ("boundary", "source", "device")
+
+GPU_INFO: Final = MetricSpec(
+    "triton_gpu_info",
+    "info",
+    "The board, always 1: driver, MIG mode (on, off, unknown) and the reading its energy"
+    " comes from (counter, integrated_instant, integrated_average, none).",
+    (*_GPU, "driver", "mig", "reading"),
+)
+GPU_POWER: Final = MetricSpec(
+    "triton_gpu_power_watts",
+    "gauge",
+    "Power of the whole board, as its sensor says. Absent while it cannot be read or"
+    " reads 0, which no board takes.",
+    _GPU,
+    "watts",
+)
+GPU_POWER_LIMIT: Final = MetricSpec(
+    "triton_gpu_power_limit_watts",
+    "gauge",
+    "Power limit that is enforced on the board.",
+    _GPU,
+    "watts",
+)
+GPU_ENERGY: Final = MetricSpec(
+    "triton_gpu_energy_joules_total",
+    "counter",
+    "Energy of the whole board since this process first read it, up to the end of the"
+    " latest window that was divided among models, so that the balance holds at every"
+    " scrape. What could not be measured is not in it.",
+    _GPU,
+    "joules",
+)
+GPU_UTILIZATION: Final = MetricSpec(
+    "triton_gpu_utilization_ratio",
+    "gauge",
+    "Share of time in which any kernel ran on the board. Absent under MIG.",
+    _GPU,
+    "ratio",
+)
+GPU_MEMORY_USED: Final = MetricSpec(
+    "triton_gpu_memory_used_bytes",
+    "gauge",
+    "Memory of the board in use.",
+    _GPU,
+    "bytes",
+)
+GPU_MEMORY_TOTAL: Final = MetricSpec(
+    "triton_gpu_memory_total_bytes", "gauge", "Memory of the board.", _GPU, "bytes"
+)
+GPU_TEMPERATURE: Final = MetricSpec(
+    "triton_gpu_temperature_celsius",
+    "gauge",
+    "Temperature of the GPU core.",
+    _GPU,
+    "celsius",
+)
+GPU_CLOCK: Final = MetricSpec(
+    "triton_gpu_clock_hertz",
+    "gauge",
+    "Clock of the board now, by domain: sm, memory.",
+    (*_GPU, "domain"),
+    "hertz",
+)
+GPU_THROTTLE: Final = MetricSpec(
+    "triton_gpu_throttle_seconds_total",
+    "counter",
+    "Time the clocks were held down since this process first read the board. Reasons"
+    " power, thermal, sync_boost, board_limit, low_utilization, reliability are the"
+    " driver's own clocks; sw_power_cap, hw_slowdown, sw_thermal, hw_thermal,"
+    " hw_power_brake are sampled once an interval. They overlap: do not add them up.",
+    (*_GPU, "reason"),
+    "seconds",
+)
+GPU_ECC: Final = MetricSpec(
+    "triton_gpu_ecc_errors_total",
+    "counter",
+    "ECC errors of the board since the driver was loaded, by severity (corrected,"
+    " uncorrected).",
+    (*_GPU, "severity"),
+)
+GPU_XID: Final = MetricSpec(
+    "triton_gpu_xid_errors_total",
+    "counter",
+    "Critical XID errors of the board seen by this process, by number.",
+    (*_GPU, "xid"),
+)
+GPU_XID_TIMESTAMP: Final = MetricSpec(
+    "triton_gpu_xid_last_timestamp_seconds",
+    "gauge",
+    "When the latest XID error of that number was seen: a counter's first event is no"
+    " increase that PromQL could see.",
+    (*_GPU, "xid"),
+    "seconds",
+)
+MIG_ENERGY: Final = MetricSpec(
+    "triton_mig_attributed_energy_joules_total",
+    "counter",
+    "Part of the board's energy above idle that is attributed to the models of a MIG"
+    " instance. Not measured: only the whole board has a sensor.",
+    ("uuid", "parent", "source"),
+    "joules",
+)
+HOST_POWER: Final = MetricSpec(
+    "triton_host_power_watts",
+    "gauge",
+    "Power of a part of the host by domain (package-0, dram-0, host).",
+    _DOMAIN,
+    "watts",
+)
+HOST_ENERGY: Final = MetricSpec(
+    "triton_host_energy_joules_total",
+    "counter",
+    "Energy of a part of the host since this process first read it, up to the end of the"
+    " latest window that was divided among models.",
+    _DOMAIN,
+    "joules",
+)
+SENSOR_UP: Final = MetricSpec(
+    "triton_power_sensor_up",
+    "gauge",
+    "1 while the sensor is read and believed, 0 while it is lost or lies.",
+    _SENSOR,
+)
+SENSOR_FAULT: Final = MetricSpec(
+    "triton_power_sensor_fault",
+    "gauge",
+    "1 for what is wrong with the sensor now: lost, driver_gone, permission_denied,"
+    " unreadable, frozen, backwards, implausible, no_power.",
+    (*_SENSOR, "fault"),
+)
+SENSOR_RESETS: Final = MetricSpec(
+    "triton_power_sensor_resets_total",
+    "counter",
+    "Times the sensor's energy counter was seen to start over.",
+    _SENSOR,
+)
+SENSOR_GAP: Final = MetricSpec(
+    "triton_power_sensor_gap_seconds_total",
+    "counter",
+    "Time for which the energy of the device is not known.",
+    _SENSOR,
+    "seconds",
+)
+IDLE_POWER: Final = MetricSpec(
+    "triton_idle_power_watts",
+    "gauge",
+    "Power of the device while nothing runs: configured, or learnt while no model was"
+    " busy. Absent until it is known.",
+    _SENSOR,
+    "watts",
+)
+MODEL_ENERGY: Final = MetricSpec(
+    "triton_model_energy_joules_total",
+    "counter",
+    "Energy above idle attributed to production inferences of the model, by boundary"
+    " (gpu, host), source and method: busy_time, or busy_time_with_idle while the idle"
+    " power is not known yet and its share is in.",
+    (*MODEL, "boundary", "source", "method"),
+    "joules",
+)
+IDLE_ENERGY: Final = MetricSpec(
+    "triton_idle_energy_joules_total",
+    "counter",
+    "Energy the devices take just to be there; models + idle + unattributed = board.",
+    ("boundary", "source"),
+    "joules",
+)
+UNATTRIBUTED_ENERGY: Final = MetricSpec(
+    "triton_unattributed_energy_joules_total",
+    "counter",
+    "Energy that belongs to no production inference, by reason: own_requests (our"
+    " probes), nothing_ran (above idle while no model was busy), beyond_limit (more than"
+    " the models could take in their busy time), no_statistics (busy times unknown),"
+    " gap (counted over a time in which the sensor was away).",
+    ("boundary", "source", "reason"),
+    "joules",
+)
+BOUNDARY_ENERGY: Final = MetricSpec(
+    "triton_boundary_energy_joules_total",
+    "counter",
+    "Energy by boundary as MLPerf Power draws them: gpu, host, and node (both, times"
+    " cost.pue, where both are measured or no GPU is there).",
+    ("boundary",),
+    "joules",
+)
+INFERENCE_ENERGY: Final = MetricSpec(
+    "triton_inference_energy_joules",
+    "gauge",
+    "Energy of one production inference over the sliding window. basis active: what"
+    " running it took; full: its share of the idle energy added.",
+    (*MODEL, "boundary", "source", "basis"),
+    "joules",
+)
+EFFICIENCY: Final = MetricSpec(
+    "triton_model_inferences_per_second_per_watt",
+    "gauge",
+    "Inferences a second for each watt, which is inferences for each joule, over the"
+    " sliding window; basis as for triton_inference_energy_joules.",
+    (*MODEL, "boundary", "source", "basis"),
+)
+MODEL_COST: Final = MetricSpec(
+    "triton_model_cost_total",
+    "counter",
+    "Cost of the model's production inferences by component: gpu_time and machine_time"
+    " (its busy time at the hourly price), electricity (its energy times cost.pue),"
+    " storage (its artefacts).",
+    (*MODEL, "currency", "component"),
+)
+OVERHEAD_COST: Final = MetricSpec(
+    "triton_overhead_cost_total",
+    "counter",
+    "Cost that no production inference caused: idle time, own probes, other load.",
+    ("currency", "component"),
+)
+COST_PER_THOUSAND: Final = MetricSpec(
+    "triton_model_cost_per_thousand_inferences",
+    "gauge",
+    "Cost of 1,000 production inferences over the sliding window. basis active: what"
+    " running them cost; full: the overhead shared out over the models.",
+    (*MODEL, "currency", "basis"),
+)
+MODEL_CARBON: Final = MetricSpec(
+    "triton_model_carbon_grams_total",
+    "counter",
+    "CO2 equivalent of the model's attributed energy, times cost.pue and the grid's"
+    " intensity.",
+    MODEL,
+    "grams",
+)
+OVERHEAD_CARBON: Final = MetricSpec(
+    "triton_overhead_carbon_grams_total",
+    "counter",
+    "CO2 equivalent of the energy that no production inference caused.",
+    (),
+    "grams",
+)
+ARTIFACT_BYTES: Final = MetricSpec(
+    "triton_model_artifact_bytes",
+    "gauge",
+    "Size of the model version's files under cost.storage.repository.",
+    MODEL,
+    "bytes",
+)
+FLOPS_UTILIZATION: Final = MetricSpec(
+    "triton_model_flops_utilization_ratio",
+    "gauge",
+    "Floating point operations of the model's inferences over what the GPU could do at"
+    " its peak in the model's busy time. FLOPs from the configuration, peak from the"
+    " configuration or NVIDIA's data sheets.",
+    MODEL,
+    "ratio",
+)
+BANDWIDTH_UTILIZATION: Final = MetricSpec(
+    "triton_model_bandwidth_utilization_ratio",
+    "gauge",
+    "Bytes the model's inferences move over what the GPU's memory could in the model's"
+    " busy time.",
+    MODEL,
+    "ratio",
+)
+ROOFLINE: Final = MetricSpec(
+    "triton_model_roofline_ratio",
+    "gauge",
+    "Attained FLOPs a second over the roof at the model's arithmetic intensity, by what"
+    " the roof is there (compute, memory).",
+    (*MODEL, "bound"),
+    "ratio",
+)
+INTENSITY: Final = MetricSpec(
+    "triton_model_arithmetic_intensity",
+    "gauge",
+    "FLOPs for each byte moved, from the configuration.",
+    MODEL,
+)

@@ -1,0 +1,98 @@
+"""What a power source hands over: one reading for each device it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.samples import AnySample
+
+Boundary = Literal["gpu", "host"]
+Fault = Literal[
+    "lost",
+    "driver_gone",
+    "permission_denied",
+    "unreadable",
+    "frozen",
+    "backwards",
+    "implausible",
+    "no_power",
+]
+ReadingKind = Literal["counter", "integrated_instant", "integrated_average", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Something whose energy is measured as one: a board, a package, a host."""
+
+    boundary: Boundary
+    source: str
+    """`kind` of the source that reads it."""
+    key: str
+    """Unique within the boundary: a GPU's uuid, a RAPL domain."""
+    index: str = ""
+    name: str = ""
+    idle_watts: float | None = None
+    """What it takes while nothing runs, where that is configured."""
+    max_watts: float | None = None
+    """What it can take: its power limit."""
+    instances: tuple[str, ...] = ()
+    """uuids of its MIG instances."""
+    update_seconds: float = 0.6
+    """A counter that stands for longer than half as long again is frozen."""
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """boundary, source, device."""
+        return self.boundary, self.source, self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at one device. What is None could not be read, and is not zero."""
+
+    device: Device
+    at: float
+    """Monotonic seconds."""
+    counter_microjoules: int | None = None
+    """Cumulative; starts anywhere."""
+    wraps_at_microjoules: int | None = None
+    """Highest value before the counter starts at 0 again."""
+    power_watts: float | None = None
+    """At this instant."""
+    average_watts: float | None = None
+    """Over the second before."""
+    utilization_ratio: float | None = None
+    faults: frozenset[Fault] = frozenset()
+    """What the source itself knows to be wrong; nothing of the rest is then used."""
+    samples: Sequence[AnySample] = field(default=())
+    """Everything else the device says: clocks, memory, temperature."""
+
+
+class PowerSource(Protocol):
+    """One way to read power. Used by one thread."""
+
+    @property
+    def kind(self) -> str:
+        """As in the configuration."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it is, for the log."""
+        ...
+
+    def read(self) -> Sequence[Reading]:
+        """Every device once. One that cannot be read has its fault in its reading.
+
+        Raises:
+            TritonError: the server that would tell did not answer.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
