@@ -1,0 +1,64 @@
+"""Write the dashboards, or say which are stale: `python -m grafana.build [--check]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+from grafana import fleet, latency, sidecar, slo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FOLDER: Final = Path(__file__).with_name("dashboards")
+_BOARDS: Final = (fleet, latency, slo, sidecar)
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """Every dashboard as JSON-able values, by its file's name."""
+    found = {}
+    for board in _BOARDS:
+        text = JSONEncoder(sort_keys=True, indent=2).encode(board.build().build())
+        document = json.loads(text)
+        _numbered(document["panels"])
+        found[f"{document['uid']}.json"] = document
+    return found
+
+
+def _numbered(panels: list[dict[str, Any]]) -> None:
+    # Without ids Grafana gives some at import, and every export would differ.
+    for number, panel in enumerate(panels, start=1):
+        panel["id"] = number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit 1 with --check where a committed file is not what would be written."""
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args(arguments).check
+    written = {
+        name: json.dumps(document, indent=2, sort_keys=True) + "\n"
+        for name, document in documents().items()
+    }
+    stale = {path.name for path in FOLDER.glob("*.json")} - written.keys()
+    for name, text in written.items():
+        path = FOLDER / name
+        if path.is_file() and path.read_text("utf-8") == text:
+            continue
+        stale.add(name)
+        if not check:
+            FOLDER.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8")
+    if check and stale:
+        print(f"stale: {', '.join(sorted(stale))}; run python -m grafana.build")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Fleet overview: every server and model at a glance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.frame import framed
+from grafana.panels import Query, good_above, good_below, number, rows, series
+
+_YES_NO = {"1": "yes", "0": "no"}
+
+
+def build() -> Any:
+    """The dashboard."""
+    return framed(
+        "fleet",
+        "Fleet overview",
+        "Every Triton that a tritonwatch looks at: is it there, does it really serve, how"
+        " much does it do, and how slow is it. Start here; the other dashboards say why.",
+        ("Now", _now()),
+        ("Traffic", _traffic()),
+        ("Servers and models", _tables()),
+    )
+
+
+def _now() -> list[Any]:
+    return [
+        number(
+            "Servers up",
+            "Share of the chosen servers that answer at all (triton_up).",
+            "percentunit",
+            Query("avg(triton_up<s>)"),
+            steps=good_above(0.5, 1),
+        ),
+        number(
+            "Models serving",
+            "Share of model versions through which a tensor really goes, whatever the"
+            " server says of its readiness (triton_model_serving).",
+            "percentunit",
+            Query("avg(triton_model_serving<v>)"),
+            steps=good_above(0.5, 1),
+        ),
+        number(
+            "Ready but not serving",
+            "Model versions that the server calls ready and that answer no tensor: the"
+            " server's readiness is wrong. See the runbook TritonReadinessLie.",
+            "short",
+            Query(
+                "sum((triton_model_ready<v> == bool 1) * on (job, instance, model,"
+                " version) (triton_model_serving<v> == bool 0))"
+            ),
+            steps=good_below(1, 1),
+        ),
+        number(
+            "Requests",
+            "Production requests a second, our own probes left out.",
+            "reqps",
+            Query("sum(rate(triton_requests_total<v>[$__rate_interval]))"),
+        ),
+        number(
+            "Failing",
+            "Share of production requests that failed.",
+            "percentunit",
+            Query(
+                'sum(rate(triton_requests_total<v,outcome!="success">[$__rate_interval]))'
+                " / sum(rate(triton_requests_total<v>[$__rate_interval]))"
+            ),
+            steps=good_below(0.001, 0.01),
+            no_value="no traffic",
+        ),
+        number(
+            "Least error budget",
+            "What is left of the error budget that is nearest to its end.",
+            "percentunit",
+            Query("min(triton_slo_error_budget_remaining_ratio<s>)"),
+            steps=good_above(0, 0.25),
+            no_value="no SLO",
+        ),
+    ]
+
+
+def _traffic() -> list[Any]:
+    return [
+        series(
+            "Requests by model",
+            "Production requests a second, our own probes left out.",
+            "reqps",
+            Query(
+                "sum by (model) (rate(triton_requests_total<v>[$__rate_interval]))",
+                "{{model}}",
+            ),
+        ),
+        series(
+            "Failures by model",
+            "Production requests a second that did not succeed, by outcome. A Python"
+            " backend that answers with an error is counted as success by Triton 2.51.",
+            "reqps",
+            Query(
+                "sum by (model, outcome) (rate(triton_requests_total"
+                '<v,outcome!="success">[$__rate_interval]))',
+                "{{model}} {{outcome}}",
+            ),
+        ),
+        series(
+            "Mean queue time",
+            "Seconds a production request waits for a model instance, over all replicas."
+            " It rises before latency does.",
+            "s",
+            Query(
+                "sum by (model) (rate(triton_model_queue_seconds_total<v>"
+                "[$__rate_interval])) / sum by (model) (rate(triton_requests_total"
+                "<v>[$__rate_interval]))",
+                "{{model}}",
+            ),
+        ),
+        series(
+            "Busy",
+            "Seconds of model execution a second, over all its instances: 1 is one"
+            " instance that never rests.",
+            "short",
+            Query(
+                "sum by (model) (rate(triton_model_busy_seconds_total<v>"
+                "[$__rate_interval]))",
+                "{{model}}",
+            ),
+        ),
+    ]
+
+
+def _tables() -> list[Any]:
+    return [
+        rows(
+            "Servers",
+            "What each server is and whether it is well.",
+            "none",
+            Query("max by (instance) (triton_up<s>)", "up"),
+            Query("max by (instance) (triton_ready<s>)", "ready"),
+            Query(
+                "sum by (instance) (rate(triton_requests_total<s>[$__rate_interval]))",
+                "requests/s",
+            ),
+            span=12,
+            steps=good_above(0.5, 1),
+        ),
+        rows(
+            "Model versions",
+            "Ready is the server's word, serving is ours: a tensor went through.",
+            "none",
+            Query("min by (instance, model, version) (triton_model_ready<v>)", "ready"),
+            Query(
+                "min by (instance, model, version) (triton_model_serving<v>)", "serving"
+            ),
+            span=12,
+            steps=good_above(0.5, 1),
+        ),
+    ]

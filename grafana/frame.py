@@ -1,0 +1,104 @@
+"""What all dashboards share: variables, links, annotations, time range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.models import dashboard as models
+
+from grafana.panels import DATASOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TAG: Final = "tritonwatch"
+# A dashboard's file, uid and link are all made of this.
+PREFIX: Final = "tritonwatch-"
+
+_CHOSEN: Final = 'job=~"$job", instance=~"$instance"'
+
+
+def _variable(name: str, label: str, query: str, all_value: str = ".*") -> Any:
+    every = models.VariableOption(text="All", value="$__all", selected=True)
+    return (
+        dashboard.QueryVariable(name)
+        .label(label)
+        .query(query)
+        .definition(query)
+        .datasource(DATASOURCE)
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.ALPHABETICAL_ASC)
+        .multi(multi=True)
+        .include_all(include_all=True)
+        .all_value(all_value)
+        .current(every)
+    )
+
+
+def _variables(by_model: str) -> Iterable[Any]:
+    yield (
+        dashboard.DatasourceVariable("datasource")
+        .label("Data source")
+        .type("prometheus")
+    )
+    # Labels that a scrape configuration may not set: "all" also means without.
+    yield _variable("cluster", "Cluster", "label_values(triton_up, cluster)")
+    yield _variable(
+        "namespace",
+        "Namespace",
+        'label_values(triton_up{cluster=~"$cluster"}, namespace)',
+    )
+    yield _variable("job", "Job", "label_values(triton_up, job)", ".+")
+    yield _variable(
+        "instance", "Instance", 'label_values(triton_up{job=~"$job"}, instance)', ".+"
+    )
+    if by_model:
+        yield _variable(
+            "model", "Model", f"label_values({by_model}{{{_CHOSEN}}}, model)"
+        )
+    if by_model == "triton_model_ready":
+        yield _variable(
+            "version",
+            "Version",
+            f'label_values({by_model}{{{_CHOSEN}, model=~"$model"}}, version)',
+        )
+
+
+def framed(
+    slug: str,
+    title: str,
+    description: str,
+    *sections: tuple[str, Iterable[Any]],
+    by_model: str = "triton_model_ready",
+) -> Any:
+    """A dashboard of sections, each a row with its panels.
+
+    `by_model` is the metric whose models can be chosen; "" where models do not matter.
+    """
+    board = (
+        dashboard.Dashboard(f"Triton / {title}")
+        .uid(PREFIX + slug)
+        .description(description)
+        .tags([TAG, "triton"])
+        .readonly()
+        .time("now-1h", "now")
+        .refresh("30s")
+        .timezone("browser")
+        .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .link(
+            dashboard.DashboardLink("tritonwatch")
+            .type(models.DashboardLinkType.DASHBOARDS)
+            .tags([TAG])
+            .as_dropdown(as_dropdown=True)
+            .include_vars(include_vars=True)
+            .keep_time(keep_time=True)
+        )
+    )
+    for variable in _variables(by_model):
+        board = board.with_variable(variable)
+    for heading, panels in sections:
+        board = board.with_row(dashboard.Row(heading))
+        for panel in panels:
+            board = board.with_panel(panel)
+    return board

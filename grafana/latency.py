@@ -1,0 +1,143 @@
+"""Model latency: the true tail, with its error bar, and where the time goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.frame import framed
+from grafana.panels import Query, heat, series
+
+
+def build() -> Any:
+    """The dashboard."""
+    return framed(
+        "latency",
+        "Model latency",
+        "Latency of production requests from Triton's traces, and of our own probes. A"
+        " quantile that too few requests support is absent, not guessed.",
+        ("Production", _production()),
+        ("Where the time goes", _phases()),
+        ("Our probes", _probes()),
+    )
+
+
+def _production() -> list[Any]:
+    rate = "rate(triton_request_duration_seconds_bucket<v>[$__rate_interval])"
+    return [
+        heat(
+            "Latency of production requests",
+            "Requests a second by latency bucket, over all chosen replicas.",
+            "s",
+            Query(f"sum by (le) ({rate})", "{{le}}", exemplars=True),
+        ),
+        series(
+            "Quantiles over the fleet",
+            "From buckets summed over replicas; as fine as the buckets are.",
+            "s",
+            *(
+                Query(
+                    f"histogram_quantile({q}, sum by (model, le) ({rate}))",
+                    f"{{{{model}}}} p{name}",
+                )
+                for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
+            ),
+        ),
+        series(
+            "p99 of each replica with its 95 % interval",
+            "The sidecar's own quantile (within 1.1 %) and its order-statistic interval:"
+            " where the band is wide, there were few requests.",
+            "s",
+            Query(
+                'triton_request_latency_seconds<v,quantile="0.99">',
+                "{{instance}} {{model}} p99",
+            ),
+            Query(
+                'triton_request_latency_ci_seconds<v,quantile="0.99",bound="lower">',
+                "{{instance}} {{model}} lower",
+            ),
+            Query(
+                'triton_request_latency_ci_seconds<v,quantile="0.99",bound="upper">',
+                "{{instance}} {{model}} upper",
+            ),
+            band=("/ lower$/", "/ upper$/"),
+        ),
+    ]
+
+
+def _phases() -> list[Any]:
+    phase = "triton_request_phase_duration_seconds"
+    return [
+        series(
+            "Mean time in each phase",
+            "From the first byte to the last: network in, queue, compute input, infer,"
+            " output, network out. The phases add up to the request.",
+            "s",
+            Query(
+                f"sum by (phase) (rate({phase}_sum<v>[$__rate_interval]))"
+                f" / sum by (phase) (rate({phase}_count<v>[$__rate_interval]))",
+                "{{phase}}",
+            ),
+            stacked=True,
+        ),
+        series(
+            "p99 of each phase",
+            "Over all chosen replicas. These do not add up: a request is rarely slow in"
+            " every phase.",
+            "s",
+            Query(
+                f"histogram_quantile(0.99, sum by (phase, le) (rate({phase}_bucket"
+                "<v>[$__rate_interval])))",
+                "{{phase}}",
+            ),
+        ),
+        series(
+            "Batch size",
+            "Mean number of requests' rows in one execution: what dynamic batching does.",
+            "short",
+            Query(
+                "sum by (model) (rate(triton_inferences_total<v>[$__rate_interval]))"
+                " / sum by (model) (rate(triton_executions_total<v>[$__rate_interval]))",
+                "{{model}}",
+            ),
+        ),
+        series(
+            "Compute time of an execution, from statistics",
+            "From Triton's statistics, which need no traces: busy time by execution.",
+            "s",
+            Query(
+                "sum by (model) (rate(triton_model_busy_seconds_total<v>"
+                "[$__rate_interval])) / sum by (model) (rate(triton_executions_total"
+                "<v>[$__rate_interval]))",
+                "{{model}}",
+            ),
+        ),
+    ]
+
+
+def _probes() -> list[Any]:
+    return [
+        series(
+            "Probe latency, p50 and p99",
+            "Our own synthetic requests: a floor under what a client can see, and there"
+            " when production is silent.",
+            "s",
+            *(
+                Query(
+                    f'triton_probe_latency_seconds<v,quantile="{q}">',
+                    f"{{{{model}}}} {{{{protocol}}}} p{name}",
+                )
+                for q, name in (("0.5", "50"), ("0.99", "99"))
+            ),
+        ),
+        series(
+            "Probe outcomes other than ok",
+            "timeout, unavailable, invalid, model_error, bad_output (NaN, Inf, empty, all"
+            " zero where configured).",
+            "cps",
+            Query(
+                "sum by (model, protocol, outcome) (rate(triton_probe_total"
+                '<v,outcome!="ok">[$__rate_interval]))',
+                "{{model}} {{protocol}} {{outcome}}",
+            ),
+        ),
+    ]

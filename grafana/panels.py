@@ -1,0 +1,264 @@
+"""Panels: what every one of ours has, so that a dashboard says only what is its own.
+
+In a query `<s>` after a metric's name is the selector of the chosen sidecars, `<m>`
+that of the chosen models among them, `<v>` that of their versions; matchers of the
+query's own follow a comma: `triton_requests_total<v,outcome="success">`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from grafana_foundation_sdk.builders import (
+    common,
+    dashboard,
+    heatmap,
+    prometheus,
+    stat,
+    table,
+    timeseries,
+)
+from grafana_foundation_sdk.models import common as common_models
+from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DATASOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+RUNBOOKS: Final = "https://tritonwatch.invalid/runbooks"
+
+_SIDECARS: Final = (
+    'job=~"$job", instance=~"$instance", cluster=~"$cluster", namespace=~"$namespace"'
+)
+SELECTORS: Final = {
+    "s": _SIDECARS,
+    "m": f'{_SIDECARS}, model=~"$model"',
+    "v": f'{_SIDECARS}, model=~"$model", version=~"$version"',
+}
+_MARK: Final = re.compile(r"(?<=[a-z0-9_:])<([smv])(,[^<>]*?)?>(?=[\s\[)*/+\-]|$)")
+
+GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
+HEIGHT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query of a panel and the legend of its series."""
+
+    expr: str
+    legend: str = ""
+    exemplars: bool = False
+
+    @property
+    def full(self) -> str:
+        """With the selectors written out."""
+        return _MARK.sub(_selector, self.expr)
+
+
+def _selector(found: re.Match[str]) -> str:
+    own = (found[2] or "").removeprefix(",").strip()
+    return "{" + ", ".join(filter(None, (SELECTORS[found[1]], own))) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A colour from this value on; None is from the beginning."""
+
+    value: float | None
+    color: str
+
+
+def thresholds(*steps: Step) -> Any:
+    """Colours by value."""
+    return (
+        dashboard.ThresholdsConfig()
+        .mode(models.ThresholdsMode.ABSOLUTE)
+        .steps([models.Threshold(value=s.value, color=s.color) for s in steps])
+    )
+
+
+def good_below(warning: float, bad: float) -> tuple[Step, ...]:
+    """Green, yellow from `warning`, red from `bad`."""
+    return Step(None, GREEN), Step(warning, YELLOW), Step(bad, RED)
+
+
+def good_above(bad: float, warning: float) -> tuple[Step, ...]:
+    """Red, yellow from `bad`, green from `warning`."""
+    return Step(None, RED), Step(bad, YELLOW), Step(warning, GREEN)
+
+
+def _target(query: Query, number: int) -> Any:
+    target = (
+        prometheus.Dataquery()
+        .expr(query.full)
+        .legend_format(query.legend)
+        .ref_id(chr(ord("A") + number))
+        .datasource(DATASOURCE)
+        .range()
+    )
+    return target.exemplar(exemplar=True) if query.exemplars else target
+
+
+def _instant(query: Query, number: int) -> Any:
+    return _target(query, number).instant().format(PromQueryFormat.TABLE)
+
+
+def _common(panel: Any, title: str, description: str, unit: str, span: int) -> Any:
+    return (
+        panel.title(title)
+        .description(description)
+        .unit(unit)
+        .datasource(DATASOURCE)
+        .span(span)
+        .height(HEIGHT)
+    )
+
+
+def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
+    title: str,
+    description: str,
+    unit: str,
+    *queries: Query,
+    span: int = 12,
+    steps: Sequence[Step] = (),
+    stacked: bool = False,
+    band: tuple[str, str] | None = None,
+    least: float | None = 0,
+    most: float | None = None,
+) -> Any:
+    """Lines over time. `band` names the lower and the upper series of an interval."""
+    panel = _common(timeseries.Panel(), title, description, unit, span)
+    panel = (
+        panel.line_width(1)
+        .fill_opacity(30 if stacked else 5)
+        .show_points(common_models.VisibilityMode.NEVER)
+        .tooltip(
+            common.VizTooltipOptions()
+            .mode(common_models.TooltipDisplayMode.MULTI)
+            .sort(common_models.SortOrder.DESCENDING)
+        )
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(common_models.LegendDisplayMode.LIST)
+            .placement(common_models.LegendPlacement.BOTTOM)
+            .show_legend(show_legend=True)
+        )
+    )
+    if stacked:
+        panel = panel.stacking(
+            common.StackingConfig().mode(common_models.StackingMode.NORMAL)
+        )
+    if least is not None:
+        panel = panel.min(least)
+    if most is not None:
+        panel = panel.max(most)
+    if steps:
+        panel = panel.thresholds(thresholds(*steps)).thresholds_style(
+            common.GraphThresholdsStyleConfig().mode(
+                common_models.GraphThresholdsStyleMode.DASHED
+            )
+        )
+    if band is not None:
+        panel = _banded(panel, *band)
+    for number, query in enumerate(queries):
+        panel = panel.with_target(_target(query, number))
+    return panel
+
+
+def _banded(panel: Any, lower: str, upper: str) -> Any:
+    """Fill between two series: an interval reads as an area, not as two lines."""
+    value = models.DynamicConfigValue
+    hidden = value(id_val="custom.lineWidth", value=0)
+    return panel.override_by_regexp(lower, [hidden]).override_by_regexp(
+        upper,
+        [
+            hidden,
+            value(id_val="custom.fillBelowTo", value=lower),
+            value(id_val="custom.fillOpacity", value=20),
+        ],
+    )
+
+
+def number(
+    title: str,
+    description: str,
+    unit: str,
+    query: Query,
+    *,
+    span: int = 4,
+    steps: Sequence[Step] = (Step(None, BLUE),),
+    words: Mapping[str, str] | None = None,
+    no_value: str = "unknown",
+) -> Any:
+    """One number, large. `words` replace values; where there is none, it says so."""
+    panel = _common(stat.Panel(), title, description, unit, span)
+    panel = (
+        panel.height(HEIGHT // 2)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .color_mode(common_models.BigValueColorMode.VALUE)
+        .graph_mode(common_models.BigValueGraphMode.AREA)
+        .thresholds(thresholds(*steps))
+        .no_value(no_value)
+    )
+    if words:
+        texts = {
+            key: models.ValueMappingResult(text=text) for key, text in words.items()
+        }
+        panel = panel.mappings([models.ValueMap(options=texts)])
+    return panel.with_target(_target(query, 0))
+
+
+def heat(
+    title: str,
+    description: str,
+    unit: str,
+    query: Query,
+    *,
+    span: int = 24,
+    buckets: bool = True,
+) -> Any:
+    """Colour over time: of histogram buckets, or of one value for each series."""
+    panel = _common(heatmap.Panel(), title, description, unit, span)
+    target = _target(query, 0)
+    if buckets:
+        target = target.format(PromQueryFormat.HEATMAP)
+    return panel.calculate(calculate=False).with_target(target)
+
+
+def rows(
+    title: str,
+    description: str,
+    unit: str,
+    *columns: Query,
+    span: int = 24,
+    hidden: Sequence[str] = (),
+    steps: Sequence[Step] = (),
+) -> Any:
+    """A table of the newest values; each query is a column, named by its legend."""
+    panel = _common(table.Panel(), title, description, unit, span)
+    for number_, query in enumerate(columns):
+        panel = panel.with_target(_instant(query, number_))
+    names = {
+        f"Value #{chr(ord('A') + n)}" if len(columns) > 1 else "Value": query.legend
+        for n, query in enumerate(columns)
+    }
+    excluded = {"Time": True, **dict.fromkeys(hidden, True)}
+    if steps:
+        panel = panel.thresholds(thresholds(*steps))
+        colored = models.DynamicConfigValue(
+            id_val="custom.cellOptions", value={"type": "color-text"}
+        )
+        for name in names.values():
+            panel = panel.override_by_name(name, [colored])
+    return panel.transformations(
+        [
+            models.DataTransformerConfig(id_val="merge", options={}),
+            models.DataTransformerConfig(
+                id_val="organize",
+                options={"excludeByName": excluded, "renameByName": names},
+            ),
+        ]
+    )

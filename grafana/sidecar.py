@@ -1,0 +1,147 @@
+"""Sidecar health: whether what the others show can be trusted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.frame import framed
+from grafana.panels import Query, good_below, number, rows, series
+
+
+def build() -> Any:
+    """The dashboard."""
+    return framed(
+        "sidecar",
+        "Sidecar health",
+        "tritonwatch about itself: whether its collectors run, what they drop, what it"
+        " costs, and how far its counts agree with Triton's own.",
+        ("Collectors", _collectors()),
+        ("Truth", _truth()),
+        ("What comes in", _intake()),
+        ("Cost", _cost()),
+    )
+
+
+def _collectors() -> list[Any]:
+    return [
+        rows(
+            "Collectors and probes",
+            "1 did its work at its latest run. A probe that found its model broken did"
+            " its work.",
+            "none",
+            Query(
+                "min by (instance, collector) (tritonwatch_collector_success<s>)",
+                "success",
+            ),
+            Query(
+                "max by (instance, collector) (time() -"
+                " tritonwatch_collector_last_success_timestamp_seconds<s>)",
+                "seconds since",
+            ),
+            span=12,
+        ),
+        series(
+            "Time of a run",
+            "Of each collector and probe's latest run.",
+            "s",
+            Query(
+                "max by (instance, collector) (tritonwatch_collector_duration_seconds<s>)",
+                "{{instance}} {{collector}}",
+            ),
+        ),
+        number(
+            "Series dropped",
+            "Series over a collector's budget in the last hour.",
+            "short",
+            Query("sum(increase(tritonwatch_series_dropped_total<s>[1h]))"),
+            span=8,
+            steps=good_below(1, 1000),
+        ),
+        number(
+            "Configuration",
+            "Whether the last reload was taken; a bad file leaves the old one in force.",
+            "none",
+            Query("min(tritonwatch_config_last_reload_successful<s>)"),
+            span=8,
+            words={"1": "in force", "0": "reload failed"},
+        ),
+        number(
+            "Versions",
+            "Different versions of tritonwatch that run.",
+            "short",
+            Query("count(count by (version) (tritonwatch_build_info<s>))"),
+            span=8,
+            steps=good_below(2, 3),
+        ),
+    ]
+
+
+def _truth() -> list[Any]:
+    return [
+        series(
+            "Disagreement with Triton's metrics",
+            "How far the statistics API and Triton's own /metrics are apart; one of them"
+            " is wrong when it stays above nothing.",
+            "percentunit",
+            Query(
+                "max by (instance, model, counter)"
+                " (triton_statistics_disagreement_ratio<v>)",
+                "{{instance}} {{model}} {{counter}}",
+            ),
+            steps=good_below(0.01, 0.05),
+        ),
+        series(
+            "Our own requests",
+            "Requests a second that we send, taken out of every production figure.",
+            "reqps",
+            Query(
+                "sum by (model) (rate(triton_own_requests_total<v>[$__rate_interval]))",
+                "{{model}}",
+            ),
+        ),
+    ]
+
+
+def _intake() -> list[Any]:
+    return [
+        series(
+            "Trace records",
+            "By source and outcome; anything but `request` and `child` is not counted as"
+            " production.",
+            "cps",
+            Query(
+                "sum by (source, outcome) (rate(tritonwatch_trace_records_total<s>"
+                "[$__rate_interval]))",
+                "{{source}} {{outcome}}",
+            ),
+        ),
+        series(
+            "Taps",
+            "Bodies sent to the taps by outcome: overloaded and malformed are lost.",
+            "cps",
+            Query(
+                "sum by (source, outcome) (rate(tritonwatch_tap_requests_total<s>"
+                "[$__rate_interval]))",
+                "{{source}} {{outcome}}",
+            ),
+        ),
+    ]
+
+
+def _cost() -> list[Any]:
+    return [
+        series(
+            "CPU",
+            "Cores that the sidecar uses.",
+            "short",
+            Query(
+                "rate(process_cpu_seconds_total<s>[$__rate_interval])", "{{instance}}"
+            ),
+        ),
+        series(
+            "Memory",
+            "Resident memory of the sidecar.",
+            "bytes",
+            Query("process_resident_memory_bytes<s>", "{{instance}}"),
+        ),
+    ]

@@ -1,0 +1,87 @@
+"""SLO and budget: how fast the error budget burns and what is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.frame import framed
+from grafana.panels import Query, Step, good_above, rows, series
+
+_PAGE, _TICKET = 14.4, 1.0
+
+
+def build() -> Any:
+    """The dashboard."""
+    return framed(
+        "slo",
+        "SLO and budget",
+        "Objectives of the configuration: good and bad events, burn rates over the"
+        " windows of the multi-window alerts, and the budget left.",
+        ("Objectives", _objectives()),
+        ("Burn", _burn()),
+        by_model="",
+    )
+
+
+def _objectives() -> list[Any]:
+    return [
+        rows(
+            "Objectives",
+            "What is promised, and what is left of the error budget.",
+            "percentunit",
+            Query("min by (slo) (triton_slo_objective_ratio<s>)", "objective"),
+            Query(
+                "min by (slo) (triton_slo_error_budget_remaining_ratio<s>)",
+                "least budget left",
+            ),
+            steps=good_above(0, 0.25),
+        ),
+        series(
+            "Error budget left",
+            "Of each sidecar over the objective's own window; below 0 the promise is"
+            " broken.",
+            "percentunit",
+            Query("triton_slo_error_budget_remaining_ratio<s>", "{{instance}} {{slo}}"),
+            least=None,
+            most=1,
+            steps=good_above(0, 0.25),
+        ),
+        series(
+            "Bad events",
+            "Share of all events, over the fleet.",
+            "percentunit",
+            Query(
+                'sum by (slo) (rate(triton_slo_events_total<s,outcome="bad">'
+                "[$__rate_interval])) / sum by (slo) (rate(triton_slo_events_total"
+                "<s>[$__rate_interval]))",
+                "{{slo}}",
+            ),
+        ),
+    ]
+
+
+def _burn() -> list[Any]:
+    steps = (Step(None, "green"), Step(_TICKET, "yellow"), Step(_PAGE, "red"))
+    return [
+        series(
+            "Burn rate by window",
+            "1 spends the budget in exactly the objective's window; a page needs 14.4"
+            " over 1 h and 5 min, or 6 over 6 h and 30 min.",
+            "short",
+            Query(
+                "max by (slo, window) (triton_slo_burn_rate<s>)", "{{slo}} {{window}}"
+            ),
+            steps=steps,
+        ),
+        series(
+            "Events",
+            "Good and bad events a second, over the fleet.",
+            "cps",
+            Query(
+                "sum by (slo, outcome) (rate(triton_slo_events_total<s>"
+                "[$__rate_interval]))",
+                "{{slo}} {{outcome}}",
+            ),
+            stacked=True,
+        ),
+    ]

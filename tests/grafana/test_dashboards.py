@@ -1,0 +1,141 @@
+"""The dashboards: fresh, as Grafana's linter wants them, and asking for what exists."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import promql
+import pytest
+
+from grafana import build
+
+FOLDER = Path(build.__file__).with_name("dashboards")
+BOARDS = {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
+PANELS = [
+    pytest.param(panel, id=f"{name}/{panel['title']}")
+    for name, board in sorted(BOARDS.items())
+    for panel in board["panels"]
+    if panel["type"] != "row"
+]
+QUERIES = [
+    pytest.param(target["expr"], id=f"{parameter.id}/{target['refId']}")
+    for parameter in PANELS
+    for target in parameter.values[0]["targets"]
+]
+UNITS = {
+    "none", "short", "s", "percentunit", "reqps", "cps", "bytes", "watt", "joule",
+    "celsius", "hertz", "currencyUSD", "massg", "dateTimeAsIso",
+}  # fmt: skip
+
+
+def test_the_committed_files_are_what_the_code_says() -> None:
+    assert build.main(["--check"]) == 0
+
+
+def test_every_dashboard_has_its_own_uid_and_title() -> None:
+    assert len({board["uid"] for board in BOARDS.values()}) == len(BOARDS)
+    assert len({board["title"] for board in BOARDS.values()}) == len(BOARDS)
+    assert all(board["uid"] == name for name, board in BOARDS.items())
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+class TestEveryDashboard:
+    """The rules of grafana/dashboard-linter, and a few of our own."""
+
+    def test_has_the_variables_that_choose_what_is_shown(self, board) -> None:
+        variables = {v["name"]: v for v in board["templating"]["list"]}
+        assert variables["datasource"]["type"] == "datasource"
+        assert variables["datasource"]["label"] == "Data source"
+        for name in ("job", "instance"):
+            assert variables[name]["type"] == "query"
+            assert variables[name]["label"] == name.capitalize()
+            assert variables[name]["multi"] is True
+            assert variables[name]["allValue"] == ".+"
+        for name, variable in variables.items():
+            if variable["type"] == "query":
+                assert variable["refresh"] == 2, f"{name} follows the time range"
+                assert variable["datasource"]["uid"] == "${datasource}"
+
+    def test_is_not_editable_and_links_to_the_others(self, board) -> None:
+        assert board["editable"] is False
+        assert board["links"][0]["tags"] == ["tritonwatch"]
+        assert board["description"]
+        assert "tritonwatch" in board["tags"]
+
+    def test_its_panels_do_not_overlap(self, board) -> None:
+        taken = set()
+        for panel in board["panels"]:
+            at = panel["gridPos"]
+            cells = {
+                (x, y)
+                for x in range(at["x"], at["x"] + at["w"])
+                for y in range(at["y"], at["y"] + at["h"])
+            }
+            assert not cells & taken, panel["title"]
+            assert at["x"] + at["w"] <= 24, panel["title"]
+            taken |= cells
+
+    def test_every_variable_query_asks_for_a_known_label(self, board) -> None:
+        names = promql.series_names()
+        for variable in board["templating"]["list"]:
+            if variable["type"] != "query":
+                continue
+            found = re.fullmatch(
+                r"label_values\(([a-z_]+)(\{.*\})?, ([a-z]+)\)", variable["query"]
+            )
+            assert found, variable["query"]
+            assert found[3] in names[found[1]] | promql.FOREIGN_LABELS
+
+
+@pytest.mark.parametrize("panel", PANELS)
+class TestEveryPanel:
+    def test_says_what_it_shows_and_in_which_unit(self, panel) -> None:
+        assert panel["title"]
+        assert len(panel["description"]) > 20
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+
+    def test_asks_the_chosen_data_source(self, panel) -> None:
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert panel["targets"]
+        for target in panel["targets"]:
+            assert target["datasource"]["uid"] == "${datasource}"
+            assert target["refId"]
+
+    def test_its_legends_name_labels_the_query_keeps(self, panel) -> None:
+        names = promql.series_names()
+        for target in panel["targets"]:
+            query = promql.filled_in(target["expr"])
+            kept = promql.grouping_labels(query) or set.union(
+                *(names[s.metric] for s in promql.selectors(query)),
+                promql.FOREIGN_LABELS,
+            )
+            used = set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", "")))
+            assert used <= kept, target["expr"]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+class TestEveryQuery:
+    def test_asks_for_series_and_labels_of_the_catalogue(self, query) -> None:
+        names = promql.series_names()
+        for selector in promql.selectors(promql.filled_in(query)):
+            assert selector.metric in names, selector.metric
+            allowed = names[selector.metric] | promql.FOREIGN_LABELS
+            assert selector.labels <= allowed, selector
+
+    def test_follows_the_chosen_job_and_instance(self, query) -> None:
+        for selector in promql.selectors(promql.filled_in(query)):
+            assert {"job", "instance", "cluster", "namespace"} <= selector.labels
+        assert query.count('job=~"$job"') == query.count('instance=~"$instance"')
+
+    def test_rates_follow_the_scrape_interval(self, query) -> None:
+        for window in re.findall(r"\[([^\]]+)\]", query):
+            assert window in {"$__rate_interval", "1h"}
+
+    def test_counters_are_only_asked_for_their_rise(self, query) -> None:
+        filled = promql.filled_in(query)
+        for selector in promql.selectors(filled):
+            if selector.metric.endswith(("_total", "_bucket", "_sum", "_count")):
+                pattern = rf"(rate|increase|irate)\({selector.metric}\{{"
+                assert re.search(pattern, filled), query
