@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -20,6 +20,9 @@ log = structlog.get_logger()
 
 MAX_BYTES: Final = 256 << 20
 ASIDE: Final = ".set-aside"
+
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_LONGEST_NAME: Final = 150
 
 
 def read_whole(path: Path) -> bytes:
@@ -49,16 +52,17 @@ def write_whole(path: Path, data: bytes) -> None:
         OSError: it could not be written; the old one is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
-    draft = Path(name)
+    # Always the same name, so that processes killed here leave no more than one.
+    draft = path.with_name(f".{path.name}.new")
     try:
+        descriptor = os.open(draft, _NEW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
     except BaseException:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -72,7 +76,11 @@ class Store:
 
     def __init__(self, folder: Path | None, model: str, side: Side) -> None:
         self._folder = folder
-        self._stem = f"{quote(model, safe='')[:180]}.{side}"
+        name = quote(model, safe="")
+        if len(name) > _LONGEST_NAME:
+            digest = hashlib.sha256(model.encode()).hexdigest()
+            name = f"{name[:_LONGEST_NAME]}-{digest[:16]}"
+        self._stem = f"{name}.{side}"
         self._told = False
 
     @property
