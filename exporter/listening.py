@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import uvicorn
 
@@ -38,12 +38,15 @@ class HttpServer(uvicorn.Server):
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-def make_server(application: Application) -> HttpServer:
+def make_server(
+    application: Application, protocol: Callable[..., Any] = BoundedProtocol
+) -> HttpServer:
     """A server for already bound sockets, with bounded connections and shutdown."""
     return HttpServer(
         uvicorn.Config(
             application,
-            http=BoundedProtocol,
+            # Any factory will do, whatever uvicorn's types say.
+            http=cast("type[BoundedProtocol]", protocol),
             ws="none",
             lifespan="off",
             loop="asyncio",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import zlib
 from collections import Counter
 from dataclasses import replace
@@ -21,6 +22,7 @@ from exporter import catalogue
 from exporter.health import Workers
 from exporter.listening import bind, make_server
 from exporter.samples import Sample
+from exporter.tap_protocol import ADMITTED, TapProtocol
 from exporter.tap_route import TapAnswer, TapHead, TapRequest, TapRoute, refusal
 
 if TYPE_CHECKING:
@@ -43,8 +45,6 @@ MAX_WAITING: Final = 1000
 READ_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 2.0
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-# A body so small may come after its answer; a longer one would be taken for a flood.
-_UNREAD_BYTES: Final = 32 << 10
 
 
 class _RefusedError(Exception):
@@ -110,7 +110,9 @@ class Tap:
 
     def _listen(self, address: str, port: int) -> None:
         self._listener = bind(address, port)
-        self._server = make_server(self)
+        # A class to uvicorn: it calls it with what a connection needs.
+        protocol = functools.partial(TapProtocol, judge=self)
+        self._server = make_server(self, protocol)
         self._serving = asyncio.create_task(
             self._server.serve(sockets=[self._listener]), name="tap"
         )
@@ -161,14 +163,25 @@ class Tap:
         self, route: TapRoute, scope: Scope, receive: Receive
     ) -> TapAnswer:
         answer = None
-        if route.admit is not None:
+        if route.admit is not None and ADMITTED not in scope.get("state", ()):
             answer = route.admit(TapHead(scope["path"], scope["headers"]))
         if answer is None:
             return await self._take(route, scope, receive)
-        if not _is_short(scope["headers"]):
-            await self._drop(receive)
+        await self._drop(receive)
         self._count(route, answer)
         return answer
+
+    def pass_over(
+        self, path: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> tuple[TapAnswer | None, bool]:
+        """The answer to a POST that is not to be read; and whether that was decided."""
+        route = self._route(path)
+        if route is None or route.admit is None:
+            return None, False
+        answer = route.admit(TapHead(path, headers))
+        if answer is not None:
+            self._count(route, answer)
+        return answer, True
 
     async def _drop(self, receive: Receive) -> None:
         """Let a body come that nobody wants."""
@@ -285,14 +298,6 @@ async def _read(
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)
-
-
-def _is_short(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether the body is known to be so short that it need not be waited for."""
-    for name, value in headers:
-        if name == b"content-length":
-            return value.isdigit() and int(value[:20]) <= _UNREAD_BYTES
-    return False
 
 
 def _answer(

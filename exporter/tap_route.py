@@ -57,6 +57,16 @@ class TapAnswer:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def wire(self) -> bytes:
+        """As it is sent over HTTP/1.1."""
+        status = HTTPStatus(self.status)
+        lines = [
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            f"content-length: {len(self.body)}",
+            *(f"{name}: {value}" for name, value in self.headers.items()),
+        ]
+        return "\r\n".join((*lines, "", "")).encode() + self.body
+
 
 @dataclass(frozen=True, slots=True)
 class TapRoute:

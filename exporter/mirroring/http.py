@@ -24,10 +24,15 @@ ANSWER_SECONDS: Final = 0.05
 """A sender that wants to know what was wrong waits so long; nobody waits longer."""
 _MAX_LENGTH_DIGITS: Final = 19
 
-TAKEN: Final = TapAnswer("accepted")
+
+def _told(outcome: Outcome) -> TapAnswer:
+    # Always 200: a mirror does nothing wrong where nobody looks.
+    return TapAnswer(outcome, headers={"tritonwatch-outcome": outcome})
+
+
+TAKEN: Final = _told("accepted")
 PASSED_OVER: Final[dict[Outcome, TapAnswer]] = {
-    # A mirror does nothing wrong where nobody looks: it is told the same.
-    outcome: TapAnswer(outcome)
+    outcome: _told(outcome)
     for outcome in ("sampled_out", "unwanted", "unknown_model", "own")
 }
 

@@ -1,0 +1,70 @@
+"""A tap alone: `python tap_process.py SAMPLES_PER_SECOND`, then one line of JSON a line.
+
+The first line out says where it listens; for every line on standard input another one
+comes back: what was counted so far, and the values that a reader got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+
+from exporter.collectors.base import Access
+from exporter.collectors.mirror import MirrorSettings
+from exporter.inventory import Inventory, InventoryBoard
+from exporter.mirror import Mirrored, MirrorHub
+from exporter.own_traffic import OwnTraffic
+from exporter.settings import ModelFilter
+from exporter.spans import SpanBuffer
+from exporter.tap import Tap
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import ModelSpec
+
+MODEL = "bench"
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.values = 0
+
+    def take(self, batch: list[Mirrored]) -> None:
+        self.values += sum(
+            tensor.size for request in batch for tensor in request.inputs.values()
+        )
+
+
+async def _serve(samples_per_second: float) -> None:
+    board, hub, reader = InventoryBoard(), MirrorHub(), _Reader()
+    board.publish(Inventory(models={(MODEL, "1"): ModelSpec(MODEL, "1", (), ())}))
+    hub.subscribe(lambda _: True, reader.take)
+    access = Access(
+        grpc=GrpcClient("127.0.0.1:1"),
+        http=None,
+        metrics=None,
+        models=ModelFilter(),
+        board=board,
+        own=OwnTraffic(run_id="bench"),
+        clock=time.monotonic,
+        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - unused
+        exposed=tuple,
+        mirror=hub,
+    )
+    collector = MirrorSettings(
+        samples_per_second=samples_per_second,
+        max_samples_per_second=samples_per_second,
+    ).build(access)
+    tap = Tap(collector.routes)
+    tap.follow("127.0.0.1", 0)
+    print(json.dumps({"address": tap.address}), flush=True)
+    loop = asyncio.get_running_loop()
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        counted = {s.labels[1]: s.value for s in tap.samples()}
+        print(json.dumps({**counted, "values": reader.values}), flush=True)
+    await tap.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(float(sys.argv[1])))
