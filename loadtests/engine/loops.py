@@ -91,7 +91,10 @@ class OpenLoop:
 
 
 class ClosedLoop:
-    """Keeps so many requests in flight for a while: the next is sent when one ends."""
+    """Keeps so many requests in flight for a while: the next is sent when one ends.
+
+    For `seconds`, and from the least number of requests to the most, `requests`.
+    """
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class ClosedLoop:
         *,
         concurrency: int,
         seconds: float,
-        requests: int,
+        requests: range,
         entry_of: Callable[[int], int],
     ) -> None:
         self.over = asyncio.Event()
@@ -135,8 +138,18 @@ class ClosedLoop:
     def _fill(self) -> None:
         while self._recorder.in_flight < self._wanted and self._send():
             pass
-        if self._timer is not None:
+        elapsed = perf_counter() - self._recorder.origin
+        if self._is_over(elapsed):
+            self.stop()
+        elif self._timer is not None and elapsed < self._seconds:
+            # Where nothing is in flight, nothing else would end the run.
             self._timer.arm(self._recorder.origin + self._seconds)
+
+    def _is_over(self, elapsed: float) -> bool:
+        started = self._recorder.started
+        return started >= self._requests.stop or (
+            elapsed >= self._seconds and started >= self._requests.start
+        )
 
     def _follow(self, _: int) -> None:
         if self._recorder.in_flight < self._wanted:
@@ -145,11 +158,8 @@ class ClosedLoop:
     def _send(self) -> bool:
         recorder = self._recorder
         index = recorder.started
-        if (
-            index >= self._requests
-            or perf_counter() - recorder.origin >= self._seconds
-            or not recorder.make_room(index + 1)
-        ):
+        elapsed = perf_counter() - recorder.origin
+        if self._is_over(elapsed) or not recorder.make_room(index + 1):
             self.stop()
             return False
         recorder.entry[index] = self._entry_of(index)

@@ -123,13 +123,15 @@ def run_closed(
     concurrency: int,
     duration_seconds: float,
     requests: int = plan.MAX_REQUESTS,
+    least_requests: int = 0,
     options: Options | None = None,
     control: Callable[[ClosedLoop], None] | None = None,
 ) -> RunResult:
     """Keep so many requests in flight, each followed by the next when it ends.
 
-    Ends after `duration_seconds` or `requests`, whichever comes first. Its latencies
-    leave out what nobody waited for: the requests that a slow server did not get.
+    Ends after `duration_seconds`, but not before `least_requests`, and in any case
+    after `requests`. Its latencies leave out what nobody waited for: the requests that
+    a slow server did not get.
     `control` is handed the loop when it starts, in its thread, to resize it.
 
     Raises:
@@ -152,7 +154,7 @@ def run_closed(
             recorder,
             concurrency=concurrency,
             seconds=duration_seconds,
-            requests=requests,
+            requests=range(least_requests, requests),
             entry_of=draw,
         )
         if control is not None:

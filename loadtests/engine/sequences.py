@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
+
     from loadtests.mix import Entry
 
 # Sequence ids of one seed that must not be another worker's are 48 random bits.

@@ -1,0 +1,59 @@
+"""Runs a scenario: the one way to it for the command, for Locust and for experiments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from loadtests.engine import Options, run_closed, run_open
+from loadtests.profiles.seeding import arrivals_of
+from loadtests.scenario import ClosedLoop
+
+if TYPE_CHECKING:
+    from loadtests.mix import Mix
+    from loadtests.result import RunResult
+    from loadtests.scenario import Scenario
+
+
+def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> RunResult:
+    """Send what the scenario says, when it says so.
+
+    Of `options` the scenario sets the timeout, the seed, the SLO and the profile.
+
+    Raises:
+        LoadError: there is no server.
+        PlanError: the profile is more than one run can hold.
+    """
+    objective, profile, target = (
+        scenario.objective(),
+        scenario.profile,
+        scenario.target.target(),
+    )
+    options = replace(
+        options or Options(),
+        timeout_seconds=scenario.timeout_seconds,
+        seed=scenario.seed,
+        slo_seconds=None if objective is None else objective.limit_seconds,
+        profile=profile.model_dump(mode="json"),
+    )
+    if isinstance(profile, ClosedLoop):
+        return run_closed(
+            target,
+            mix,
+            concurrency=profile.concurrency,
+            duration_seconds=profile.duration_seconds,
+            options=options,
+        )
+    arrivals = arrivals_of(profile, scenario.seed)
+    if profile.concurrency is not None:
+        return run_closed(
+            target,
+            mix,
+            concurrency=profile.concurrency,
+            duration_seconds=profile.length_seconds,
+            least_requests=arrivals.size,
+            options=options,
+        )
+    return run_open(
+        target, mix, arrivals, in_flight=scenario.in_flight, options=options
+    )

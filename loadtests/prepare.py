@@ -1,0 +1,177 @@
+"""From a scenario to bodies ready to send, tried once on the server."""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter.errors import InvalidRequestError
+from exporter.probes.payload import InputSettings, make_payload
+from loadtests.engine.run import Options, run_closed
+from loadtests.errors import LoadError, PlanError
+from loadtests.mix import Entry, Mix, Style
+from loadtests.payloads.bodies import Row, body_of
+from loadtests.payloads.corrupt import all_corrupted
+from loadtests.payloads.data_file import rows_of
+from loadtests.payloads.metadata import model_spec, require_fit
+from loadtests.payloads.shared_memory import shared
+from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from exporter.triton.model import ModelSpec
+    from loadtests.mix import Body
+    from loadtests.scenario import ModelSettings, Scenario
+    from loadtests.target import Target
+
+MAX_BYTES: Final = 512 << 20
+"""Most bytes of all bodies of one model."""
+_PAYLOADS, _CORRUPTIONS = 4, 5  # streams of random numbers of one seed
+
+
+@contextlib.contextmanager
+def prepared(scenario: Scenario) -> Generator[Mix]:
+    """The mix of a scenario, while its shared memory is there.
+
+    Every entry's first request is sent once, so that what does not work at all is told
+    before the run, in the server's words.
+
+    Raises:
+        LoadError: there is no server or no such model, or it refuses the request.
+        PlanError: the data does not fit the model.
+    """
+    target = scenario.target.target()
+    samples = getattr(scenario.profile, "samples_per_query", None)
+    with contextlib.ExitStack() as stack:
+        entries: list[Entry] = []
+        for model in scenario.models:
+            if samples is not None:
+                model = model.model_copy(update={"batch": samples})  # noqa: PLW2901
+            spec = model_spec(target, model.model, model.version)
+            require_fit(spec, target)
+            rows = _rows(spec, model, scenario.seed)
+            bodies = _bodies(stack, target, spec, model, rows)
+            entries += _entries(spec, model, bodies, scenario.seed)
+        mix = Mix(tuple(entries))
+        for entry in mix.entries:
+            _try_out(target, entry, scenario.timeout_seconds)
+        yield mix
+
+
+def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:
+    from pathlib import Path  # noqa: PLC0415
+
+    if model.data is not None:
+        given = rows_of(Path(model.data), spec, batch=model.batch)
+        return [
+            Row(row.inputs, row.expected, model.parameters)
+            for row in islice(given, model.variants)
+        ]
+    rng = np.random.default_rng((seed, _PAYLOADS))
+    overrides = _overrides(spec, model)
+    try:
+        return [
+            Row(make_payload(spec, overrides, rng).inputs, {}, model.parameters)
+            for _ in range(model.variants)
+        ]
+    except InvalidRequestError as error:
+        raise PlanError(str(error), f"model {model.model}") from None
+
+
+def _overrides(spec: ModelSpec, model: ModelSettings) -> dict[str, InputSettings]:
+    """The given ones; where the model takes batches, with the batch wanted."""
+    overrides = dict(model.inputs)
+    if model.batch == 1:
+        return overrides
+    if not spec.max_batch_size:
+        raise PlanError(
+            f"found batch {model.batch}; {spec.name} takes no batches",
+            f"model {model.model}",
+        )
+    for tensor in spec.inputs:
+        given = overrides.get(tensor.name, InputSettings())
+        if given.shape is None and not tensor.optional:
+            rest = tuple(1 if size < 0 else size for size in tensor.shape[1:])
+            shape = (model.batch, *rest)
+            overrides[tensor.name] = given.model_copy(update={"shape": shape})
+    return overrides
+
+
+def _bodies(
+    stack: contextlib.ExitStack,
+    target: Target,
+    spec: ModelSpec,
+    model: ModelSettings,
+    rows: Sequence[Row],
+) -> tuple[Body, ...]:
+    if model.shared_memory:
+        regions = stack.enter_context(shared(target, spec, rows))
+        return tuple(
+            body_of(spec, row, target.protocol, regions=places)
+            for row, places in zip(rows, regions, strict=True)
+        )
+    bodies: list[Body] = []
+    size = 0
+    for row in rows:
+        bodies.append(body_of(spec, row, target.protocol))
+        size += len(bodies[-1].data)
+        if size > MAX_BYTES:
+            raise PlanError(
+                f"found more than {MAX_BYTES} bytes in the first {len(bodies)} requests; "
+                "give fewer variants",
+                f"model {model.model}",
+            )
+    return tuple(bodies)
+
+
+def _entries(
+    spec: ModelSpec, model: ModelSettings, bodies: tuple[Body, ...], seed: int
+) -> list[Entry]:
+    style: Style = "unary"
+    if spec.decoupled:
+        style = "stream"
+    elif spec.sequence:
+        style = "sequence"
+    sound = Entry(
+        name=model.model,
+        spec=spec,
+        bodies=bodies,
+        weight=model.weight * (1.0 - model.corrupt_ratio),
+        style=style,
+        sequence_length=model.sequence_length,
+        tolerance=model.tolerance,
+    )
+    if not model.corrupt_ratio:
+        return [sound]
+    rng = np.random.default_rng((seed, _CORRUPTIONS))
+    corrupt = Entry(
+        name=f"{model.model} (corrupt)",
+        spec=spec,
+        bodies=all_corrupted(bodies, rng),
+        weight=model.weight * model.corrupt_ratio,
+        style=style,
+        sequence_length=1,
+        refused=True,
+    )
+    return [sound, corrupt]
+
+
+def _try_out(target: Target, entry: Entry, timeout_seconds: float) -> None:
+    """One request, or one whole sequence, so that none is left open."""
+    count = entry.sequence_length if entry.style == "sequence" else 1
+    result = run_closed(
+        target,
+        Mix((entry,)),
+        concurrency=1,
+        duration_seconds=timeout_seconds * count,
+        requests=min(count, 100),
+        options=Options(timeout_seconds=timeout_seconds),
+    )
+    if result.requests.count(Outcome.OK) == len(result.requests):
+        return
+    said = next(iter(result.errors), f"no answer within {timeout_seconds:g} s")
+    raise LoadError(f"the first request to {entry.name} was not answered well: {said}")

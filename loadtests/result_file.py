@@ -1,0 +1,185 @@
+"""Run results as JSON files: everything, exact, with every request's times."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from exporter.histogram import Histogram
+from loadtests.errors import PlanError
+from loadtests.plan import MAX_REQUESTS
+from loadtests.result import About, Outcome, Requests, RunResult, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FORMAT: Final = "tritonwatch-load-run"
+VERSION: Final = 1
+MAX_FILE_BYTES: Final = 1 << 30
+QUANTILES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
+_HISTOGRAMS: Final = (
+    "from_intended",
+    "from_send",
+    "dispatch_delay",
+    "first_response",
+    "between_responses",
+)
+_TIMES: Final = ("intended", "sent", "first", "done")
+
+
+def to_document(result: RunResult) -> dict[str, Any]:
+    """As JSON can hold it. Times are exact; `summary` repeats for readers what follows."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "about": asdict(result.about),
+        "verdict": {"valid": result.verdict.valid, **asdict(result.verdict)},
+        "duration_seconds": result.duration_seconds,
+        "sender_cpu_seconds": result.sender_cpu_seconds,
+        "errors": dict(result.errors),
+        "summary": summary(result),
+        "histograms": {name: getattr(result, name).to_state() for name in _HISTOGRAMS},
+        "requests": _packed(result.requests),
+    }
+
+
+def summary(result: RunResult) -> dict[str, Any]:
+    """The numbers one asks for first. None is unknown: too few, or infinitely late."""
+    outcomes = {
+        outcome.name.lower(): result.requests.count(outcome) for outcome in Outcome
+    }
+    return {
+        "requests": len(result.requests),
+        "outcomes": outcomes,
+        "requests_per_second": result.throughput,
+        "intended_requests_per_second": result.intended_rate,
+        "miss_ratio": result.miss_ratio,
+        "latency_seconds": _quantiles(result.from_intended),
+        "service_seconds": _quantiles(result.from_send),
+        "dispatch_delay_seconds": _quantiles(result.dispatch_delay),
+        "first_response_seconds": _quantiles(result.first_response),
+        "between_responses_seconds": _quantiles(result.between_responses),
+    }
+
+
+def write(result: RunResult, path: Path) -> None:
+    """Write the file.
+
+    Raises:
+        PlanError: it cannot be written.
+    """
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            json.dump(to_document(result), file, separators=(",", ":"))
+    except OSError as error:
+        raise PlanError(f"cannot be written: {error.strerror}", str(path)) from None
+
+
+def read(path: Path) -> RunResult:
+    """The result that a file holds.
+
+    Raises:
+        PlanError: it cannot be read, or is no run's result of this version.
+    """
+    source = str(path)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise PlanError(f"is larger than {MAX_FILE_BYTES} bytes", source)
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise PlanError(f"cannot be read: {error.strerror}", source) from None
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"is no JSON: {error}", source) from None
+    return from_document(document, source)
+
+
+def from_document(document: Any, source: str = "the result") -> RunResult:
+    """The result that `to_document` described.
+
+    Raises:
+        PlanError: it is of another format or version, or contradicts itself.
+    """
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise PlanError(f'is no load run; want "format": "{FORMAT}"', source)
+    if document.get("version") != VERSION:
+        raise PlanError(
+            f"found version {document.get('version')!r}; this reads {VERSION}", source
+        )
+    try:
+        return _read(document)
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        binascii.Error,
+        zlib.error,
+    ) as error:
+        raise PlanError(
+            f"is no whole load run: {type(error).__name__}: {error}", source
+        ) from None
+
+
+def _read(document: Mapping[str, Any]) -> RunResult:
+    about = dict(document["about"])
+    about["entries"] = tuple(about["entries"])
+    verdict = document["verdict"]
+    return RunResult(
+        about=About(**about),
+        requests=_unpacked(document["requests"]),
+        duration_seconds=float(document["duration_seconds"]),
+        sender_cpu_seconds=float(document["sender_cpu_seconds"]),
+        verdict=Verdict(tuple(verdict["reasons"]), tuple(verdict["warnings"])),
+        errors=document["errors"],
+        **{
+            name: Histogram.from_state(document["histograms"][name])
+            for name in _HISTOGRAMS
+        },
+    )
+
+
+def _quantiles(histogram: Histogram) -> dict[str, Any]:
+    return {
+        "count": histogram.count,
+        "mean": histogram.sum / histogram.count if histogram.count else None,
+        "max": histogram.max,
+        **{
+            f"p{100 * q:g}": {
+                "value": histogram.quantile(q),
+                "interval": histogram.quantile_interval(q),
+            }
+            for q in QUANTILES
+        },
+    }
+
+
+def _packed(requests: Requests) -> dict[str, Any]:
+    columns: dict[str, Any] = {"count": len(requests)}
+    for part in fields(Requests):
+        array = getattr(requests, part.name)
+        wire = array.astype("<f8" if part.name in _TIMES else "u1", copy=False)
+        columns[part.name] = base64.b64encode(zlib.compress(wire.tobytes(), 1)).decode()
+    return columns
+
+
+def _unpacked(columns: Mapping[str, Any]) -> Requests:
+    count = columns["count"]
+    if not isinstance(count, int) or not 0 <= count <= MAX_REQUESTS:
+        raise ValueError(f"found {count!r} requests; at most {MAX_REQUESTS} are read")
+    arrays = {}
+    for part in fields(Requests):
+        dtype = np.dtype("<f8" if part.name in _TIMES else "u1")
+        size = count * dtype.itemsize
+        inflate = zlib.decompressobj()
+        raw = inflate.decompress(base64.b64decode(columns[part.name]), size + 1)
+        if len(raw) != size:
+            raise ValueError(f"{part.name} holds not the {count} that it should")
+        arrays[part.name] = np.frombuffer(raw, dtype).copy()
+    return Requests(**arrays)

@@ -1,0 +1,182 @@
+"""A load run as a file or a command line describes it: where to, what, when."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+
+from exporter import config_file, config_problems
+from exporter.config import is_address
+from exporter.errors import ConfigError
+from exporter.probes.payload import InputSettings
+from exporter.settings import Settings, sendable
+from loadtests.errors import PlanError
+from loadtests.profiles import AnyProfile
+from loadtests.profiles.base import Phase
+from loadtests.target import Protocol, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from loadtests.capacity.slo import Slo
+
+MAX_VARIANTS: Final = 10_000
+DEFAULT_ADDRESS: Final[Mapping[Protocol, str]] = {
+    "grpc": "localhost:8001",
+    "http": "localhost:8000",
+}
+
+
+class TargetSettings(Settings):
+    """The port that is loaded."""
+
+    protocol: Protocol = Field(default="grpc")
+    """gRPC, or HTTP with binary tensors."""
+    address: str | None = Field(default=None)
+    """host:port; by default localhost at Triton's port for the protocol."""
+    headers: dict[str, SecretStr] = Field(default={}, max_length=100)
+    """Sent with every request."""
+    ca_file: str | None = Field(default=None)
+    """TLS, checked against the certificates in this file; "" for the system's."""
+
+    @field_validator("address")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None and not is_address(value):
+            raise ValueError('want "host:port", like "localhost:8001"')
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        return sendable(headers)
+
+    def target(self) -> Target:
+        """With what was left out filled in."""
+        return Target(
+            self.protocol,
+            self.address or DEFAULT_ADDRESS[self.protocol],
+            {name: value.get_secret_value() for name, value in self.headers.items()},
+            self.ca_file,
+        )
+
+
+class ModelSettings(Settings):
+    """One model of the mix, and what it is sent."""
+
+    model: str = Field(min_length=1, max_length=1000)
+    """Its name."""
+    version: str = Field(default="", max_length=100)
+    """Its version; the server's choice where left out."""
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    """Its share of all requests, over the sum of all weights."""
+    data: str | None = Field(default=None)
+    """File of samples: npz, parquet, or perf_analyzer's JSON. Without one, values are
+    made from the model's signature."""
+    inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
+    """How inputs are made, by name, where there is no file."""
+    batch: int = Field(default=1, ge=1, le=4096)
+    """Rows of one request, where the model takes batches."""
+    variants: int = Field(default=16, ge=1, le=MAX_VARIANTS)
+    """Most different requests, sent in turns."""
+    parameters: dict[str, bool | int | float | str] = Field(default={}, max_length=100)
+    """Request parameters."""
+    corrupt_ratio: float = Field(default=0.0, ge=0, lt=1)
+    """Share of requests that are corrupt; the right answer to those is an error."""
+    tolerance: float = Field(default=1e-5, ge=0, le=1)
+    """How far from the file's right answers outputs may be, relative and absolute."""
+    sequence_length: int = Field(default=10, ge=1, le=1_000_000)
+    """Requests of one sequence, where the model is one of sequences."""
+    shared_memory: bool = Field(default=False)
+    """Put inputs into system shared memory; the server has to run on this host."""
+
+
+class ClosedLoop(Settings):
+    """So many requests in flight, each followed by the next: a benchmark, not users."""
+
+    kind: Literal["closed"] = "closed"
+    concurrency: int = Field(default=1, ge=1, le=10_000)
+    """Requests in flight."""
+    duration_seconds: float = Field(default=10.0, gt=0, le=7 * 86_400)
+    """How long requests are sent."""
+
+    @property
+    def length_seconds(self) -> float:
+        """How long requests are sent."""
+        return self.duration_seconds
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The whole."""
+        return (Phase(self.kind, 0.0, self.duration_seconds, None),)
+
+
+AnyLoad = Annotated[ClosedLoop | AnyProfile, Field(discriminator="kind")]
+
+
+class Scenario(Settings):
+    """A load run."""
+
+    name: str = Field(default="load", pattern=r"^[A-Za-z0-9_.-]{1,100}$")
+    """What it is called in reports, metrics and annotations."""
+    target: TargetSettings = Field(default=TargetSettings())
+    """Where the requests go."""
+    models: tuple[ModelSettings, ...] = Field(min_length=1, max_length=50)
+    """What is sent, drawn by weight."""
+    profile: AnyLoad
+    """When: a profile of `tritonwatch load list`, or `closed`."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Of arrivals, mix and values: the same seed sends the same."""
+    timeout_seconds: float = Field(default=10.0, gt=0, le=3600)
+    """Longest a request is waited for."""
+    in_flight: int = Field(default=4096, ge=1, le=50_000)
+    """Most requests in flight of an open loop; more are rejected, and misses."""
+    slo: str | None = Field(default=None)
+    """What has to hold, like "p99<20ms,errors<0.1%"."""
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Scenario:
+        self.objective()
+        return self
+
+    def objective(self) -> Slo | None:
+        """The SLO, understood."""
+        from loadtests.capacity.slo import parse  # noqa: PLC0415 - it imports us
+
+        try:
+            return None if self.slo is None else parse(self.slo)
+        except PlanError as error:
+            raise ValueError("; ".join(error.problems)) from None
+
+
+def load(path: Path, environment: Mapping[str, str] = os.environ) -> Scenario:
+    """The scenario of a file.
+
+    Raises:
+        ConfigError: with every problem of the file.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(config_file.MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    return parse(config_file.read(raw, str(path), environment), str(path))
+
+
+def parse(document: config_file.Document, source: str) -> Scenario:
+    """The scenario that the document describes.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    found = [*document.problems, *config_problems.check(document, Scenario)]
+    try:
+        scenario = Scenario.model_validate(document.value)
+    except ValidationError as error:
+        found += config_problems.problems(error, document, Scenario)
+    else:
+        if not found:
+            return scenario
+    raise ConfigError(source, list(dict.fromkeys(found)))
