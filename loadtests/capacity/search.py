@@ -1,0 +1,169 @@
+"""Which rate to try next, until the boundary is known well enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from exporter.settings import Settings
+from loadtests.capacity.estimate import Estimate, Levels, estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from loadtests.capacity.observation import Observation
+
+Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds"]
+_FACTOR: Final = 1.5
+_BRACKET: Final = 1.2
+_AHEAD: Final = 0.9  # of a run: how much sooner the two nearest levels are tried
+_FEW: Final = 200  # resamples while searching; the result takes more
+
+
+class SearchSettings(Settings):
+    """How long and how finely a capacity is searched for."""
+
+    budget_seconds: float = Field(default=100.0, gt=1, le=86_400)
+    """Time of load in all."""
+    run_seconds: float = Field(default=6.0, gt=0.5, le=3600)
+    """Time of a run near the boundary."""
+    bracket_seconds: float = Field(default=3.0, gt=0.2, le=3600)
+    """Time of a run that only looks where the boundary is."""
+    repetitions: int = Field(default=5, ge=3, le=1000)
+    """Fewest runs at the two rates beside the boundary, together twice as many."""
+    precision_ratio: float = Field(default=0.01, gt=0, lt=1)
+    """End when half the interval is at most this share of the estimate."""
+    level_ratio: float = Field(default=1.06, gt=1.001, le=2)
+    """Between neighbouring rates."""
+    least_rate: float = Field(default=1.0, gt=0)
+    """An objective missed at this rate is missed at every rate."""
+    most_rate: float = Field(default=20_000.0, gt=0)
+    """No higher rate is tried."""
+
+
+class Measure(Protocol):
+    """Makes a run and says what it saw; None where the run does not count."""
+
+    def __call__(self, rate: float, seconds: float, index: int) -> Observation | None:
+        """Offer `rate` requests a second for so long, the run with that number."""
+        ...
+
+
+@dataclass(slots=True)
+class Search:
+    """The state of one search."""
+
+    measure: Measure
+    allowed: NDArray[np.float64]
+    settings: SearchSettings
+    rng: np.random.Generator
+    tell: Callable[[str], None] = lambda _: None
+    runs: list[Observation] = field(default_factory=list)
+    rejected: int = 0
+    spent_seconds: float = 0.0
+    _tries: dict[int, int] = field(default_factory=dict)
+    _index: int = 0
+
+    def run(self, start_rate: float) -> Ending:
+        """Bracket the boundary from `start_rate`, then gather runs about it."""
+        start = min(max(start_rate, self.settings.least_rate), self.settings.most_rate)
+        centre = self._bracket(start)
+        if centre is None:
+            highest = max((run.rate for run in self.runs), default=0.0)
+            held = bool(self.runs) and self._holds(self.runs[-1])
+            done = highest >= self.settings.most_rate or held
+            return "every_rate_holds" if done else "no_rate_holds"
+        while (
+            self.spent_seconds + self.settings.run_seconds
+            <= self.settings.budget_seconds
+        ):
+            self._try(self._next(centre), self.settings.run_seconds)
+            if self._precise():
+                return "precise"
+        return "budget"
+
+    def found(self, *, resamples: int = _FEW) -> Estimate:
+        """The boundary as the runs so far have it."""
+        return estimate(self.runs, self.allowed, self.rng, resamples=resamples)
+
+    def _holds(self, run: Observation) -> bool:
+        return bool((run.shares <= self.allowed).all())
+
+    def _bracket(self, rate: float) -> float | None:
+        """A rate near the boundary, by halving on a logarithmic scale."""
+        low = high = None
+        settings = self.settings
+        while low is None or high is None or high / low > _BRACKET:
+            if self.spent_seconds > settings.budget_seconds / 2 and low and high:
+                break
+            if self.spent_seconds > settings.budget_seconds:
+                return None
+            run = self._try(rate, settings.bracket_seconds)
+            if run is None:
+                continue
+            if self._holds(run):
+                if rate >= settings.most_rate:
+                    return None
+                low = rate
+            else:
+                if rate <= settings.least_rate:
+                    return None
+                high = rate
+            rate = self._between(low, high)
+        return float(np.sqrt(low * high))
+
+    def _between(self, low: float | None, high: float | None) -> float:
+        if low is None and high is not None:
+            return max(high / _FACTOR, self.settings.least_rate)
+        if high is None and low is not None:
+            return min(low * _FACTOR, self.settings.most_rate)
+        assert low is not None  # noqa: S101 - one of both is always known
+        assert high is not None  # noqa: S101
+        return float(np.sqrt(low * high))
+
+    def _next(self, centre: float) -> float:
+        """Of the two levels on each side of the boundary the one with the fewest runs.
+
+        The nearest on each side comes sooner by most of a run; ties are drawn, so that
+        drifts of the machine do not look like an effect of the rate.
+        """
+        levels = Levels.of(self.runs)
+        rate = float(levels.capacity(levels.misses, self.allowed).min())
+        rate = min(max(rate, centre / _FACTOR), centre * _FACTOR)
+        grain = np.log(self.settings.level_ratio)
+        exact = float(np.log(rate / centre) / grain)
+        below = int(np.floor(exact))
+        chosen = min(
+            (below - 1, below, below + 1, below + 2),
+            key=lambda step: (
+                self._tries.get(step, 0) + (_AHEAD if abs(step - exact) > 1 else 0.0),
+                self.rng.random(),
+            ),
+        )
+        self._tries[chosen] = self._tries.get(chosen, 0) + 1
+        return min(centre * float(np.exp(chosen * grain)), self.settings.most_rate)
+
+    def _precise(self) -> bool:
+        if sum(self._tries.values()) < 2 * self.settings.repetitions:
+            return False
+        found = self.found()
+        self.tell(
+            f"{found.rate:.4g} requests/s [{found.low:.4g}, {found.high:.4g}] after "
+            f"{len(self.runs)} runs"
+        )
+        return found.width_ratio <= self.settings.precision_ratio
+
+    def _try(self, rate: float, seconds: float) -> Observation | None:
+        run = self.measure(rate, seconds, self._index)
+        self._index += 1
+        self.spent_seconds += seconds
+        if run is None or not run.requests:
+            self.rejected += 1
+            return None
+        self.runs.append(run)
+        return run

@@ -1,0 +1,281 @@
+"""Whether a measurement was left alone: reasons and warnings, never silence."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Self
+
+from pydantic import Field
+
+from exporter.settings import Settings
+from loadtests import machine
+from loadtests.machine import Reading, listeners
+from loadtests.result import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from loadtests.result import RunResult
+    from loadtests.target import Target
+
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", "0.0.0.0"})  # noqa: S104
+_TICK_SECONDS: Final = 0.02  # what /proc cannot tell of so short a time
+_MOST_READINGS: Final = 100_000
+
+
+class GuardLimits(Settings):
+    """What a measurement may suffer before it is about something else."""
+
+    window_seconds: float = Field(default=1.0, gt=0.1, le=60)
+    """Length of the windows that are judged one by one."""
+    other_cpu_ratio: float = Field(default=0.08, gt=0, le=64)
+    """Most processor time of others in a window, 1 being a core."""
+    steal_ratio: float = Field(default=0.02, gt=0, le=1)
+    """Most time of a window that the hypervisor takes, 1 being a core."""
+    pressure_ratio: float = Field(default=0.5, gt=0, le=1)
+    """Most time of a window in which something waited for a processor; a warning."""
+    sender_cpu_ratio: float = Field(default=0.8, gt=0, le=1)
+    """Most processor time of the sender in a window, 1 being a core."""
+    clock_step_seconds: float = Field(default=0.005, gt=0, le=60)
+    """Most that the wall clock may move against the monotonic one in a window."""
+    rejected_ratio: float = Field(default=0.25, gt=0, le=1)
+    """With more of its windows disturbed a run is not valid."""
+    drift_ratio: float = Field(default=0.05, gt=0, le=1)
+    """Most that the reference level may differ between start and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Shares of one window, 1 being a core; None where unknown."""
+
+    start_seconds: float
+    end_seconds: float
+    other_cpu: float | None
+    steal: float | None
+    pressure: float | None
+    sender_cpu: float
+    server_cpu: float | None
+    clock_step_seconds: float
+
+    def disturbance(self, limits: GuardLimits) -> str | None:
+        """What speaks against this window."""
+        if self.other_cpu is not None and self.other_cpu > limits.other_cpu_ratio:
+            return "other processes"
+        if self.steal is not None and self.steal > limits.steal_ratio:
+            return "stolen processor time"
+        if abs(self.clock_step_seconds) > limits.clock_step_seconds:
+            return "a step of the clock"
+        if self.sender_cpu > limits.sender_cpu_ratio:
+            return "a busy sender"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The windows of a run."""
+
+    windows: tuple[Window, ...]
+    limits: GuardLimits
+    server_known: bool
+    """Whether the server's own processor time could be told from others'."""
+
+    @property
+    def disturbed(self) -> dict[str, int]:
+        """How many windows each disturbance spoilt."""
+        found: dict[str, int] = {}
+        for window in self.windows:
+            kind = window.disturbance(self.limits)
+            if kind is not None:
+                found[kind] = found.get(kind, 0) + 1
+        return found
+
+    def clean(self, start_seconds: float, end_seconds: float) -> bool:
+        """Whether nothing disturbed that time."""
+        return not any(
+            window.disturbance(self.limits)
+            for window in self.windows
+            if window.end_seconds > start_seconds and window.start_seconds < end_seconds
+        )
+
+    def mean(self, name: str) -> float | None:
+        """The mean of one of the shares over the windows in which it is known."""
+        known = [getattr(w, name) for w in self.windows if getattr(w, name) is not None]
+        return sum(known) / len(known) if known else None
+
+    def verdict(self) -> Verdict:
+        """What the windows say about the run as a whole."""
+        return judged(self)
+
+
+def judged(watch: Watch) -> Verdict:
+    """Reasons where too much was disturbed, warnings where something was."""
+    whole, limits = len(watch.windows), watch.limits
+    if not whole:
+        return Verdict(warnings=("the machine was not watched: the run was too short",))
+    told = tuple(
+        f"{kind} disturbed {count} of {whole} windows of {limits.window_seconds:g} s"
+        f"{_detail(kind, watch)}"
+        for kind, count in sorted(watch.disturbed.items())
+    )
+    spoilt = sum(watch.disturbed.values())
+    if spoilt > limits.rejected_ratio * whole:
+        return Verdict(reasons=told)
+    return Verdict(warnings=told + _pressed(watch))
+
+
+def _detail(kind: str, watch: Watch) -> str:
+    if kind == "other processes":
+        mean = watch.mean("other_cpu") or 0.0
+        limit = watch.limits.other_cpu_ratio
+        return f" (they took {mean:.0%} of a core on average; at most {limit:.0%})"
+    if kind == "stolen processor time":
+        return f" ({watch.mean('steal') or 0.0:.1%} of a core on average)"
+    if kind == "a busy sender":
+        mean = watch.mean("sender_cpu") or 0.0
+        return f" (it took {mean:.0%} of a core; share the load out over more senders)"
+    return ""
+
+
+def _pressed(watch: Watch) -> tuple[str, ...]:
+    mean = watch.mean("pressure")
+    if mean is None or mean <= watch.limits.pressure_ratio:
+        return ()
+    return (
+        (
+            f"something waited for a processor in {mean:.0%} of the time, and latencies "
+            f"hold that wait (more than {watch.limits.pressure_ratio:.0%} is told)"
+        ),
+    )
+
+
+def drifted(before: float, after: float, limits: GuardLimits) -> str | None:
+    """What a reference level says that is not what it was; None where it is.
+
+    `before` and `after` are one figure, like a latency without load, from the start and
+    the end of a measurement.
+    """
+    change = after / before - 1.0
+    if abs(change) <= limits.drift_ratio:
+        return None
+    return (
+        f"the reference level changed by {change:+.0%} between start and end "
+        f"({before * 1e3:.3g} ms, then {after * 1e3:.3g} ms): the machine is not what "
+        "it was"
+    )
+
+
+def missing_workers(expected: int, reported: int) -> str | None:
+    """What speaks against a run of which not every sender reported."""
+    if reported >= expected:
+        return None
+    return f"{expected - reported} of {expected} workers went missing"
+
+
+def windows_of(readings: Sequence[Reading], origin: float) -> tuple[Window, ...]:
+    """The time between each two readings, in seconds since `origin` (monotonic)."""
+    found = []
+    for before, after in pairwise(readings):
+        length = after.monotonic - before.monotonic
+        if length <= _TICK_SECONDS:
+            continue
+        ours = (after.ours - before.ours) / length
+        server = _rise(before.server, after.server, length)
+        busy = _rise(before.busy, after.busy, length)
+        other = None if busy is None else max(busy - ours - (server or 0.0), 0.0)
+        found.append(
+            Window(
+                start_seconds=before.monotonic - origin,
+                end_seconds=after.monotonic - origin,
+                other_cpu=other,
+                steal=_rise(before.steal, after.steal, length),
+                pressure=_rise(before.pressure, after.pressure, length),
+                sender_cpu=ours,
+                server_cpu=server,
+                clock_step_seconds=(after.wall - before.wall) - length,
+            )
+        )
+    return tuple(found)
+
+
+def _rise(before: float | None, after: float | None, seconds: float) -> float | None:
+    if before is None or after is None or after < before:
+        return None
+    return (after - before) / seconds
+
+
+class Guard:
+    """Watches the machine from a thread while the block runs.
+
+    Where the server runs on this machine its processes are found by the port they
+    listen on, and their processor time is not that of others.
+    """
+
+    def __init__(
+        self,
+        target: Target | None,
+        limits: GuardLimits,
+        *,
+        read: Callable[[Sequence[int]], Reading] = machine.read,
+    ) -> None:
+        self._limits = limits
+        self._server = _server_of(target)
+        self._local = target is not None and _host(target.address) in _LOCAL
+        self._read = read
+        self._readings: list[Reading] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="guard", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._readings.append(self._read(self._server))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end.set()
+        self._thread.join(5)
+
+    def watch(self, origin: float | None = None) -> Watch:
+        """What was seen so far; `origin` is monotonic, by default the guard's start."""
+        readings = list(self._readings)
+        start = readings[0].monotonic if origin is None else origin
+        windows = windows_of(readings, start)
+        if self._local and not self._server:
+            # The server is one of the others: their time says nothing.
+            windows = tuple(replace(window, other_cpu=None) for window in windows)
+        return Watch(windows, self._limits, bool(self._server) or not self._local)
+
+    def _watch(self) -> None:
+        while not self._end.wait(self._limits.window_seconds):
+            if len(self._readings) < _MOST_READINGS:
+                self._readings.append(self._read(self._server))
+
+
+def guarded(result: RunResult, watch: Watch) -> RunResult:
+    """The result with what the machine's windows add to its verdict."""
+    verdict = watch.verdict()
+    return result.invalid(*verdict.reasons).warned(*verdict.warnings)
+
+
+def _server_of(target: Target | None) -> tuple[int, ...]:
+    if target is None or _host(target.address) not in _LOCAL:
+        return ()
+    port = target.address.rpartition(":")[2]
+    return listeners(int(port)) if port.isdigit() else ()
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].lower()
+
+
+def monotonic_of(started_at: float) -> float:
+    """The monotonic instant of a Unix time of this run."""
+    return started_at - time.time() + time.monotonic()

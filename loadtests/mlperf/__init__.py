@@ -1,0 +1,5 @@
+"""What MLPerf's LoadGen decides: when queries come, and whether a run counts.
+
+Written from LoadGen's published rules and checked against the real one; no code of it
+is here. https://github.com/mlcommons/inference/tree/master/loadgen
+"""

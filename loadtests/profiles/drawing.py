@@ -1,0 +1,51 @@
+"""A profile as a picture: in the terminal, and as SVG."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from loadtests.profiles.seeding import arrivals_of
+from loadtests.report.svg import Axis, Plot, Series
+
+if TYPE_CHECKING:
+    from loadtests.profiles.base import Profile
+    from loadtests.profiles.curve import Floats
+
+_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+_SLICES: Final = 120
+
+
+def counted(profile: Profile, seed: int, slices: int) -> tuple[Floats, Floats]:
+    """Edges (S + 1,) in seconds and the arrivals a second in each slice (S,)."""
+    edges = np.linspace(0.0, profile.length_seconds, slices + 1)
+    counts = np.histogram(arrivals_of(profile, seed), edges)[0]
+    return edges, counts / np.diff(edges)
+
+
+def line(profile: Profile, seed: int, width: int = 60) -> str:
+    """One line of blocks as high as the rate, and what the highest stands for."""
+    if profile.curve() is None:
+        return f"closed loop, {profile.concurrency} in flight"
+    rates = counted(profile, seed, width)[1]
+    top = float(rates.max())
+    heights = np.ceil(rates / top * (len(_BLOCKS) - 1)).astype(int) if top else rates
+    drawn = "".join(_BLOCKS[int(height)] for height in heights)
+    return f"{drawn} {profile.length_seconds:g} s, up to {top:.3g}/s"
+
+
+def svg(profile: Profile, seed: int) -> str:
+    """The intended rate, and the arrivals drawn with the seed."""
+    edges, rates = counted(profile, seed, _SLICES)
+    drawn = Series("drawn", np.repeat(edges, 2)[1:-1], np.repeat(rates, 2), "area")
+    series = [drawn]
+    curve = profile.curve()
+    if curve is not None:
+        series.append(Series("intended", curve.times, curve.rates))
+    return Plot(
+        title=str(getattr(profile, "kind", "profile")),
+        x=Axis("time in seconds"),
+        y=Axis("requests a second", low=0.0),
+        series=tuple(series),
+    ).render()

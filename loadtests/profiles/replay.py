@@ -1,0 +1,123 @@
+"""Recorded arrivals, sent again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path  # noqa: TC003 - pydantic reads it at run time
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import numpy as np
+from pydantic import Field, PrivateAttr, model_validator
+
+from loadtests.plan import MAX_REQUESTS
+from loadtests.profiles.base import Phase, Profile, within
+from loadtests.profiles.curve import Curve
+
+if TYPE_CHECKING:
+    from loadtests.profiles.curve import Floats
+
+_SECONDS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_MOST_BYTES: Final = 2**30
+_SLICES: Final = 60
+
+
+class Replay(Profile):
+    """Times of a file, shifted to begin at 0.
+
+    `.npy` holds one array, `.json` one list, anything else one number a line (`#`
+    begins a comment); perf_analyzer's `--request-intervals` files are gaps in us. The
+    last gap of the recording is taken as silence at the end.
+    """
+
+    kind: Literal["replay"] = "replay"
+    file: Path
+    """The recording."""
+    holds: Literal["times", "gaps"] = Field(default="times")
+    """Whether numbers are instants or the time since the one before."""
+    unit: Literal["s", "ms", "us", "ns"] = Field(default="s")
+    """What the numbers count."""
+    speed: float = Field(default=1.0, gt=0, le=10_000)
+    """2 sends twice as fast as recorded."""
+    limit_seconds: float | None = Field(default=None, gt=0)
+    """End after so much of the replay."""
+    _times: Floats = PrivateAttr()
+    _digest: str = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _read(self) -> Self:
+        try:
+            if self.file.stat().st_size > _MOST_BYTES:
+                raise ValueError(f"found {self.file} above 1 GiB; want at most that")
+            content = self.file.read_bytes()
+            numbers = np.asarray(_parsed(self.file, content), np.float64)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise ValueError(f"found {str(self.file)!r}: {reason}") from None
+        self._times = self._seconds(numbers)
+        self._digest = hashlib.sha256(content).hexdigest()
+        return self
+
+    def _seconds(self, numbers: Floats) -> Floats:
+        if numbers.ndim != 1 or not 1 <= numbers.size <= MAX_REQUESTS:
+            raise ValueError(
+                f"found an array of shape {numbers.shape} in {self.file}; "
+                f"want one dimension with 1 to {MAX_REQUESTS:,} numbers"
+            )
+        gaps = numbers if self.holds == "gaps" else np.diff(numbers)
+        if not np.isfinite(numbers).all() or (gaps < 0).any():
+            line = int(np.argmax(~np.isfinite(gaps) | (gaps < 0))) + 1
+            raise ValueError(
+                f"found a step back or no number after entry {line} of {self.file}; "
+                f"want {self.holds} that "
+                f"{'are at least 0' if self.holds == 'gaps' else 'never decrease'}"
+            )
+        times = np.cumsum(numbers) if self.holds == "gaps" else numbers - numbers[0]
+        seconds = times * (_SECONDS[self.unit] / self.speed)
+        return (
+            seconds
+            if self.limit_seconds is None
+            else within(seconds, self.limit_seconds)
+        )
+
+    @property
+    def sha256(self) -> str:
+        """Of the file's bytes."""
+        return self._digest
+
+    @property
+    def length_seconds(self) -> float:
+        """Until one mean gap after the last arrival."""
+        last, count = float(self._times[-1]), self._times.size
+        return last + last / (count - 1) if count > 1 and last > 0 else last + 1e-9
+
+    def arrivals(self, rng: np.random.Generator) -> Floats:  # noqa: ARG002 - recorded
+        """As recorded."""
+        return self._times.copy()
+
+    def curve(self) -> Curve:
+        """The recorded rate, in sixty slices."""
+        edges = np.linspace(0.0, self.length_seconds, _SLICES + 1)
+        counts = np.histogram(self._times, edges)[0]
+        rates = np.repeat(counts / np.diff(edges), 2)
+        return Curve(np.repeat(edges, 2)[1:-1], rates)
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The whole."""
+        length = self.length_seconds
+        return (Phase("replay", 0.0, length, self._times.size / length),)
+
+
+def _parsed(file: Path, content: bytes) -> Any:
+    try:
+        if file.suffix == ".npy":
+            return np.load(file, allow_pickle=False)
+        text = content.decode()
+        if file.suffix == ".json":
+            return json.loads(text)
+        lines = (line.partition("#")[0].strip() for line in text.splitlines())
+        return [float(line) for line in lines if line]
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"found {str(file)!r}, which does not hold numbers: {error}"
+        ) from None

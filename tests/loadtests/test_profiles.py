@@ -1,0 +1,258 @@
+"""Every profile: seeded, ordered, at its rate; and the distributions each promises."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import pkgutil
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from scipy import stats
+
+import loadtests.profiles
+from exporter.settings import Settings
+from loadtests.plan import MAX_REQUESTS, checked
+from loadtests.profiles import AnyProfile
+from loadtests.profiles.curve import Curve
+from loadtests.profiles.seeding import arrivals_of
+
+if TYPE_CHECKING:
+    from loadtests.profiles.base import Profile
+
+PROFILES = get_args(get_args(AnyProfile)[0])
+ADAPTER = TypeAdapter(AnyProfile)
+# Enough arrivals that a rate within 1 % is at least four standard deviations away.
+BUSY = {
+    "constant": {"requests_per_second": 1000.0},
+    "poisson": {"duration_seconds": 400.0, "requests_per_second": 500.0},
+    "gamma": {"duration_seconds": 4000.0, "requests_per_second": 500.0},
+    "on_off": {"duration_seconds": 400.0, "on_requests_per_second": 1000.0},
+    "steps": {
+        "first_requests_per_second": 1000.0,
+        "last_requests_per_second": 3000.0,
+    },
+    "spike": {
+        "duration_seconds": 100.0,
+        "base_requests_per_second": 1000.0,
+        "peak_requests_per_second": 9000.0,
+    },
+    "diurnal": {"duration_seconds": 120.0, "mean_requests_per_second": 2000.0},
+    "growth": {"first_requests_per_second": 2000.0},
+    "soak": {"requests_per_second": 100.0},
+    "specpower": {"maximum_requests_per_second": 200.0},
+    "mlperf_server": {"target_queries_per_second": 400.0},
+}
+DETERMINISTIC = {"constant", "replay", "mlperf_server"}
+
+
+@pytest.fixture
+def recording(tmp_path):
+    file = tmp_path / "times.txt"
+    times = np.cumsum(np.random.default_rng(5).exponential(0.01, 20_000))
+    file.write_text("# recorded\n" + "\n".join(map(repr, times.tolist())))
+    return file
+
+
+def made(kind: str, recording, **values) -> Profile:
+    extra = {"file": recording} if kind == "replay" else {}
+    return ADAPTER.validate_python({"kind": kind, **extra, **values})
+
+
+KINDS = sorted(profile.model_fields["kind"].default for profile in PROFILES)
+
+
+def test_every_profile_with_a_kind_is_in_the_union() -> None:
+    found = set()
+    for module in pkgutil.iter_modules(loadtests.profiles.__path__):
+        loaded = importlib.import_module(f"loadtests.profiles.{module.name}")
+        found |= {
+            value
+            for value in vars(loaded).values()
+            if isinstance(value, type)
+            and issubclass(value, Settings)
+            and "kind" in value.model_fields
+            and value.__module__ == loaded.__name__
+        }
+    assert found == set(PROFILES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrivals_are_a_schedule_within_the_length(kind, recording) -> None:
+    profile = made(kind, recording, **BUSY.get(kind, {}))
+    times = arrivals_of(profile, 7)
+    assert times.dtype == np.float64
+    assert np.array_equal(checked(times), times)
+    assert times[-1] < profile.length_seconds
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_seed_gives_one_schedule_and_another_seed_another(kind, recording) -> None:
+    profile = made(kind, recording)
+    first, again, other = (arrivals_of(profile, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    fixed = kind in DETERMINISTIC or profile.concurrency is not None
+    assert np.array_equal(first, other) == fixed
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) & BUSY.keys()))
+def test_the_rate_is_within_one_percent_as_a_whole_and_by_phase(
+    kind, recording
+) -> None:
+    profile = made(kind, recording, **BUSY[kind])
+    times = arrivals_of(profile, 3)
+    curve = profile.curve()
+    assert curve is not None
+    if kind != "mlperf_server":  # whose length is itself drawn
+        assert times.size == pytest.approx(curve.expected, rel=0.01)
+    for phase in profile.phases():
+        if phase.requests_per_second is None:
+            continue
+        seconds = phase.end_seconds - phase.start_seconds
+        inside = np.diff(
+            np.searchsorted(times, (phase.start_seconds, phase.end_seconds))
+        )[0]
+        expected = phase.requests_per_second * seconds
+        spread = BUSY[kind].get("variation", 3.0 if kind == "gamma" else 1.0)
+        room = max(0.01 * expected, 5 * spread * np.sqrt(expected))
+        assert inside == pytest.approx(expected, abs=room), phase
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_phases_cover_the_run_without_gaps(kind, recording) -> None:
+    profile = made(kind, recording)
+    phases = profile.phases()
+    assert phases[0].start_seconds == 0
+    assert phases[-1].end_seconds == pytest.approx(profile.length_seconds)
+    for before, after in itertools.pairwise(phases):
+        assert after.start_seconds == pytest.approx(before.end_seconds)
+
+
+def test_poisson_gaps_are_exponential(recording) -> None:
+    profile = made("poisson", recording, **BUSY["poisson"])
+    gaps = np.diff(arrivals_of(profile, 11))
+    assert gaps.size > 10_000
+    assert 0.97 < gaps.std() / gaps.mean() < 1.03
+    assert stats.kstest(gaps, stats.expon(scale=1 / 500).cdf).pvalue > 0.01
+
+
+@pytest.mark.parametrize("variation", [0.3, 1.0, 3.0])
+def test_gamma_gaps_have_the_variation_asked_for(variation, recording) -> None:
+    profile = made("gamma", recording, variation=variation, **BUSY["gamma"])
+    gaps = np.diff(arrivals_of(profile, 12))
+    assert gaps.std() / gaps.mean() == pytest.approx(variation, rel=0.03)
+    shape = variation**-2
+    drawn = stats.gamma(shape, scale=1 / (shape * 500))
+    # Below a nanosecond the difference of two times has no digits left.
+    seen, least = gaps[:20_000][gaps[:20_000] > 1e-9], drawn.cdf(1e-9)
+    test = stats.kstest(seen, lambda gap: (drawn.cdf(gap) - least) / (1 - least))
+    assert test.pvalue > 0.01
+
+
+def test_gamma_starts_at_its_rate_and_not_with_a_gap(recording) -> None:
+    profile = made(
+        "gamma", recording, duration_seconds=0.5, requests_per_second=10, variation=4.0
+    )
+    counts = [arrivals_of(profile, seed).size for seed in range(4000)]
+    error = np.std(counts) / np.sqrt(len(counts))
+    assert np.mean(counts) == pytest.approx(5.0, abs=4 * error)
+
+
+@pytest.mark.parametrize("kind", ["diurnal", "growth", "spike", "on_off", "soak"])
+def test_a_shape_taken_through_its_integral_is_a_poisson_process_of_rate_one(
+    kind, recording
+) -> None:
+    profile = made(kind, recording, **BUSY[kind])
+    times, curve = arrivals_of(profile, 4), profile.curve()
+    fine = np.linspace(0, profile.length_seconds, 400_001)
+    middle = (fine[1:] + fine[:-1]) / 2
+    integral = np.concatenate(([0], np.cumsum(curve.at(middle) * np.diff(fine))))
+    gaps = np.diff(np.interp(times, fine, integral))[:40_000]
+    assert stats.kstest(gaps, stats.expon.cdf).pvalue > 0.01
+
+
+def test_even_spacing_takes_whole_numbers_back_through_the_integral() -> None:
+    ramp = Curve.of((0.0, 0.0), (10.0, 20.0))
+    times = ramp.arrivals("even", np.random.default_rng(0))
+    assert times == pytest.approx(np.sqrt(np.arange(100.0)))
+
+
+def test_diurnal_keeps_its_mean_and_reaches_its_peak(recording) -> None:
+    curve = made("diurnal", recording, **BUSY["diurnal"], peak_to_mean=1.9).curve()
+    assert curve.expected / 120 == pytest.approx(2000, rel=1e-3)
+    assert curve.rates.max() / 2000 == pytest.approx(1.9, rel=1e-3)
+    assert curve.rates.min() >= 0
+
+
+def test_growth_doubles_and_ends_at_its_ceiling(recording) -> None:
+    free = made("growth", recording, duration_seconds=40).curve()
+    assert free.at(np.array([20.0, 40.0])) == pytest.approx([10.0, 20.0], rel=1e-6)
+    capped = made(
+        "growth", recording, duration_seconds=1000, ceiling_requests_per_second=80
+    ).curve()
+    assert capped.rates[-1] == pytest.approx(80.0)
+
+
+def test_specpower_has_ten_levels_and_idle(recording) -> None:
+    phases = made("specpower", recording, maximum_requests_per_second=200).phases()
+    assert [p.requests_per_second for p in phases] == pytest.approx(
+        [200, 180, 160, 140, 120, 100, 80, 60, 40, 20, 0]
+    )
+
+
+def test_replay_sends_the_recording_faster_and_knows_its_bytes(recording) -> None:
+    plain, fast = (made("replay", recording, speed=s) for s in (1.0, 4.0))
+    assert arrivals_of(fast, 0) == pytest.approx(arrivals_of(plain, 0) / 4)
+    assert len(plain.sha256) == 64
+
+
+def test_replay_takes_gaps_in_microseconds_as_perf_analyzer_writes_them(
+    tmp_path,
+) -> None:
+    file = tmp_path / "gaps"
+    file.write_text("1000\n2000\n3000\n")
+    replay = ADAPTER.validate_python(
+        {"kind": "replay", "file": file, "holds": "gaps", "unit": "us"}
+    )
+    assert arrivals_of(replay, 0) == pytest.approx([0.001, 0.003, 0.006])
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"kind": "poisson", "requests_per_second": 0}, "greater than 0"),
+        ({"kind": "walk"}, "'poisson'"),
+        ({"kind": "poisson", "rate": 3}, "Extra inputs are not permitted"),
+        (
+            {"kind": "poisson", "requests_per_second": 1e6, "duration_seconds": 3600},
+            f"want at most {MAX_REQUESTS:,}",
+        ),
+        ({"kind": "spike", "duration_seconds": 10}, "want it to end before"),
+        ({"kind": "replay", "file": "/nowhere/times"}, "No such file"),
+        ({"kind": "on_off", "on_seconds": 1e-6, "off_seconds": 1e-6}, "want at most"),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_a_profile_that_cannot_be_says_what_would_be_right(values, said) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ADAPTER.validate_python(values)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("1\n3\n2\n", "after entry 2"),
+        ("1\nnan\n", "after entry 1"),
+        ("", "shape (0,)"),
+        ("one\n", "does not hold numbers"),
+    ],
+)
+def test_a_recording_that_is_none_is_refused(tmp_path, content, said) -> None:
+    file = tmp_path / "times.txt"
+    file.write_text(content)
+    with pytest.raises(ValidationError, match="found") as caught:
+        ADAPTER.validate_python({"kind": "replay", "file": file})
+    assert said in str(caught.value)
