@@ -109,7 +109,9 @@ class BusyPower(Generic[T]):
         ratios = np.zeros(self._MOST_MODELS)
         for key, value in busy.items():
             place = self._placed(key)
-            if place is not None:
+            if place is None:
+                joules -= value * self._pooled
+            else:
                 ratios[place] = value / seconds
         self._gram = self._gram * self._FORGET + np.outer(ratios, ratios)
         self._moment = self._moment * self._FORGET + ratios * (joules / seconds)

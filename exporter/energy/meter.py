@@ -56,6 +56,7 @@ class Meter:
         self._away = False
         """Whether time since the counter last rose was declared a gap."""
         self._settled = 0
+        self._settled_at = -math.inf
         self._late = 0
 
     @property
@@ -86,12 +87,13 @@ class Meter:
             self._note_counter(reading)
         else:
             energy = None
-            if not reading.faults:
+            if reading.faults:
+                self._away = True
+            else:
                 energy = self._energy(before, reading, faults)
             elapsed = reading.at - before.at
             if energy is None:
                 self.gap_seconds += elapsed
-                self._away = True
             total = self._points[-1].total + (energy or 0)
             self._points.append(_Point(reading.at, total, known=energy is not None))
         self.power_watts = None if reading.faults else power
@@ -106,8 +108,12 @@ class Meter:
         """
         total = self._at(until)
         taken = total - self._settled
-        self._settled = total
-        known = all(p.known for p in self._spanning(until))
+        known = all(
+            after.known
+            for before, after in pairwise(self._points)
+            if before.at < until and after.at > self._settled_at
+        )
+        self._settled, self._settled_at = total, until
         while len(self._points) > 2 and self._points[1].at <= until:  # noqa: PLR2004
             self._points.popleft()
         return taken, known
@@ -116,10 +122,6 @@ class Meter:
         """Microjoules the counter rose while it could not be read, since the last call."""
         late, self._late = self._late, 0
         return late
-
-    def _spanning(self, until: float) -> list[_Point]:
-        points = list(self._points)
-        return [p for b, p in pairwise(points) if b.at < until]
 
     def _at(self, instant: float) -> int:
         points = self._points
@@ -160,11 +162,12 @@ class Meter:
         elapsed = reading.at - self._counter_at
         most = _most_watts(reading) * elapsed * MICRO
         if rise < 0:
-            return self._fallen(reading, rise, most, integrated, faults)
+            return self._fallen(reading, counter, most, integrated, faults)
         if rise == 0:
             if elapsed < _FROZEN_UPDATES * reading.device.update_seconds:
                 return 0
             faults.add("frozen")
+            self._away = True
             return None
         gap = self._away
         self._note_counter(reading)
@@ -179,7 +182,7 @@ class Meter:
     def _fallen(
         self,
         reading: Reading,
-        rise: int,
+        counter: int,
         most: float,
         integrated: int | None,
         faults: set[Fault],
@@ -187,13 +190,13 @@ class Meter:
         gap = self._away
         value = reading.counter_microjoules or 0
         self._note_counter(reading)
-        wrapped = rise + (reading.wraps_at_microjoules or 0)
+        wrapped = value - counter + (reading.wraps_at_microjoules or 0)
         if reading.wraps_at_microjoules and 0 <= wrapped <= most:
             if gap:
                 self._late += wrapped
                 return None
             return wrapped
-        if value > most:
+        if value > min(most, counter / 2):
             # A reset starts near 0; this one only went back.
             faults.add("backwards")
             return integrated
