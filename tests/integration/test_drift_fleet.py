@@ -1,0 +1,142 @@
+"""What a real Prometheus adds up of three sidecars is what one would see of all rows."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+from pathlib import Path
+
+import monitoring
+import numpy as np
+import pytest
+
+from drift.comparison import Baseline
+from drift.features import Schema, Tensor
+from drift.fitting import fit
+from drift.statistics import JensenShannon, Psi
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(150)]
+
+RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules" / "drift.yaml"
+WATCHED = ("x[0]", "x[1]")
+
+
+@pytest.fixture(autouse=True)
+def require_prometheus() -> None:
+    if (install := monitoring.missing("prometheus")) is not None:
+        if os.environ.get("CI"):
+            pytest.fail(install)
+        pytest.skip(install)
+
+
+def mirror(port: int, rows: np.ndarray) -> None:
+    """What a proxy would pass on."""
+    tensor = {
+        "name": "x",
+        "datatype": "FP32",
+        "shape": list(rows.shape),
+        "data": rows.ravel().tolist(),
+    }
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(
+        "POST",
+        "/v2/models/double/infer",
+        json.dumps({"id": "r", "inputs": [tensor]}),
+        {"content-type": "application/json"},
+    )
+    assert connection.getresponse().status < 300
+    connection.close()
+
+
+def test_the_fleets_distance_is_that_of_all_rows_together(
+    playground, settings, start_sidecar, tmp_path
+) -> None:
+    rng = np.random.default_rng(11)
+    schema = Schema.from_tensors([Tensor("x", "FP32", (8,))])
+    profile = fit(schema, {"x": rng.normal(size=(5000, 8)).astype(np.float32)})
+    file = tmp_path / "profile.json"
+    file.write_bytes(profile.to_bytes())
+
+    taps, sidecars = [], []
+    for _ in range(3):
+        config = settings(
+            playground,
+            probes=[],
+            drift=[
+                {
+                    "models": "double",
+                    "reference": str(file),
+                    "window": {"rows": 100, "seconds": 1},
+                    "export_bins": ["x[[][01]]"],
+                }
+            ],
+        )
+        taps.append(monitoring.free_port())
+        config["listen"]["tap"] = {"port": taps[-1]}
+        unlimited = {"samples_per_second": 100_000, "max_samples_per_second": 100_000}
+        config["collectors"].append(
+            {"kind": "mirror", "interval_seconds": 0.5, **unlimited}
+        )
+        sidecars.append(start_sidecar(config))
+    for sidecar in sidecars:
+        sidecar.wait(lambda page: page.all("triton_feature_observations_total"), 30)
+
+    job = monitoring.Job([sidecar.port for sidecar in sidecars])
+    rules = {"drift.yaml": RULES.read_text("utf-8")}
+    with monitoring.Prometheus(
+        tmp_path, job, scrape_interval="250ms", rules=rules
+    ) as prometheus:
+        wait(
+            lambda: len(prometheus.values("triton_feature_observations_total == 0")),
+            len(sidecars) * sum(profile.projection.used[:2]),
+        )
+        everything = profile.accumulator()
+        # Each replica is far from the reference in its own way, and sees its own share.
+        for _ in range(10):
+            for port, shift, share in zip(
+                taps, (-0.5, 0.2, 0.9), (1, 2, 3), strict=True
+            ):
+                rows = rng.normal(shift, 1.0, (40 * share, 8)).astype(np.float32)
+                mirror(port, rows)
+                everything.update({"x": rows})
+            time.sleep(0.5)
+        pooled = everything.take()
+        for feature in WATCHED:
+            counted = f'sum(triton_feature_observations_total{{feature="{feature}"}})'
+            wait(lambda q=counted: number(prometheus, q), pooled.rows)
+        # Counters rest, so what rate() adds beyond the last scrape fades.
+        time.sleep(4)
+        comparison = Baseline(profile).compare(pooled)
+        for name, distance in (
+            ("psi", Psi().distance(comparison)),
+            ("jensen_shannon", JensenShannon().distance(comparison)),
+        ):
+            for place, feature in enumerate(WATCHED):
+                record = f'model_feature:triton_feature_{name}:ratio1h{{feature="{feature}"}}'
+                found = number(prometheus, record)
+                assert found == pytest.approx(distance[place], rel=0.01), name
+        # Whereas the mean of the replicas' own distances is another number.
+        own = number(
+            prometheus,
+            'avg(triton_feature_drift_score{feature="x[0]",statistic="psi"})',
+        )
+        assert abs(own / comparison_of(comparison) - 1) > 0.2
+
+
+def comparison_of(comparison) -> float:
+    return float(Psi().distance(comparison)[0])
+
+
+def number(prometheus, expression: str) -> float | None:
+    found = prometheus.values(expression)
+    assert len(found) < 2, found
+    return found[0][1] if found else None
+
+
+def wait(ask, wanted) -> None:
+    deadline = time.monotonic() + 40
+    while (found := ask()) != wanted:
+        assert time.monotonic() < deadline, f"found {found}, want {wanted}"
+        time.sleep(0.2)
