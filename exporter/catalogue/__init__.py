@@ -12,24 +12,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from exporter.catalogue import (
+    comparisons,
     drift,
     energy,
+    golden,
     ourselves,
     probes,
     production,
+    runs,
     server,
     slo,
+    spc,
     taps,
     traces,
 )
+from exporter.catalogue.comparisons import *
 from exporter.catalogue.drift import *
 from exporter.catalogue.energy import *
+from exporter.catalogue.golden import *
 from exporter.catalogue.ourselves import *
 from exporter.catalogue.probes import *
 from exporter.catalogue.production import *
+from exporter.catalogue.runs import *
 from exporter.catalogue.server import *
 from exporter.catalogue.shared import *
 from exporter.catalogue.slo import *
+from exporter.catalogue.spc import *
 from exporter.catalogue.taps import *
 from exporter.catalogue.traces import *
 from exporter.samples import MetricSpec
@@ -46,6 +54,10 @@ PARTS: Final[tuple[ModuleType, ...]] = (
     slo,
     energy,
     drift,
+    comparisons,
+    golden,
+    spc,
+    runs,
     ourselves,
 )
 

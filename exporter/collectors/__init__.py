@@ -11,6 +11,7 @@ from pydantic import Field
 
 from exporter.collectors.mirror import MirrorSettings
 from exporter.collectors.process import ProcessSettings
+from exporter.collectors.runs import RunsSettings
 from exporter.collectors.server import ServerSettings
 from exporter.collectors.statistics import StatisticsSettings
 from exporter.collectors.traces import TracesSettings
@@ -18,6 +19,7 @@ from exporter.collectors.traces import TracesSettings
 AnyCollector = Annotated[
     MirrorSettings
     | ProcessSettings
+    | RunsSettings
     | ServerSettings
     | StatisticsSettings
     | TracesSettings,

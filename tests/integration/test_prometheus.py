@@ -11,13 +11,19 @@ from pathlib import Path
 import pytest
 from monitoring import Job
 
-from exporter.catalogue import CATALOGUE, drift
+from exporter.catalogue import CATALOGUE, drift, golden, spc
 from exporter.samples import MetricSpec
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(150)]
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden.prom"
 GROWTH = 2 ** (2**-5)
+
+
+def _specs(part) -> list[MetricSpec]:
+    return [spec for spec in vars(part).values() if isinstance(spec, MetricSpec)]
+
+
 DRIFT = [spec for spec in vars(drift).values() if isinstance(spec, MetricSpec)]
 # Metrics that this scrape cannot have, each with its reason.
 NOT_IN_GOLDEN = {
@@ -34,7 +40,12 @@ NOT_IN_GOLDEN = {
     "tritonwatch_trace_files_total": "no trace files are followed",
     "tritonwatch_tap_requests_total": "nothing was sent to the tap",
     "tritonwatch_tap_samples_total": "nothing was sent to the tap",
+    "triton_run_info": "no run tells of itself",
+    "triton_capacity_requests_per_second": "no run tells of itself",
+    "triton_capacity_headroom_ratio": "no run tells of itself",
     **{spec.name: "no drift is watched" for spec in DRIFT},
+    **{spec.name: "no golden set is asked" for spec in _specs(golden)},
+    **{spec.name: "no process is under control" for spec in _specs(spc)},
 }
 
 
