@@ -243,8 +243,8 @@ def _of_bins(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
     return _significant(bins_ratio(blocks, used), error)
 
 
-def _bins_freedom(blocks: Blocks, used: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.maximum((used - 1) * (blocks.bins.shape[0] - 1), 1)
+def _bins_freedom(blocks: Blocks, used: NDArray[np.int64]) -> Floats:
+    return np.asarray(np.maximum((used - 1.0) * (blocks.bins.shape[0] - 1), 1.0))
 
 
 def _expected_bins(blocks: Blocks) -> Floats:

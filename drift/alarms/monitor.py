@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -85,6 +85,19 @@ class Verdict:
     kept: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A single look: every feature with its whole evidence, the strongest first.
+
+    `named` are the places in the schema of those that e-BH names.
+    """
+
+    log_evidence: float
+    alarm: bool
+    features: tuple[Culprit, ...]
+    named: frozenset[int]
+
+
 class Monitor:
     """Evidence that a model's data changed, kept over windows and restarts."""
 
@@ -124,9 +137,38 @@ class Monitor:
             return self._verdict(total, features, raised=False)
         return self._raise(ratios, features, total)
 
+    def look(self, counts: Counts) -> Look:
+        """What one stretch of rows says by itself; the monitor stays as it is.
+
+        Without change the evidence of a single look averages at most 1, so it reaches
+        `log_threshold` with a chance of at most 1 / `windows_per_false_alarm`.
+        """
+        ledger = Ledger(pack(self._profile.summary))
+        ledger.push(pack(self._deseasoned(counts, None)))
+        before, after = ledger.sides()
+        weighted = (self._ratios(before, after) + self._log_weights)[0]
+        features = evidence.log_sum(weighted, axis=-1)
+        total = float(evidence.log_sum(features, axis=0)) - np.log(features.shape[0])
+        named = e_benjamini_hochberg(features, self._settings.false_share)
+        if total >= self.log_threshold and not named:
+            named = [int(np.argmax(features))]
+        order = np.argsort(-features, kind="stable")
+        sides = Sums(before.packed[0]), Sums(after.packed[0])
+        every = tuple(
+            replace(culprit, log_evidence=float(features[index]))
+            for index, culprit in zip(
+                order.tolist(),
+                explain(self._profile, *sides, weighted, order.tolist()),
+                strict=True,
+            )
+        )
+        return Look(total, total >= self.log_threshold, every, frozenset(named))
+
     def log_ratios(self) -> Floats:
         """Log LR of every start, feature and channel: (starts, features, CHANNELS)."""
-        before, after = self._ledger.sides()
+        return self._ratios(*self._ledger.sides())
+
+    def _ratios(self, before: Sums, after: Sums) -> Floats:
         spread, settings = self._profile.dispersion, self._settings
         longer, long = spread.stretch(before.rows), spread.stretch(after.rows)
         ratios = np.empty((*after.finite.shape, len(CHANNELS)))

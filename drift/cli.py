@@ -1,0 +1,314 @@
+"""`tritonwatch drift fit|compare|report`: files in, a profile, a verdict or a page out.
+
+Exit 0 is ok (and no drift, or too few data to say), 1 is drift, 2 wrong usage or a file
+that cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from drift.errors import DataError, DriftError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drift.reference import Profile
+    from drift.tables.reading import Choices, Table
+    from drift.window import Counts
+
+EXIT_OK: Final = 0
+EXIT_DRIFT: Final = 1
+EXIT_USAGE: Final = 2
+_PROGRESS_SECONDS: Final = 1.0
+
+
+def add(commands: Any) -> None:
+    """Join the sub-commands of `tritonwatch`."""
+    parser = commands.add_parser(
+        "drift",
+        help="make a reference profile, compare data with one, draw it",
+        description="Reference profiles and comparisons of files: parquet (with the "
+        "extra `parquet`), csv and npz.",
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    _add_fit(actions)
+    _add_compare(actions)
+    _add_report(actions)
+
+
+def _add_fit(actions: Any) -> None:
+    parser = actions.add_parser(
+        "fit",
+        help="a reference profile from the data a model was trained on",
+        description="Count training data into a reference profile for `compare`, "
+        "`report` and the sidecar's `drift:`. Rows in the order of time let the "
+        "dependence between them be measured, without which no error rate holds on "
+        "real traffic: name the time, or say that they are ordered.",
+    )
+    parser.add_argument("--data", type=Path, metavar="FILE", required=True)
+    parser.add_argument("--output", type=Path, metavar="FILE", required=True)
+    _add_choices(parser)
+    parser.set_defaults(run=_guarded(_fit))
+
+
+def _add_compare(actions: Any) -> None:
+    parser = actions.add_parser(
+        "compare",
+        help="is this still what the model was trained on? exit 1 if not",
+        description="Look once at DATA beside REFERENCE. Unchanged data are called "
+        "drift with a chance of at most --false-alarms.",
+    )
+    _add_sides(parser)
+    parser.add_argument("--json", action="store_true", help="everything, as JSON")
+    parser.set_defaults(run=_guarded(_compare))
+
+
+def _add_report(actions: Any) -> None:
+    parser = actions.add_parser(
+        "report",
+        help="the same as a self-contained page with plots",
+        description="Compare, and draw: distributions over each other, distances "
+        "beside what they are without change, data quality, and which bins moved.",
+    )
+    _add_sides(parser)
+    parser.add_argument("--output", type=Path, metavar="FILE", required=True)
+    parser.set_defaults(run=_guarded(_report))
+
+
+def _add_sides(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "reference", type=Path, metavar="REFERENCE", help="a profile, or a data file"
+    )
+    parser.add_argument("data", type=Path, metavar="DATA", help="a data file")
+    parser.add_argument(
+        "--false-alarms",
+        type=_chance,
+        default=0.01,
+        metavar="P",
+        help="accepted chance of calling unchanged data drift (default 0.01)",
+    )
+    _add_choices(parser)
+
+
+def _add_choices(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--features",
+        type=Path,
+        metavar="FILE",
+        help="YAML with `tensors:` and `features:`; without it every column is watched",
+    )
+    parser.add_argument(
+        "--categorical",
+        default="",
+        metavar="A,B",
+        help="columns or features whose numbers are names",
+    )
+    parser.add_argument(
+        "--time",
+        metavar="COLUMN",
+        help="times, in order: ISO 8601 or seconds since 1970",
+    )
+    parser.add_argument(
+        "--ordered", action="store_true", help="the rows are in the order of time"
+    )
+
+
+def _chance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; want a chance within (0, 1)")
+    return value
+
+
+def _guarded(
+    act: Callable[[argparse.Namespace], int],
+) -> Callable[[argparse.Namespace], int]:
+    """The act; errors of this package become a line and exit 2."""
+
+    def run(options: argparse.Namespace) -> int:
+        try:
+            return act(options)
+        except DriftError as error:
+            print(f"tritonwatch drift: {error}", file=sys.stderr)
+            return EXIT_USAGE
+
+    return run
+
+
+def _fit(options: argparse.Namespace) -> int:
+    _check_writable(options.output)
+    from drift.tables.reading import Table  # noqa: PLC0415 - heavy, only here
+
+    choices = _choices(options)
+    table = Table(options.data, choices)
+    profile = _fitted(table, options)
+    _write(options.output, profile.to_bytes())
+    numeric = profile.schema.numeric
+    print(
+        f"{options.output}: {profile.rows:,} rows, {numeric} numeric and "
+        f"{len(profile.schema.features) - numeric} categorical features"
+    )
+    for skipped in table.skipped:
+        print(f"not watched, since of another type: {skipped}")
+    for caveat in profile.caveats:
+        print(f"promise not kept: {caveat}")
+    if not profile.ordered:
+        print("    name the time with --time COLUMN, or say --ordered if they are")
+    return EXIT_OK
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from drift.judgement import judge  # noqa: PLC0415 - heavy, only here
+    from drift.report import text  # noqa: PLC0415
+
+    profile, counts = _sides(options)
+    found = judge(profile, counts, false_alarms=options.false_alarms)
+    if options.json:
+        print(found.model_dump_json(indent=2))
+    else:
+        sys.stdout.write(text.render(found, options.reference.name, options.data.name))
+    return EXIT_DRIFT if found.outcome == "drift" else EXIT_OK
+
+
+def _report(options: argparse.Namespace) -> int:
+    _check_writable(options.output)
+    from drift.judgement import judge  # noqa: PLC0415 - heavy, only here
+    from drift.report import page  # noqa: PLC0415
+    from drift.report.words import headline  # noqa: PLC0415
+    from drift.tables.reading import digest  # noqa: PLC0415
+
+    profile, counts = _sides(options)
+    found = judge(profile, counts, false_alarms=options.false_alarms)
+    origin = page.Origin(
+        options.reference.name,
+        options.data.name,
+        digest(options.data),
+        f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        _versions(),
+    )
+    content = page.render(found, profile, counts, origin)
+    _write(options.output, content.encode())
+    print(f"{options.output}: {headline(found)}")
+    return EXIT_DRIFT if found.outcome == "drift" else EXIT_OK
+
+
+def _sides(options: argparse.Namespace) -> tuple[Profile, Counts]:
+    from drift.reference import Profile  # noqa: PLC0415 - heavy, only here
+    from drift.tables.reading import Table  # noqa: PLC0415
+
+    choices = _choices(options)
+    if _is_profile(options.data):
+        raise DataError(
+            str(options.data),
+            "found a profile; want data, since two profiles have cells of their own",
+        )
+    if _is_profile(options.reference):
+        profile = Profile.from_bytes(options.reference.read_bytes())
+    else:
+        profile = _fitted(Table(options.reference, choices), options)
+    table = Table(options.data, choices).arranged_as(profile.schema)
+    window = profile.accumulator()
+    tell = _progress(options.data, table.rows)
+    for tensors, _ in table.chunks(tell):
+        window.update(tensors)
+    return profile, window.take()
+
+
+def _fitted(table: Table, options: argparse.Namespace) -> Profile:
+    from drift.fitting import ProfileBuilder  # noqa: PLC0415 - heavy, only here
+    from drift.reference import Provenance  # noqa: PLC0415
+    from drift.tables.reading import digest  # noqa: PLC0415
+
+    path = table.path
+    ordered = options.ordered or options.time is not None
+    builder = ProfileBuilder(table.schema(), ordered=ordered)
+    for tensors, hour in table.chunks(_progress(path, table.rows)):
+        builder.add(tensors, hour=hour)
+    return builder.build(Provenance(path.name, digest(path), _versions()))
+
+
+def _choices(options: argparse.Namespace) -> Choices:
+    from drift.tables.layout import Layout  # noqa: PLC0415 - heavy, only here
+    from drift.tables.reading import Choices  # noqa: PLC0415
+
+    layout = Layout()
+    if options.features is not None:
+        layout = Layout.parse(_yaml(options.features), str(options.features))
+    names = frozenset(n.strip() for n in options.categorical.split(",") if n.strip())
+    return Choices(layout, names, options.time)
+
+
+def _yaml(path: Path) -> object:
+    import yaml  # noqa: PLC0415 - only here
+
+    try:
+        content: object = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(str(path), " ".join(str(error).split())) from error
+    return content
+
+
+def _is_profile(path: Path) -> bool:
+    from drift.codec import MAGIC  # noqa: PLC0415 - numpy, only here
+
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC.encode()
+    except OSError as error:
+        raise DataError(str(path), error.strerror or str(error)) from error
+
+
+def _versions() -> dict[str, str]:
+    import platform  # noqa: PLC0415 - only here
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+    found = {"python": platform.python_version()}
+    for name in ("tritonwatch", "numpy", "scipy", "pyarrow"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _progress(path: Path, rows: int | None) -> Callable[[int], None]:
+    """Says on stderr every second how far a long file has been read."""
+    last = time.monotonic()
+
+    def tell(done: int) -> None:
+        nonlocal last
+        if time.monotonic() - last < _PROGRESS_SECONDS:
+            return
+        last = time.monotonic()
+        of = f" of {rows:,}" if rows is not None else ""
+        print(f"{path.name}: {done:,}{of} rows", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise DataError(
+            str(path),
+            "cannot be written; want a file in a folder that can be written to",
+        )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All of it or nothing: a reader never meets half a file."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+        scratch = Path(file.name)
+    scratch.chmod(0o644)
+    scratch.replace(path)

@@ -1,0 +1,257 @@
+"""One set of data beside a reference: what changed, how surely, and what would be seen.
+
+A single look with a stated error rate. It can also say that the data are too few.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from drift.alarms.monitor import WEIGHTS, AlarmSettings, Monitor
+from drift.comparison import Baseline
+from drift.projection import EVENTS
+from drift.statistics import (
+    ChiSquare,
+    CramerVonMises,
+    Hellinger,
+    JensenShannon,
+    KolmogorovSmirnov,
+    Psi,
+    Wasserstein,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from drift.alarms.explanation import Culprit
+    from drift.comparison import Comparison
+    from drift.reference import Profile
+    from drift.statistics.base import Statistic
+    from drift.window import Counts
+
+STATISTICS: Final = (
+    Psi(),
+    JensenShannon(),
+    KolmogorovSmirnov(),
+    Wasserstein(),
+    Hellinger(),
+    CramerVonMises(),
+    ChiSquare(),
+)
+FALSE_ALARMS: Final = 0.01
+MIN_ROWS: Final = 30
+# Where a shift by a whole standard deviation could pass unseen, "no drift" says nothing.
+LARGEST_UNSEEN: Final = 1.0
+
+_SIGNED_SHIFTS: Final = 10.0
+_NINE_IN_TEN: Final = 1.2816
+
+Outcome = Literal["drift", "no_drift", "not_enough_data"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Distance(_Record):
+    """One distance beside what it is without any change, for as many rows."""
+
+    kind: str
+    value: float
+    null_mean: float
+    null_bound: float
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is above what 99.9 % of unchanged data stay below."""
+        return self.value > self.null_bound
+
+
+class Share(_Record):
+    """A share of rows in the reference and in the data."""
+
+    name: str
+    reference: float
+    data: float
+
+
+class FeatureFinding(_Record):
+    """One feature. `changed` features are named by the e-BH procedure.
+
+    `shift_sigma` and `scale_ratio` are of normal scores, None of categories; `bins` the
+    coarse bins that moved most; `constant` that it varies in the reference alone.
+    """
+
+    name: str
+    kind: Literal["numeric", "categorical"]
+    changed: bool
+    log_evidence: float
+    channel: str
+    shift_sigma: float | None
+    scale_ratio: float | None
+    distances: tuple[Distance, ...]
+    quality: tuple[Share, ...]
+    bins: tuple[Share, ...]
+    constant: bool
+
+
+class Judgement(_Record):
+    """The whole look; features by the strength of their evidence.
+
+    `false_alarms` is the chance of "drift" for unchanged data, an upper bound that
+    `kept` says can be relied on (else `caveats` say why not). `detectable_sigma` is the
+    shift of a middling feature that would be found nine times in ten.
+    """
+
+    outcome: Outcome
+    false_alarms: float
+    log_evidence: float
+    log_threshold: float
+    kept: bool
+    caveats: tuple[str, ...]
+    reference_rows: int
+    rows: int
+    detectable_sigma: float | None
+    violations: tuple[str, ...]
+    features: tuple[FeatureFinding, ...]
+
+    @property
+    def changed(self) -> tuple[FeatureFinding, ...]:
+        """The features that are named."""
+        return tuple(feature for feature in self.features if feature.changed)
+
+
+def judge(
+    profile: Profile, counts: Counts, *, false_alarms: float = FALSE_ALARMS
+) -> Judgement:
+    """Look once at `counts`, data counted over the profile's cells."""
+    settings = AlarmSettings(windows_per_false_alarm=1.0 / false_alarms)
+    monitor = Monitor(profile, settings)
+    look = monitor.look(counts)
+    detectable = _detectable(profile, counts, monitor.log_threshold)
+    comparison = Baseline(profile).compare(counts)
+    distances = _distances(comparison)
+    constant = counts.constant_beside(profile.counts)
+    places = {name: index for index, name in enumerate(profile.schema.names)}
+    features = tuple(
+        _feature(profile, counts, culprit, places[culprit.feature]).model_copy(
+            update={
+                "changed": look.alarm and places[culprit.feature] in look.named,
+                "distances": distances[places[culprit.feature]],
+                "constant": bool(constant[places[culprit.feature]]),
+            }
+        )
+        for culprit in look.features
+    )
+    return Judgement(
+        outcome=_outcome(profile, counts, detectable, alarm=look.alarm),
+        false_alarms=false_alarms,
+        log_evidence=look.log_evidence,
+        log_threshold=monitor.log_threshold,
+        kept=not profile.caveats,
+        caveats=profile.caveats,
+        reference_rows=profile.rows,
+        rows=counts.rows,
+        detectable_sigma=detectable,
+        violations=tuple(
+            f"{kind} {tensor}".strip() for kind, tensor in sorted(counts.violations)
+        ),
+        features=features,
+    )
+
+
+def _outcome(
+    profile: Profile, counts: Counts, detectable: float | None, *, alarm: bool
+) -> Outcome:
+    if alarm:
+        return "drift"
+    few = min(profile.rows, counts.rows) < MIN_ROWS
+    blind = detectable is None or detectable > LARGEST_UNSEEN
+    return "not_enough_data" if few or blind else "no_drift"
+
+
+def _detectable(profile: Profile, counts: Counts, log_threshold: float) -> float | None:
+    """The median over features of the shift found with a chance of 0.9.
+
+    With m the harmonic number of effective rows and L the log evidence one feature has
+    to reach, a shift d gives d^2 m / 2 +- d sqrt(m): d = (sqrt(2 L) + 1.28) / sqrt(m).
+    """
+    spread = profile.dispersion
+    rows = np.full(len(profile.schema.features), float(counts.rows))
+    whole = np.full(len(profile.schema.features), float(profile.rows))
+    new = counts.finite / (spread.shape * spread.stretch(rows))
+    old = profile.counts.finite / (spread.shape * spread.stretch(whole))
+    usable = (new > 0) & (old > 0)
+    if not usable.any():
+        return None
+    effective = (new * old / np.where(usable, new + old, 1.0))[usable]
+    share = WEIGHTS[0] / _SIGNED_SHIFTS / len(profile.schema.features)
+    needed = np.sqrt(2.0 * (log_threshold - np.log(share))) + _NINE_IN_TEN
+    return float(np.median(needed / np.sqrt(effective)))
+
+
+def _distances(comparison: Comparison) -> list[tuple[Distance, ...]]:
+    tables = [_table(statistic, comparison) for statistic in STATISTICS]
+    features = comparison.window.cells.shape[0]
+    return [
+        tuple(
+            Distance(
+                kind=statistic.kind,
+                value=float(table[0, index]),
+                null_mean=float(table[1, index]),
+                null_bound=float(table[2, index]),
+            )
+            for statistic, table in zip(STATISTICS, tables, strict=True)
+            if np.isfinite(table[:, index]).all()
+        )
+        for index in range(features)
+    ]
+
+
+def _table(statistic: Statistic, comparison: Comparison) -> NDArray[np.float64]:
+    null = statistic.null(comparison)
+    return np.stack((statistic.distance(comparison), null.mean, null.bound))
+
+
+def _feature(
+    profile: Profile, counts: Counts, culprit: Culprit, index: int
+) -> FeatureFinding:
+    numeric = index < profile.schema.numeric
+    ordered = numeric and bool(np.any(profile.projection.location[index] != 0))
+    finite = bool(counts.finite[index] > 0)
+    return FeatureFinding(
+        name=culprit.feature,
+        kind="numeric" if numeric else "categorical",
+        changed=False,
+        log_evidence=culprit.log_evidence,
+        channel=culprit.channel,
+        shift_sigma=culprit.shift_sigma if ordered and finite else None,
+        scale_ratio=culprit.scale_ratio if ordered and finite else None,
+        distances=(),
+        quality=tuple(
+            Share(
+                name=_event(name, numeric=numeric),
+                reference=_ratio(profile.counts, name, index),
+                data=_ratio(counts, name, index),
+            )
+            for name in EVENTS
+            if numeric or name != "infinite"
+        ),
+        bins=tuple(
+            Share(name=change.label, reference=change.before, data=change.since)
+            for change in culprit.bins
+        ),
+        constant=False,
+    )
+
+
+def _event(name: str, *, numeric: bool) -> str:
+    return name if name != "outside" else "out of range" if numeric else "unseen"
+
+
+def _ratio(counts: Counts, name: str, index: int) -> float:
+    events: NDArray[np.int64] = getattr(counts, name)
+    return float(events[index]) / max(counts.rows, 1)

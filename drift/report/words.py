@@ -1,0 +1,91 @@
+"""Sentences that both reports have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drift.judgement import FeatureFinding, Judgement
+
+OUTCOMES: Final = {
+    "drift": "Drift",
+    "no_drift": "No drift",
+    "not_enough_data": "Not enough data",
+}
+STATISTICS: Final = {
+    "psi": "PSI",
+    "jensen_shannon": "Jensen-Shannon",
+    "kolmogorov_smirnov": "Kolmogorov-Smirnov",
+    "wasserstein": "Wasserstein-1 / sd",
+    "hellinger": "Hellinger",
+    "cramer_von_mises": "Cramér-von Mises",
+    "chi_square": "Chi-square",
+}
+_CHANNELS: Final = {
+    "location": "its values lie elsewhere",
+    "scale": "its values lie wider or narrower",
+    "shape": "its values are shared out otherwise",
+    "missing": "more of it is missing",
+    "infinite": "more of it is infinite",
+}
+_NOTABLE_SHIFT: Final = 0.02
+_NOTABLE_SCALE: Final = 0.02
+
+
+def headline(found: Judgement) -> str:
+    """The outcome in a sentence."""
+    features = len(found.features)
+    if found.outcome == "drift":
+        count = len(found.changed)
+        return f"Drift in {count} of {features} feature{'s' * (features != 1)}."
+    if found.outcome == "no_drift":
+        return f"No drift in {features} feature{'s' * (features != 1)}."
+    return "Not enough data to say."
+
+
+def promise(found: Judgement) -> str:
+    """What the error rate is, and what would have been seen."""
+    rate = (
+        f"Unchanged data are called drift at most {found.false_alarms:.3g} of the time"
+    )
+    held = "" if found.kept else ", if the reference were what it should be (see below)"
+    if found.detectable_sigma is None:
+        return f"{rate}{held}. Nothing could have been seen in these data."
+    return (
+        f"{rate}{held}. A shift of {found.detectable_sigma:.2g} standard deviations of a "
+        "middling feature would be found nine times in ten."
+    )
+
+
+def kind_of_change(feature: FeatureFinding) -> str:
+    """What changed most, in words."""
+    if feature.constant:
+        return "it stands still"
+    if feature.channel == "outside":
+        if feature.kind == "numeric":
+            return "more of it is out of the reference's range"
+        return "more of it was never seen in the reference"
+    return _CHANNELS[feature.channel]
+
+
+def sizes(feature: FeatureFinding) -> Iterator[str]:
+    """How much, in the units of each kind of change."""
+    if feature.shift_sigma is not None and abs(feature.shift_sigma) > _NOTABLE_SHIFT:
+        yield f"shift {feature.shift_sigma:+.2f} sigma"
+    if (
+        feature.scale_ratio is not None
+        and abs(feature.scale_ratio - 1) > _NOTABLE_SCALE
+    ):
+        yield f"scale x {feature.scale_ratio:.2f}"
+    for share in feature.quality:
+        if share.data != share.reference:
+            yield f"{share.name} {percent(share.reference)} -> {percent(share.data)}"
+
+
+def percent(share: float) -> str:
+    """A share of rows."""
+    if 0 < share < 0.0005:  # noqa: PLR2004 - less would read as 0.0 %
+        return "< 0.1 %"
+    return f"{100 * share:.1f} %"

@@ -1,0 +1,280 @@
+"""A path to a table: chunks of tensors with the hour of the week they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from drift.errors import DataError
+from drift.intake import DTYPES
+from drift.season import hours_of_week
+from drift.tables.csv_file import CsvFile
+from drift.tables.layout import Column, Layout, columns_of, tensors_of
+from drift.tables.npz_file import NpzFile
+from drift.tables.parquet_file import ParquetFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from drift.features import Schema, Tensor
+
+    Tensors = Mapping[str, NDArray[np.generic]]
+
+CHUNK_ROWS: Final = 65_536
+FORMATS: Final = ("parquet", "csv", "npz")
+_BLOCK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """How a file is to be read.
+
+    `time` names the column of times, in their order; `categorical` the columns (or
+    features) whose numbers are names.
+    """
+
+    layout: Layout = Layout()  # noqa: RUF009 - frozen
+    categorical: frozenset[str] = frozenset()
+    time: str | None = None
+
+
+class Table:
+    """A data file as tensors.
+
+    Raises:
+        DataError: it cannot be read as one; says where in the file, where known.
+    """
+
+    def __init__(self, path: Path, choices: Choices | None = None) -> None:
+        self._choices = choices or Choices()
+        self.path = path
+        self._file = _opened(path, self._choices)
+        self._sources: Mapping[str, tuple[str, ...]] = {}
+        if isinstance(self._file, NpzFile):
+            self.tensors = tuple(
+                t for t in self._file.tensors if t.name != self._choices.time
+            )
+        else:
+            columns = [c for c in self._file.columns if c.name != self._choices.time]
+            self.tensors, self._sources = tensors_of(
+                columns, self._choices.layout, str(path)
+            )
+        if not self.tensors:
+            raise DataError(str(path), "found no column that can be watched")
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, where the file says so beforehand."""
+        return self._file.rows
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Columns of types that cannot be watched."""
+        time = self._choices.time
+        return tuple(s for s in self._file.skipped if s.split(" (")[0] != time)
+
+    def schema(self) -> Schema:
+        """What is watched of it, by the choices."""
+        return self._choices.layout.watched(
+            self.tensors, categorical=self._choices.categorical
+        )
+
+    def arranged_as(self, schema: Schema) -> Table:
+        """The same file, its columns put together as the tensors of another's schema.
+
+        Raises:
+            DataError: columns are absent, or arrays have another shape.
+        """
+        where = str(self.path)
+        if isinstance(self._file, NpzFile):
+            mine = {tensor.name: tensor for tensor in self.tensors}
+            problems = [_misfit(t, mine.get(t.name)) for t in schema.tensors]
+            if any(problems):
+                raise DataError(where, "; ".join(p for p in problems if p))
+        else:
+            by_name = {column.name: column for column in self._file.columns}
+            chosen = {t.name: t.columns for t in self._choices.layout.tensors}
+            self._sources = {
+                tensor.name: columns_of(
+                    tensor, by_name, where, chosen.get(tensor.name, ())
+                )
+                for tensor in schema.tensors
+            }
+            _check_numbers(schema, self._sources, by_name, where)
+        self.tensors = schema.tensors
+        return self
+
+    def chunks(
+        self, tell: Callable[[int], None] = lambda _: None
+    ) -> Iterator[tuple[Tensors, int | None]]:
+        """Tensors of some rows, all of one hour of the week (None without times).
+
+        `tell` hears the number of rows so far.
+        """
+        done, last = 0, -np.inf
+        for columns in self._file.chunks(CHUNK_ROWS):
+            tensors = self._arranged(columns)
+            rows = len(next(iter(columns.values())))
+            time = self._choices.time
+            if time is None:
+                yield tensors, None
+            else:
+                seconds = self._seconds(columns, time)
+                last = self._in_order(seconds, last, done, time)
+                yield from _by_hour(tensors, hours_of_week(seconds))
+            done += rows
+            tell(done)
+
+    def _arranged(self, columns: dict[str, NDArray[np.generic]]) -> Tensors:
+        if isinstance(self._file, NpzFile):
+            return {t.name: columns[t.name] for t in self.tensors}
+        return {
+            tensor.name: _tensor(
+                tensor, [columns[n] for n in self._sources[tensor.name]]
+            )
+            for tensor in self.tensors
+        }
+
+    def _seconds(
+        self, columns: dict[str, NDArray[np.generic]], time: str
+    ) -> NDArray[np.float64]:
+        column = columns.get(time)
+        if column is None:
+            raise DataError(
+                str(self.path),
+                f"--time names {time!r}; the file has {', '.join(list(columns)[:20])}",
+            )
+        if column.dtype.kind == "M":
+            return column.astype("datetime64[us]").astype(np.int64) / 1e6
+        if column.dtype.kind in "iuf":
+            return column.astype(np.float64)
+        return np.array([self._parsed(value, time) for value in column])
+
+    def _parsed(self, value: object, time: str) -> float:
+        try:
+            moment = value if isinstance(value, datetime) else _moment(str(value))
+        except ValueError:
+            raise DataError(
+                f"{self.path}:{time}",
+                f"found {str(value)[:40]!r}; want a time as 2026-01-31T13:00:00Z or in "
+                "seconds since 1970",
+            ) from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return moment.timestamp()
+
+    def _in_order(
+        self, seconds: NDArray[np.float64], last: float, done: int, time: str
+    ) -> float:
+        steps = np.diff(seconds, prepend=last)
+        bad = np.flatnonzero(~(steps >= 0))
+        if bad.size:
+            raise DataError(
+                f"{self.path}:{time}",
+                f"row {done + int(bad[0]) + 1} is missing or older than the row before "
+                "it; sort the file by time",
+            )
+        return float(seconds[-1])
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                found.update(block)
+    except OSError as error:
+        raise DataError(str(path), error.strerror or str(error)) from error
+    return found.hexdigest()
+
+
+def _opened(path: Path, choices: Choices) -> CsvFile | ParquetFile | NpzFile:
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise DataError(
+            str(path),
+            f"found the ending {path.suffix or 'none'!r}; want one of "
+            f"{', '.join('.' + name for name in FORMATS)}",
+        )
+    if not path.is_file():
+        raise DataError(str(path), "there is no such file")
+    if kind == "npz":
+        return NpzFile(path)
+    if kind == "parquet":
+        return ParquetFile(path)
+    return CsvFile(path, choices.categorical)
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _misfit(wanted: Tensor, found: Tensor | None) -> str:
+    if found is None:
+        return f"tensor {wanted.name!r} is absent"
+    if found.row_shape != wanted.row_shape:
+        return (
+            f"tensor {wanted.name!r} has rows of shape {found.row_shape}, "
+            f"not {wanted.row_shape}"
+        )
+    text = found.datatype == "BYTES", wanted.datatype == "BYTES"
+    if text[0] != text[1]:
+        return f"tensor {wanted.name!r} is {found.datatype}, not {wanted.datatype}"
+    return ""
+
+
+def _check_numbers(
+    schema: Schema,
+    sources: Mapping[str, Sequence[str]],
+    by_name: Mapping[str, Column],
+    where: str,
+) -> None:
+    numeric = {f.tensor for f in schema.features if f.kind == "numeric"}
+    bad = [
+        name
+        for tensor in numeric
+        for name in sources[tensor]
+        if by_name[name].datatype == "BYTES"
+    ]
+    if bad:
+        raise DataError(
+            where, f"columns {', '.join(bad[:5])} hold text; the reference has numbers"
+        )
+
+
+def _tensor(
+    tensor: Tensor, columns: Sequence[NDArray[np.generic]]
+) -> NDArray[np.generic]:
+    joined = columns[0] if len(columns) == 1 else np.column_stack(columns)
+    shaped = joined.reshape(len(joined), *tensor.row_shape)
+    dtype = np.dtype(DTYPES.get(tensor.datatype, "f8"))
+    if dtype.kind == "O" or shaped.dtype.kind == "O":
+        return shaped.astype(object)
+    whole = dtype.kind == "f" or np.isfinite(shaped.astype(np.float64)).all()
+    with np.errstate(over="ignore"):
+        return shaped.astype(dtype) if whole else shaped
+
+
+def _by_hour(
+    tensors: Tensors, hours: NDArray[np.int64]
+) -> Iterator[tuple[Tensors, int | None]]:
+    edges = np.flatnonzero(np.diff(hours)) + 1
+    for start, stop in zip(
+        np.concatenate(([0], edges)),
+        np.concatenate((edges, [hours.size])),
+        strict=True,
+    ):
+        part = {name: values[start:stop] for name, values in tensors.items()}
+        yield part, int(hours[start])
