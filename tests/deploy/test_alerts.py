@@ -1,0 +1,136 @@
+"""Every alert: tested both ways by promtool, explained, and asking for what exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import promql
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = sorted((DEPLOY / "prometheus" / "rules").glob("*.yaml"))
+TESTS = sorted((DEPLOY / "prometheus" / "tests").glob("*.yaml"))
+BOARDS = Path(__file__).parents[2] / "grafana" / "dashboards"
+GROUPS = [g for file in RULES for g in yaml.safe_load(file.read_text())["groups"]]
+ALERTS = [
+    pytest.param(rule, id=rule["alert"])
+    for group in GROUPS
+    for rule in group["rules"]
+    if "alert" in rule
+]
+RECORDED = {r["record"] for g in GROUPS for r in g["rules"] if "record" in r}
+EXPRESSIONS = [
+    pytest.param(rule["expr"], id=rule.get("alert", rule.get("record")))
+    for group in GROUPS
+    for rule in group["rules"]
+]
+SECTIONS = ("## Meaning", "## Impact", "## Diagnosis", "## Mitigation")
+
+
+@pytest.mark.parametrize("file", RULES, ids=lambda file: file.name)
+def test_promtool_takes_the_rules(file, require_commands) -> None:
+    require_commands("promtool")
+    run("promtool", "check", "rules", file.name, cwd=file.parent)
+
+
+@pytest.mark.parametrize("file", TESTS, ids=lambda file: file.name)
+def test_every_alert_fires_and_stays_quiet_when_it_should(
+    file, require_commands
+) -> None:
+    require_commands("promtool")
+    run("promtool", "test", "rules", file.name, cwd=file.parent)
+
+
+def run(*command: str, cwd: Path) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+class TestEveryAlert:
+    def test_says_what_where_and_how_much(self, alert) -> None:
+        assert re.fullmatch(r"Triton(watch)?[A-Z]\w+", alert["alert"])
+        assert alert["labels"]["severity"] in {"page", "ticket"}
+        notes = alert["annotations"]
+        assert notes["summary"]
+        assert "{{ $" in notes["summary"] + notes["description"]
+        assert len(notes["description"]) > len(notes["summary"])
+
+    def test_its_runbook_is_there_and_whole(self, alert) -> None:
+        assert alert["annotations"]["runbook_url"] == (
+            f"deploy/runbooks/{alert['alert']}.md"
+        )
+        page = (DEPLOY / "runbooks" / f"{alert['alert']}.md").read_text("utf-8")
+        assert page.startswith(f"# {alert['alert']}\n")
+        found = [line for line in page.splitlines() if line in SECTIONS]
+        assert found == list(SECTIONS)
+
+    def test_its_dashboard_is_there(self, alert) -> None:
+        uid = alert["annotations"]["dashboard_url"].removeprefix("/d/")
+        assert (BOARDS / f"{uid}.json").is_file()
+
+    def test_promtool_sees_it_fire_and_sees_it_quiet(self, alert) -> None:
+        expectations = [
+            query["exp_samples"]
+            for file in TESTS
+            for test in yaml.safe_load(file.read_text())["tests"]
+            for query in test.get("promql_expr_test", ())
+            if f'alertname="{alert["alert"]}"' in query["expr"]
+        ]
+        quiet = [e for e in expectations if not e or e[0].get("value") == 0]
+        assert quiet
+        assert len(quiet) < len(expectations)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_rules_ask_for_series_and_labels_of_the_catalogue(expression) -> None:
+    names = promql.series_names() | promql.FOREIGN_METRICS
+    for selector in promql.selectors(expression):
+        if selector.metric in RECORDED:
+            continue
+        assert selector.metric in names, selector.metric
+        assert selector.labels <= names[selector.metric] | promql.FOREIGN_LABELS
+
+
+def test_no_runbook_is_of_an_alert_that_does_not_exist() -> None:
+    ours = {parameter.values[0]["alert"] for parameter in ALERTS}
+    ours |= {"TritonSLOBurnPage", "TritonSLOBurnTicket"}
+    assert {page.stem for page in (DEPLOY / "runbooks").glob("*.md")} <= ours
+
+
+def test_every_query_of_the_runbooks_parses_and_asks_for_what_exists() -> None:
+    names = promql.series_names() | promql.FOREIGN_METRICS
+    for page in (DEPLOY / "runbooks").glob("*.md"):
+        for text in re.findall(
+            r"`([^`\n]*\bt?riton[a-z_]*(?:_[a-z]+)+[^`\n]*)`", page.read_text()
+        ):
+            if not re.search(r"[({]", text) or "/" in text.split("(")[0]:
+                continue
+            for selector in promql.selectors(text):
+                base = selector.metric
+                assert base in names or base in RECORDED, f"{page.name}: {base}"
+
+
+def test_alertmanagers_configuration_is_taken_and_routes_by_severity(
+    require_commands,
+) -> None:
+    require_commands("amtool")
+    file = DEPLOY / "prometheus" / "alertmanager.yaml"
+    run("amtool", "check-config", str(file), cwd=DEPLOY)
+    for severity, receiver in (("page", "pages"), ("ticket", "tickets")):
+        found = run(
+            "amtool",
+            "config",
+            "routes",
+            "test",
+            f"--config.file={file}",
+            f"severity={severity}",
+            cwd=DEPLOY,
+        )
+        assert found.strip() == receiver
