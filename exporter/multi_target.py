@@ -264,7 +264,10 @@ def _verdicts(
             hurried = module.model_copy(
                 update={"timeout_seconds": patience, "linger_seconds": 0.0}
             )
-            verdict = hurried.build(access).attempt(target)
+            asked = hurried.build(access).attempt(target)
+            if asked is None:
+                continue
+            verdict = asked
         verdicts.append((target, verdict))
         labels = (*target.key, target.protocol, module.label)
         result.samples.append(

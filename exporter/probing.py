@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
 from exporter.health import Meter, Workers, within_budget
+from exporter.probes.base import Telling
 from exporter.probes.meter import ProbeMeter
 from exporter.samples import Sample
 
@@ -98,9 +99,10 @@ class ProbeRunner:
 
     def samples(self, now: float) -> list[AnySample]:
         """Everything the verdicts say, and how the probing itself goes."""
-        samples, dropped = within_budget(
-            self.results.samples(now, self.fresh_seconds), _SERIES_LIMIT
-        )
+        found = self.results.samples(now, self.fresh_seconds)
+        if isinstance(self._probe, Telling):
+            found += self._probe.samples()
+        samples, dropped = within_budget(found, _SERIES_LIMIT)
         # Once for every series, however often it is asked for.
         self.meter.dropped(max(0, dropped - self._dropped))
         self._dropped = dropped
@@ -112,6 +114,8 @@ class ProbeRunner:
 
     def serving(self, now: float) -> dict[ModelKey, bool]:
         """Whether a tensor goes through, by model version."""
+        if not self.settings.decides_serving:
+            return {}
         return self.results.serving(now, self.fresh_seconds)
 
     async def _pause(self, seconds: float, running: set[asyncio.Task[None]]) -> None:
@@ -166,7 +170,7 @@ class ProbeRunner:
             self.meter.broken(self._clock() - started, error)
         else:
             now = self._clock()
-            if target in self._known:
+            if target in self._known and verdict is not None:
                 self.results.record(target, verdict, now)
             self.meter.succeeded(now - started)
         finally:
@@ -176,7 +180,7 @@ class ProbeRunner:
             due = planned + self.interval_seconds * (1 + jitter)
             self._schedule(target, max(due, self._clock()))
 
-    async def _verdict(self, workers: Workers, target: Target) -> Verdict:
+    async def _verdict(self, workers: Workers, target: Target) -> Verdict | None:
         run = workers.submit(self._probe.attempt, target)
         settings = self.settings
         patience = settings.timeout_seconds + settings.linger_seconds + _GRACE_SECONDS

@@ -24,6 +24,8 @@ class ModelWork:
     production_busy_seconds: float
     inferences: int
     """Production's."""
+    requests: int = 0
+    """Production's, failed ones among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,8 @@ def _attempt(
     probe: Probe = settings.build(access)
     before = _statistics(access) if pairing else {}
     verdict = probe.attempt(line.target)
+    if verdict is None:
+        return
     line.verdicts.append(verdict)
     key = line.target.key
     if verdict.outcome != "ok" or verdict.duration_seconds is None or key not in before:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import Field
 
+from exporter.calibrated import CalibrationBoard
 from exporter.settings import ModelFilter, Settings
 from exporter.work import WorkBoard
 
@@ -41,6 +42,8 @@ class Access:
     """Production requests that the taps were sent, for those that look at data."""
     work: WorkBoard = field(default_factory=WorkBoard)
     """How busy the models were, for those that divide what it took."""
+    calibration: CalibrationBoard = field(default_factory=CalibrationBoard)
+    """How right the models are where they are how sure, as golden probes found."""
 
 
 class Collector(Protocol):

@@ -97,6 +97,7 @@ class StatisticsCollector:
                 busy_seconds=production.all_busy_ns / 1e9,
                 production_busy_seconds=production.totals.busy_ns / 1e9,
                 inferences=production.totals.inferences,
+                requests=production.totals.success + production.totals.failure,
             )
             for key in present
             for production in (self._known[key].production,)

@@ -5,7 +5,14 @@ A probe is a settings model with `kind` and `build`, and one line in `AnyProbe`.
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
+from exporter.probes.golden import GoldenSettings
 from exporter.probes.synthetic import SyntheticSettings
 
-AnyProbe = SyntheticSettings
-"""The union of all kinds; with the second kind it becomes a discriminated one."""
+AnyProbe = Annotated[
+    GoldenSettings | SyntheticSettings,
+    Field(discriminator="kind"),
+]

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Final,
+    Literal,
+    Protocol,
+    get_args,
+    runtime_checkable,
+)
 
 from pydantic import Field
 
@@ -14,6 +22,7 @@ if TYPE_CHECKING:
 
     from exporter.collectors.base import Access
     from exporter.inventory import Inventory, ModelKey
+    from exporter.samples import AnySample
 
 Outcome = Literal[
     "ok", "timeout", "unavailable", "invalid", "model_error", "bad_output"
@@ -25,6 +34,8 @@ Transport = Literal["grpc", "http"]
 class ProbeSettings(Settings):
     """What every probe's settings have."""
 
+    decides_serving: ClassVar[bool] = True
+    """Whether its verdicts say if a tensor goes through, triton_model_serving."""
     name: str = Field(default="", max_length=64, pattern=r"^[a-zA-Z0-9_.-]*$")
     """Value of the `probe` label and the module's name in /probe; the kind if empty."""
     interval_seconds: float = Field(default=5.0, gt=0.01, le=86400)
@@ -83,9 +94,18 @@ class Probe(Protocol):
         """What is to be probed of this inventory."""
         ...
 
-    def attempt(self, target: Target) -> Verdict:
-        """Ask once, in a worker thread, within timeout and linger.
+    def attempt(self, target: Target) -> Verdict | None:
+        """Ask once, in a worker thread, within timeout and linger; None: it did not ask.
 
         Raises nothing of the server's making: that is what verdicts are for.
         """
+        ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A probe that knows more than its verdicts say."""
+
+    def samples(self) -> Sequence[AnySample]:
+        """All of it; reads memory only."""
         ...

@@ -28,12 +28,13 @@ Scalar = bool | int | float | str
 Number = int | float
 Size = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
 
-_LARGEST: Final = {
+LARGEST: Final = {
     "FP16": 65504.0,
     "BF16": 2.0**127 * (2 - 2**-7),
     "FP32": float(np.finfo(np.float32).max),
     "FP64": float(np.finfo(np.float64).max),
 }
+"""Largest finite value of each float datatype."""
 
 
 class InputSettings(Settings):
@@ -165,7 +166,7 @@ def _fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 
 def _float_ends(tensor: TensorSpec, settings: InputSettings) -> tuple[float, float]:
     low, high = settings.range or (0.0, 1.0)
-    if max(abs(low), abs(high)) > _LARGEST[tensor.datatype]:
+    if max(abs(low), abs(high)) > LARGEST[tensor.datatype]:
         raise _misfit(tensor, "range")
     return float(low), float(high)
 
@@ -204,7 +205,7 @@ def _is_member(value: Scalar, datatype: str) -> bool:
     if isinstance(value, str):
         return False
     if datatype in FLOATS:
-        return abs(value) <= _LARGEST[datatype]
+        return abs(value) <= LARGEST[datatype]
     least, most = _limits(datatype)
     return least <= value <= most and value == int(value)
 

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 _SQRT2: Final = math.sqrt(2.0)
 _DENSITY: Final = 1.0 / math.sqrt(2.0 * math.pi)

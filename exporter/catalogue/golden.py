@@ -1,0 +1,152 @@
+"""Whether answers are right: golden sets, outputs without labels, estimated accuracy."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from exporter.catalogue.shared import MODEL
+from exporter.samples import MetricSpec
+
+_SET: Final = (*MODEL, "dataset")
+_OUTPUT: Final = (*MODEL, "source")
+_BLIND: Final = " Blind to concept drift: where the relation of input to truth changed, it is wrong."
+
+GOLDEN_SCORE: Final = MetricSpec(
+    "triton_golden_score_ratio",
+    "gauge",
+    "Score of the latest answers to the samples of a golden set, by metric (accuracy,"
+    " top_k, precision, recall, f1, auc, match, match:OUTPUT, cosine). Absent until each"
+    " sample was asked once.",
+    (*_SET, "metric"),
+    "ratio",
+)
+GOLDEN_ERROR: Final = MetricSpec(
+    "triton_golden_error",
+    "gauge",
+    "Error of the latest answers to the samples of a golden set of numbers, by metric"
+    " (mae, rmse), in the label's own unit.",
+    (*_SET, "metric"),
+)
+GOLDEN_BASELINE: Final = MetricSpec(
+    "triton_golden_baseline_ratio",
+    "gauge",
+    "The score that a loss is counted from: given, recorded, or of the first round.",
+    (*_SET, "metric"),
+    "ratio",
+)
+GOLDEN_SAMPLES: Final = MetricSpec(
+    "triton_golden_samples_total",
+    "counter",
+    "Golden samples asked, by outcome: right, wrong (not the expected answer, or not the"
+    " label), invalid (NaN, Inf, malformed), unanswered, cached (a response cache may"
+    " have answered, which proves nothing).",
+    (*_SET, "outcome"),
+)
+GOLDEN_ROUNDS: Final = MetricSpec(
+    "triton_golden_rounds_total",
+    "counter",
+    "Rounds completed: every sample of the set asked once more.",
+    _SET,
+)
+GOLDEN_FAILING: Final = MetricSpec(
+    "triton_golden_failing",
+    "gauge",
+    "1 while a check fails, 0 while it passes: expected (answers are those recorded),"
+    " labels (accuracy is not below its baseline), repeat, permutation, batch, corrupted."
+    " Absent where nothing is known.",
+    (*_SET, "check"),
+)
+GOLDEN_USABLE: Final = MetricSpec(
+    "triton_golden_usable",
+    "gauge",
+    "1 if the golden file could be read and fits the model, else 0; the log says what is"
+    " wrong with it, with row and field.",
+    _SET,
+)
+GOLDEN_INFO: Final = MetricSpec(
+    "triton_golden_info",
+    "info",
+    "The golden set in use, with the SHA-256 of its file.",
+    (*_SET, "sha256"),
+)
+GOLDEN_BUDGET: Final = MetricSpec(
+    "triton_golden_budget_used_ratio",
+    "gauge",
+    "Golden requests of the last minute as a share of all of the model's, by what is"
+    " shared (requests, busy: seconds on the wire over busy seconds).",
+    (*_SET, "of"),
+    "ratio",
+)
+GOLDEN_RELIABILITY: Final = MetricSpec(
+    "triton_golden_reliability_ratio",
+    "gauge",
+    "Reliability curve: accuracy of the golden answers whose confidence lies in the bin"
+    " of ten that begins at `bin`. Absent for an empty bin.",
+    (*_SET, "bin"),
+    "ratio",
+)
+GOLDEN_CALIBRATION_ERROR: Final = MetricSpec(
+    "triton_golden_calibration_error_ratio",
+    "gauge",
+    "Expected calibration error: mean distance of confidence and accuracy over the bins.",
+    _SET,
+    "ratio",
+)
+OUTPUT_CONFIDENCE: Final = MetricSpec(
+    "triton_output_confidence_ratio",
+    "gauge",
+    "Mean confidence, the largest probability, of the latest answers, by source: golden,"
+    " production (mirrored).",
+    _OUTPUT,
+    "ratio",
+)
+OUTPUT_ENTROPY: Final = MetricSpec(
+    "triton_output_entropy",
+    "gauge",
+    "Mean entropy of the latest answers, in nats.",
+    _OUTPUT,
+)
+OUTPUT_NORM: Final = MetricSpec(
+    "triton_output_norm",
+    "gauge",
+    "Mean Euclidean norm of the latest answers.",
+    _OUTPUT,
+)
+OUTPUT_CLASS: Final = MetricSpec(
+    "triton_output_class_ratio",
+    "gauge",
+    "Share of the latest answers that name each class; the prediction distribution."
+    " Classes up to 99 only.",
+    (*_OUTPUT, "class"),
+    "ratio",
+)
+OUTPUT_ROWS: Final = MetricSpec(
+    "triton_output_rows_total",
+    "counter",
+    "Answers of mirrored production requests that were looked at.",
+    MODEL,
+)
+ESTIMATED_ACCURACY: Final = MetricSpec(
+    "triton_estimated_accuracy_ratio",
+    "gauge",
+    "Accuracy of the latest production answers, estimated without labels from their"
+    " confidence as calibrated on the golden set." + _BLIND,
+    MODEL,
+    "ratio",
+)
+ESTIMATED_ACCURACY_CI: Final = MetricSpec(
+    "triton_estimated_accuracy_ci_ratio",
+    "gauge",
+    "95 % interval of the estimated accuracy, by bound (lower, upper)." + _BLIND,
+    (*MODEL, "bound"),
+    "ratio",
+)
+ESTIMATED_ACCURACY_VALID: Final = MetricSpec(
+    "triton_estimated_accuracy_valid",
+    "gauge",
+    "1 where a condition of the estimate holds: calibrated (50 golden samples),"
+    " enough_outputs (50 answers), within_calibration (at most 5 % of confidences below"
+    " all golden ones), no_drift (no alarm on inputs or labels). Any 0: do not rely on"
+    " it." + _BLIND,
+    (*MODEL, "condition"),
+)

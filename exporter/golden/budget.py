@@ -1,0 +1,96 @@
+"""How much a probe may ask: a share of what production asks, and little of an idle model."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+WINDOW_SECONDS: Final = 60.0
+_MOST_LOOKS: Final = 1_000
+_MOST_REQUESTS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Shares of all requests and all busy seconds of a model, ours among them.
+
+    An idle model is asked all the same: up to `idle_requests_per_second`, which may keep
+    it busy for `idle_busy_ratio` of the time.
+    """
+
+    request_share: float
+    busy_share: float
+    idle_requests_per_second: float
+    idle_busy_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the window saw."""
+
+    requests: int
+    busy_seconds: float
+    production_requests: float
+    production_busy_seconds: float
+
+
+class Budget:
+    """What one model version may still be asked. Not thread-safe."""
+
+    def __init__(self, allowance: Allowance) -> None:
+        self._allowance = allowance
+        self._asked: deque[tuple[float, int, float]] = deque(maxlen=_MOST_REQUESTS)
+        self._looks: deque[tuple[float, float, float]] = deque(maxlen=_MOST_LOOKS)
+
+    def saw(self, at: float, requests: float, busy_seconds: float) -> None:
+        """Production's counters at an instant; they never fall but by a restart."""
+        if self._looks and requests < self._looks[-1][1]:
+            self._looks.clear()
+        if not self._looks or at > self._looks[-1][0]:
+            self._looks.append((at, requests, busy_seconds))
+
+    def asked(self, at: float, requests: int, busy_seconds: float) -> None:
+        """So much was asked; the time on the wire stands for busy time, which is less."""
+        self._asked.append((at, requests, busy_seconds))
+
+    def allows(self, now: float, requests: int) -> bool:
+        """Whether so many more requests, as costly as those before, stay within it."""
+        spent = self.spent(now)
+        each = spent.busy_seconds / spent.requests if spent.requests else 0.0
+        may = self._allowance
+        most_requests = max(
+            may.idle_requests_per_second * WINDOW_SECONDS,
+            _beside(may.request_share) * spent.production_requests,
+        )
+        most_busy = max(
+            may.idle_busy_ratio * WINDOW_SECONDS,
+            _beside(may.busy_share) * spent.production_busy_seconds,
+        )
+        return (
+            spent.requests + requests <= most_requests
+            and spent.busy_seconds + requests * each <= most_busy
+        )
+
+    def spent(self, now: float) -> Spent:
+        """The window that ends now."""
+        since = now - WINDOW_SECONDS
+        while self._asked and self._asked[0][0] < since:
+            self._asked.popleft()
+        # One look from before the window is kept: what it counted from.
+        while len(self._looks) > 1 and self._looks[1][0] <= since:
+            self._looks.popleft()
+        first, last = (
+            (self._looks[0], self._looks[-1]) if self._looks else ((0.0,) * 3,) * 2
+        )
+        return Spent(
+            sum(count for _, count, _ in self._asked),
+            sum(busy for _, _, busy in self._asked),
+            last[1] - first[1],
+            last[2] - first[2],
+        )
+
+
+def _beside(share: float) -> float:
+    """Ours over theirs, where ours shall be `share` of both."""
+    return share / (1.0 - share)
