@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
 
 ModelKey = tuple[str, str]
@@ -53,7 +55,12 @@ class InventoryBoard:
 
 def latest_version(inventory: Inventory, model: str) -> str | None:
     """The highest ready version of `model`, as Triton's own 'latest' means it."""
-    versions = [version for name, version in inventory.models if name == model]
+    return latest_of(inventory.models, model)
+
+
+def latest_of(keys: Iterable[ModelKey], model: str) -> str | None:
+    """The highest version of `model` among these."""
+    versions = [version for name, version in keys if name == model]
     return max(versions, key=_version_order, default=None)
 
 
