@@ -24,6 +24,7 @@ _HEADER: Final = """\
 # Written by `tritonwatch rules`; write it again when the objectives change.
 """
 _RUNBOOKS: Final = "deploy/runbooks"
+_DASHBOARD: Final = "/d/tritonwatch-slo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ def _alerts(objective: Objective) -> dict[str, Any]:
                 f"{objective.name} are bad; its objective allows "
                 f"{1 - objective.objective_ratio:.4%}. At this rate that is "
                 f"{severity.meaning}.",
+                "dashboard_url": _DASHBOARD,
                 "runbook_url": f"{_RUNBOOKS}/{severity.alert}.md",
             },
         }
