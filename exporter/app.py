@@ -14,6 +14,7 @@ import structlog
 from exporter import catalogue, connect, lifetimes
 from exporter.collectors.base import Access, Documented
 from exporter.collectors.drift_settings import DriftCollectorSettings
+from exporter.comparison.settings import ComparisonCollectorSettings
 from exporter.energy.settings import energy_settings
 from exporter.errors import ListenError
 from exporter.health import CollectorRunner
@@ -49,6 +50,7 @@ Runner = CollectorRunner | ProbeRunner | OtlpRunner
 _OTLP: Final = "otlp:push"
 _SLO: Final = "slo"
 _DRIFT: Final = "drift"
+_COMPARISON: Final = "comparison"
 _ENERGY: Final = "energy"
 _OLD_SERVER: Final = "server:old"
 
@@ -285,6 +287,10 @@ def _collectors(config: Config) -> dict[str, CollectorSettings]:
         collectors[_SLO] = SloSettings(objectives=expanded(config.slos))
     if config.drift:
         collectors[_DRIFT] = DriftCollectorSettings.of(config.drift)
+    if config.comparisons:
+        collectors[_COMPARISON] = ComparisonCollectorSettings(
+            comparisons=config.comparisons
+        )
     if config.power is not None:
         collectors[_ENERGY] = energy_settings(config.power, config.cost)
     return collectors

@@ -16,6 +16,7 @@ from exporter.collectors.drift_settings import DriftSettings, doubled_entries
 from exporter.collectors.process import ProcessSettings
 from exporter.collectors.server import ServerSettings
 from exporter.collectors.statistics import StatisticsSettings
+from exporter.comparison.settings import ComparisonSettings
 from exporter.energy.settings import CostSettings, PowerSettings
 from exporter.errors import ConfigError
 from exporter.probes import AnyProbe
@@ -44,6 +45,10 @@ def is_address(text: str) -> bool:
     except AddressValueError:
         return False
     return True
+
+
+# What sections of the file become collectors.
+_SECTIONS: Final = {"slo", "drift", "energy", "comparison"}
 
 
 class TlsSettings(Settings):
@@ -151,6 +156,8 @@ class Config(Settings):
     """Service level objectives; `tritonwatch rules` writes their alerts."""
     drift: tuple[DriftSettings, ...] = Field(default=(), max_length=100)
     """Whose data are watched, beside which reference; fed by the taps."""
+    comparisons: tuple[ComparisonSettings, ...] = Field(default=(), max_length=32)
+    """Champion against challenger: which is better, with a stated error rate."""
     power: PowerSettings | None = Field(default=PowerSettings())
     """Where power is read; null reads none."""
     cost: CostSettings = Field(default=CostSettings())
@@ -171,6 +178,7 @@ class Config(Settings):
                 ("collectors of kind", kinds),
                 ("probes called", labels),
                 ("slos called", objectives),
+                ("comparisons called", [c.name for c in self.comparisons]),
             )
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
@@ -178,8 +186,7 @@ class Config(Settings):
         problems += [
             f"found a probe called {name!r}, a collector's name; choose another"
             for name in sorted(
-                set(labels)
-                & ({c.kind for c in self.all_collectors()} | {"slo", "drift", "energy"})
+                set(labels) & ({c.kind for c in self.all_collectors()} | _SECTIONS)
             )
         ]
         if problems:

@@ -254,8 +254,7 @@ class GrpcClient:
         responses = 0
         started = time.perf_counter()
         with _translated():
-            # A single-message iterator half-closes the stream, which Triton answers
-            # by finishing what it has.
+            # A single message half-closes the stream; Triton finishes what it has.
             stream = self._infer_stub.ModelStreamInfer(
                 iter((message,)),
                 timeout=timeout_seconds,
@@ -366,6 +365,7 @@ def _statistics(entry: Any) -> ModelStatistics:
             )
             for batch in entry.batch_stats
         ),
+        memory_bytes=sum(usage.byte_size for usage in entry.memory_usage),
     )
 
 

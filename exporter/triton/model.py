@@ -142,3 +142,5 @@ class ModelStatistics:
     cache_hit: Duration = Duration()
     cache_miss: Duration = Duration()
     batches: tuple[BatchStatistics, ...] = ()
+    memory_bytes: int = 0
+    """What Triton estimates at load, all kinds of memory together; 0 where it does not."""

@@ -1,0 +1,85 @@
+"""Champion against challenger, and models that come back after they were away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from exporter.catalogue.shared import MODEL
+from exporter.samples import MetricSpec
+
+COMPARISON_INFO: Final = MetricSpec(
+    "triton_comparison_info",
+    "info",
+    "A comparison that is configured, always 1; mode is shadow or ab.",
+    ("comparison", "champion", "challenger", "mode"),
+)
+COMPARISON_EFFECT: Final = MetricSpec(
+    "triton_comparison_effect",
+    "gauge",
+    "The challenger's effect and its interval by bound (low, estimate, high), which"
+    " holds at all looks together. Latency, energy and memory as a share of the"
+    " champion's (0.05 is 5 % more), agreement less 1, accuracy and success as"
+    " differences of shares, output_distance as it is; 0 is no difference. An end that"
+    " is not known yet is absent.",
+    ("comparison", "metric", "bound"),
+)
+COMPARISON_MARGIN: Final = MetricSpec(
+    "triton_comparison_margin",
+    "gauge",
+    "How much worse is no worse, in the unit of the effect.",
+    ("comparison", "metric"),
+)
+COMPARISON_VERDICT: Final = MetricSpec(
+    "triton_comparison_verdict",
+    "gauge",
+    "1 for the verdict in force, 0 for the others: better and worse are beyond the"
+    " margin, equivalent is within it, undecided is not known yet.",
+    ("comparison", "metric", "verdict"),
+)
+COMPARISON_PAIRS: Final = MetricSpec(
+    "triton_comparison_pairs_total",
+    "counter",
+    "Requests that both were asked, by outcome: both answered, champion_failed,"
+    " challenger_failed, both_failed, and challenger_missing where it was still busy"
+    " with an earlier one. In mode ab windows of production, outcome both.",
+    ("comparison", "outcome"),
+)
+COMPARISON_BUDGET: Final = MetricSpec(
+    "triton_comparison_budget_used_ratio",
+    "gauge",
+    "What a shadow comparison asked of each model as a share of the champion's"
+    " production, by resource (requests, busy). Absent without production.",
+    ("comparison", "resource"),
+    "ratio",
+)
+COMPARISON_ASKING: Final = MetricSpec(
+    "triton_comparison_running",
+    "gauge",
+    "1 while the comparison gathers evidence, 0 when it has all its pairs or cannot"
+    " compare the two; /api/v1/status says why.",
+    ("comparison",),
+)
+MODEL_LOAD: Final = MetricSpec(
+    "triton_model_load_seconds",
+    "gauge",
+    "How long the latest load of the model version seen by this process took, by source:"
+    " server (Triton's own duration) or observed (from not ready to ready, to the"
+    " collector's interval).",
+    (*MODEL, "source"),
+    "seconds",
+)
+MODEL_FIRST_INFERENCE: Final = MetricSpec(
+    "triton_model_first_inference_seconds",
+    "gauge",
+    "From the begin of the latest load until the first inference after it was answered:"
+    " one of ours, sent as soon as the model was seen to be ready.",
+    MODEL,
+    "seconds",
+)
+COLD_INFERENCE: Final = MetricSpec(
+    "triton_model_cold_inference_seconds",
+    "gauge",
+    "Duration of the first inference after the latest load, as our client saw it.",
+    MODEL,
+    "seconds",
+)

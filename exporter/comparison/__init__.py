@@ -1,0 +1,1 @@
+"""Champion and challenger under identical requests: asking, statistics, verdicts."""

@@ -1,0 +1,174 @@
+"""Intervals that hold at all times at once, for means, variances and distances.
+
+A confidence sequence is an interval after every pair such that the truth is in all of
+them with probability 1 - alpha; it may be looked at after every pair and acted upon
+whenever one likes (Howard, Ramdas, McAuliffe and Sekhon, Annals of Statistics 2021). No
+I/O, no clock, no scipy.
+
+Two kinds are used. What is bounded gets an exact one. Latency is not, and its ratios get
+a self-normalised normal mixture: exact where the two of a pair are exchangeable, which
+is what "no difference" means when their order is drawn at random, whatever the load does
+over time and however heavy the tails; elsewhere as good as the central limit theorem
+(Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, Annals of Statistics 2024).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Values = NDArray[np.float64]
+
+WARM_UP_PAIRS: Final = 50
+"""Fewer pairs give no interval of a mean or a variance: the limit is not in sight."""
+_MIXTURE_PAIRS: Final = 100.0
+# The exponent of the empirical-Bernstein bets, as its authors choose it.
+_MOST_BET: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An effect as known now: `low` <= `estimate` <= `high`, ends possibly infinite."""
+
+    estimate: float
+    low: float
+    high: float
+    pairs: int
+
+
+def boundary(
+    information: float, alpha: float, mixture: float = _MIXTURE_PAIRS
+) -> float:
+    """How many standard deviations a fair walk stays within, at all times at once.
+
+    z(v) = sqrt((1 + m/v) log((1 + v/m) / alpha^2)): the two-sided normal mixture of
+    Robbins (1970), eq. 14 of Howard et al. (2021), divided by sqrt(v). It is least, and
+    within 9 % of what one look at 80 % power needs in effect size, where v is 8 m, and
+    grows like sqrt(log v) from there.
+    """
+    if information <= 0:
+        return math.inf
+    share = mixture / information
+    return math.sqrt((1 + share) * (math.log1p(1 / share) - 2 * math.log(alpha)))
+
+
+def mean_ratio(champion: Values, challenger: Values, alpha: float) -> Interval | None:
+    """mean(challenger) / mean(champion) - 1 from pairs; None before the warm-up.
+
+    For each ratio r the walk of y - r x is tested against zero; those not rejected are
+    the interval (Fieller 1954), here the roots of a quadratic. Not for means that may
+    be zero. Example: x = [2, 4], y = [3, 6] has the estimate 0.5.
+    """
+    count = len(champion)
+    if count < WARM_UP_PAIRS:
+        return None
+    return _ratio(
+        count,
+        (float(champion.sum()), float(challenger.sum())),
+        float(champion @ champion),
+        float(challenger @ challenger),
+        float(champion @ challenger),
+        boundary(count, alpha),
+    )
+
+
+def variance_ratio(
+    champion: Values, challenger: Values, alpha: float
+) -> Interval | None:
+    """var(challenger) / var(champion) - 1 from pairs; None before the warm-up.
+
+    The ratio of the means of squared deviations; that these are taken from the sample's
+    own mean is of second order. Heavy tails make it wide, as they should.
+    """
+    if len(champion) < WARM_UP_PAIRS:
+        return None
+    return mean_ratio(
+        (champion - champion.mean()) ** 2, (challenger - challenger.mean()) ** 2, alpha
+    )
+
+
+def _ratio(
+    count: int,
+    sums: tuple[float, float],
+    square_x: float,
+    square_y: float,
+    product: float,
+    z: float,
+) -> Interval | None:
+    """Every r with (sum y - r sum x)^2 <= z^2 sum (y - r x)^2, less 1."""
+    sum_x, sum_y = sums
+    if sum_x <= 0:
+        return None
+    z2 = z * z
+    a = sum_x * sum_x - z2 * square_x
+    b = sum_x * sum_y - z2 * product
+    c = sum_y * sum_y - z2 * square_y
+    estimate = sum_y / sum_x - 1
+    root = b * b - a * c
+    if a <= 0 or root < 0:
+        # The champion's own mean is not told from zero yet: any ratio is possible.
+        return Interval(estimate, -1.0, math.inf, count)
+    spread = math.sqrt(root)
+    return Interval(
+        estimate, max((b - spread) / a, 0.0) - 1, (b + spread) / a - 1, count
+    )
+
+
+class BoundedMean:
+    """The mean of values in [0, 1]: an exact confidence sequence in constant memory.
+
+    The predictable plug-in empirical-Bernstein sequence (Waudby-Smith and Ramdas, JRSS B
+    2024, theorem 2): bets sized by the variance so far, so that the interval of values
+    that hardly vary closes like 1/n. Example: 1,000 zeros at alpha 0.05 bound the mean
+    by 0.015. Not for values whose bound is unknown.
+    """
+
+    def __init__(self, alpha: float) -> None:
+        self._alpha = alpha
+        self.count = 0
+        self._sum = 0.0
+        self._squares = 0.25
+        self._bets = 0.0
+        self._won = 0.0
+        self._penalty = 0.0
+
+    def add(self, value: float) -> None:
+        """Take one more value.
+
+        Raises:
+            ValueError: it is not in [0, 1].
+        """
+        if not 0 <= value <= 1:
+            raise ValueError(f"found {value!r}; want a value in [0, 1]")
+        number = self.count + 1
+        before = (0.5 + self._sum) / number
+        variance = self._squares / number
+        bet = min(
+            math.sqrt(
+                2 * math.log(2 / self._alpha) / (variance * number * math.log1p(number))
+            ),
+            _MOST_BET,
+        )
+        self._bets += bet
+        self._won += bet * value
+        self._penalty += (value - before) ** 2 * (-math.log1p(-bet) - bet)
+        self.count, self._sum = number, self._sum + value
+        after = (0.5 + self._sum) / (number + 1)
+        self._squares += (value - after) ** 2
+
+    @property
+    def interval(self) -> Interval | None:
+        """What is known of the mean; None before the first value."""
+        if not self.count:
+            return None
+        centre = self._won / self._bets
+        half = (math.log(2 / self._alpha) + self._penalty) / self._bets
+        mean = self._sum / self.count
+        low, high = max(0.0, centre - half), min(1.0, centre + half)
+        # The weighted centre and the plain mean differ a little; the mean is told.
+        return Interval(min(max(mean, low), high), low, high, self.count)

@@ -1,0 +1,163 @@
+"""A/B: what production's own numbers say of two models that are asked different things.
+
+Nothing draws who is asked what here, and requests that follow each other meet the same
+load. So time is cut into windows, and within a window the two are held against each
+other: a window is a pair. What moves both alike cancels, and what makes neighbours alike
+within a window costs nothing but power.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter.buckets import FIRST_INDEX, GROWTH, LAST_SLOT, MIDDLE
+from exporter.comparison.confidence import (
+    WARM_UP_PAIRS,
+    Interval,
+    boundary,
+    mean_ratio,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from exporter.comparison.confidence import Values
+    from exporter.histogram import Histogram
+
+MOST_WINDOWS: Final = 256
+"""Of more, two neighbours become one."""
+_FARTHEST: Final = 100.0
+
+
+@dataclass(slots=True)
+class Window:
+    """What both did in one stretch of time."""
+
+    champion: Histogram
+    challenger: Histogram
+
+    @property
+    def weight(self) -> float:
+        """The harmonic mean of the two counts: what the lesser of the two lets say."""
+        x, y = self.champion.count, self.challenger.count
+        return 2 * x * y / (x + y)
+
+    def join(self, later: Window) -> Window:
+        """Both stretches as one."""
+        return Window(
+            self.champion + later.champion, self.challenger + later.challenger
+        )
+
+
+class Windows:
+    """The windows so far, in bounded memory; each has requests of both."""
+
+    def __init__(self) -> None:
+        self._held: list[Window] = []
+        self._open: Window | None = None
+        self._factor = 1
+        self._parts = 0
+
+    def add(self, champion: Histogram, challenger: Histogram) -> None:
+        """Take what was recorded since the last time."""
+        latest = Window(champion, challenger)
+        self._open = latest if self._open is None else self._open.join(latest)
+        self._parts += 1
+        full = self._parts >= self._factor
+        if full and self._open.champion.count and self._open.challenger.count:
+            self._held.append(self._open)
+            self._open, self._parts = None, 0
+        if len(self._held) >= MOST_WINDOWS:
+            pairs = zip(self._held[::2], self._held[1::2], strict=True)
+            self._held = [earlier.join(later) for earlier, later in pairs]
+            self._factor *= 2
+
+    @property
+    def count(self) -> int:
+        """Windows that can be compared."""
+        return len(self._held)
+
+    def mean_ratio(self, alpha: float) -> Interval | None:
+        """The ratio of the means less 1, windows weighted by their requests."""
+        weights = np.array([w.weight for w in self._held])
+        x = np.array([w.champion.sum / w.champion.count for w in self._held])
+        y = np.array([w.challenger.sum / w.challenger.count for w in self._held])
+        return mean_ratio(weights * x, weights * y, alpha)
+
+    def quantile_ratio(self, q: float, alpha: float) -> Interval | None:
+        """The ratio of the q-quantiles less 1, to a histogram bucket's width.
+
+        As in `quantile_ratio.py`, with the window for the pair: its step is the
+        difference of the two shares beyond the joint quantile, weighted, and the
+        squares of the steps add up to the variance.
+        """
+        if len(self._held) < WARM_UP_PAIRS:
+            return None
+        shares = np.stack(
+            [_shares([getattr(w, side) for w in self._held]) for side in _SIDES]
+        )
+        weights = np.array([w.weight for w in self._held])
+        z = boundary(len(self._held), alpha)
+        totals = (shares * weights[:, None]).sum(axis=1) / weights.sum()
+        values = [
+            MIDDLE[np.searchsorted(np.cumsum(t), q).clip(0, LAST_SLOT - 1)]
+            for t in totals
+        ]
+        estimate = float(values[1] / values[0])
+
+        def kept(ratio: float) -> bool:
+            steps = weights * _steps(shares, totals, q, ratio)
+            return abs(float(steps.sum())) < z * math.sqrt(float(steps @ steps))
+
+        low, high = _edge(kept, estimate, 1 / GROWTH), _edge(kept, estimate, GROWTH)
+        return Interval(estimate - 1, low - 1, high - 1, len(self._held))
+
+
+_SIDES: Final = ("champion", "challenger")
+
+
+def _shares(histograms: list[Histogram]) -> Values:
+    """Rows of shares by bucket slot."""
+    shares = np.zeros((len(histograms), LAST_SLOT))
+    for row, histogram in zip(shares, histograms, strict=True):
+        buckets = histogram.buckets()
+        # The zero bucket is below every bucket that matters here; left of the first.
+        first = buckets.prometheus_offset - FIRST_INDEX - 1
+        if buckets.counts.size:
+            row[max(first, 0) : first + buckets.counts.size] = buckets.counts
+        row[0] += histogram.zero_count
+    counts = np.array([histogram.count for histogram in histograms], np.float64)
+    shares /= counts[:, None]
+    return shares
+
+
+def _steps(
+    shares: NDArray[np.float64], totals: Values, q: float, ratio: float
+) -> Values:
+    """By window: the challenger's share beyond the joint quantile less the champion's.
+
+    The challenger's values are divided by `ratio`, in whole buckets.
+    """
+    moved = round(math.log(ratio) / math.log(GROWTH))
+    challenger = np.roll(shares[1], -moved, axis=1)
+    joint = (totals[0] + np.roll(totals[1], -moved)) / 2
+    place = int(np.searchsorted(np.cumsum(joint), q))
+    steps: Values = challenger[:, place + 1 :].sum(axis=1)
+    steps -= shares[0][:, place + 1 :].sum(axis=1)
+    return steps
+
+
+def _edge(kept: Callable[[float], bool], estimate: float, step: float) -> float:
+    """The first ratio on the way that is not kept, in steps of a bucket."""
+    ratio = estimate
+    while 1 / _FARTHEST < ratio < _FARTHEST:
+        ratio *= step
+        if not kept(ratio):
+            return ratio
+    return math.inf if step > 1 else 0.0
