@@ -1,0 +1,143 @@
+"""The command `tritonwatch load run`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from loadtests.cli import add_target
+
+if TYPE_CHECKING:
+    from exporter.cli import Subparsers
+    from loadtests.result import RunResult
+    from loadtests.scenario import Scenario
+
+EXIT_OK: Final = 0
+EXIT_FINDING: Final = 1
+EXIT_INVALID: Final = 3
+_DESCRIPTION: Final = """\
+Send requests when a profile says so, whatever the server does (open loop), or keep so
+many in flight (closed loop), check every answer, and tell what a user of the service
+would have seen. Exit 0 is ok; 1: the SLO was missed, or without one a request was; 2:
+wrong usage; 3: the numbers are not the server's, and why."""
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "run",
+        help="one load run",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_target(parser)
+    _add_load(parser)
+    _add_output(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--profile", metavar="KIND", help="of `tritonwatch load list`: an open loop"
+    )
+    parser.add_argument(
+        "--rate", type=float, metavar="R", help="requests a second of the profile"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        metavar="KEY=VALUE",
+        help="a setting of the profile; may be repeated",
+    )
+    parser.add_argument(
+        "--concurrency", type=int, metavar="N", help="a closed loop of N requests"
+    )
+    parser.add_argument(
+        "--duration", type=float, metavar="S", help="how long requests are sent"
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--name", metavar="NAME", help="of the run, in reports")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the whole result there"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--sidecar",
+        metavar="URL",
+        help="tell the sidecar's tap there, which shows it as triton_run_info",
+    )
+    parser.add_argument(
+        "--grafana", metavar="URL", help="annotate the run there when it is over"
+    )
+    parser.add_argument(
+        "--grafana-token-file", type=Path, metavar="FILE", help="of a service account"
+    )
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send a span of the run there, OTLP over HTTP"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    from loadtests.announce import announced, announcers_of  # noqa: PLC0415 - heavy
+    from loadtests.scenario_options import scenario_of  # noqa: PLC0415
+    from loadtests.summary import Line, text  # noqa: PLC0415
+
+    scenario = scenario_of(options)
+    if options.json is not None:
+        _require_writable(options.json)
+    announcers = announcers_of(
+        sidecar=options.sidecar,
+        grafana=options.grafana,
+        grafana_token_file=options.grafana_token_file,
+        otlp=options.otlp,
+    )
+    line = None if options.quiet else Line(sys.stderr, scenario)
+    with announced(scenario, announcers) as run:
+        result = _measured(scenario, line)
+        run.ended(result)
+    if options.json is not None:
+        from loadtests.result_file import write  # noqa: PLC0415
+
+        write(result, options.json)
+    sys.stdout.write(text(scenario, result))
+    for problem in run.problems:
+        sys.stderr.write(f"tritonwatch: {problem}\n")
+    return exit_of(scenario, result)
+
+
+def _measured(scenario: Scenario, line: object) -> RunResult:
+    from loadtests.engine import Options  # noqa: PLC0415
+    from loadtests.execute import execute  # noqa: PLC0415
+    from loadtests.interrupt import interruptible  # noqa: PLC0415
+    from loadtests.prepare import prepared  # noqa: PLC0415
+    from loadtests.summary import Line  # noqa: PLC0415
+
+    told = line.tell if isinstance(line, Line) else None
+    with prepared(scenario) as mix, interruptible() as asked:
+        result = execute(scenario, mix, Options(progress=told, stop=asked))
+    if isinstance(line, Line):
+        line.end()
+    return result
+
+
+def _require_writable(path: Path) -> None:
+    """Before the run, not after it."""
+    from loadtests.errors import PlanError  # noqa: PLC0415
+
+    if not path.parent.is_dir():
+        raise PlanError(f"there is no folder {path.parent}", f"--json {path}")
+
+
+def exit_of(scenario: Scenario, result: RunResult) -> int:
+    """The exit status that says how the run went."""
+    if not result.verdict.valid:
+        return EXIT_INVALID
+    objective = scenario.objective()
+    if objective is None:
+        return EXIT_FINDING if result.miss_ratio else EXIT_OK
+    missed = objective.misses(result.requests).mean(axis=0)
+    return EXIT_FINDING if (missed > objective.allowed).any() else EXIT_OK

@@ -1,0 +1,178 @@
+"""Command-line options to a scenario: what is given goes over what the file says."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from exporter import config_file
+from exporter.errors import ConfigError
+from loadtests import scenario as scenarios
+from loadtests.errors import PlanError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from loadtests.scenario import Scenario
+
+_SOURCE: Final = "the options"
+_OF_MODELS: Final = (
+    "data",
+    "batch",
+    "corrupt_ratio",
+    "shared_memory",
+    "sequence_length",
+)
+_TOP: Final = {
+    "timeout": "timeout_seconds",
+    "in_flight": "in_flight",
+    "seed": "seed",
+    "slo": "slo",
+    "name": "name",
+}
+# What sets the pace of a profile, by its kind; the others are given in a file.
+_RATES: Final = ("requests_per_second", "target_queries_per_second")
+
+
+def scenario_of(options: argparse.Namespace) -> Scenario:
+    """The scenario of the options, checked as a file is.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    given: dict[str, Any] = {}
+    source = _SOURCE
+    if options.scenario is not None:
+        source = str(options.scenario)
+        given = _read(options)
+    _set_target(given, options)
+    _set_models(given, options)
+    _set_profile(given, options)
+    for option, key in _TOP.items():
+        value = getattr(options, option, None)
+        if value is not None:
+            given[key] = value
+    if "models" not in given:
+        raise PlanError("found no model; want --model NAME", _SOURCE)
+    if "profile" not in given:
+        raise PlanError(
+            "found neither --profile nor --concurrency; want a profile of "
+            "`tritonwatch load list`, or a number of requests in flight",
+            _SOURCE,
+        )
+    document = config_file.Document(written=given, value=given)
+    return scenarios.parse(document, source)
+
+
+def _read(options: argparse.Namespace) -> dict[str, Any]:
+    try:
+        with options.scenario.open("rb") as file:
+            raw = file.read(config_file.MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(
+            str(options.scenario), [f"cannot be read: {error.strerror}"]
+        ) from None
+    document = config_file.read(raw, str(options.scenario), os.environ)
+    if document.problems:
+        raise ConfigError(str(options.scenario), document.problems)
+    return document.value
+
+
+def _set_target(given: dict[str, Any], options: argparse.Namespace) -> None:
+    target: dict[str, Any] = dict(given.get("target") or {})
+    for key in ("protocol", "address", "ca_file"):
+        value = getattr(options, key)
+        if value is not None:
+            target[key] = value
+    headers = _pairs(options.header or (), "--header", "NAME=VALUE")
+    if headers:
+        target["headers"] = {**target.get("headers", {}), **headers}
+    if target:
+        given["target"] = target
+
+
+def _set_models(given: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.model:
+        given["models"] = [_model(text) for text in options.model]
+    changes = {
+        key: getattr(options, key)
+        for key in _OF_MODELS
+        if getattr(options, key) is not None
+    }
+    if changes and isinstance(given.get("models"), list):
+        given["models"] = [
+            {**model, **changes} if isinstance(model, dict) else model
+            for model in given["models"]
+        ]
+
+
+def _model(text: str) -> dict[str, Any]:
+    name, equals, weight = text.rpartition("=")
+    if not equals:
+        return {"model": text}
+    try:
+        return {"model": name, "weight": float(weight)}
+    except ValueError:
+        raise PlanError(
+            f"found --model {text!r}; want NAME, or NAME=WEIGHT with a number", _SOURCE
+        ) from None
+
+
+def _set_profile(given: dict[str, Any], options: argparse.Namespace) -> None:
+    kind, concurrency = options.profile, options.concurrency
+    if kind is not None and concurrency is not None:
+        raise PlanError(
+            "found both --profile and --concurrency; a load is open or closed", _SOURCE
+        )
+    before = given.get("profile")
+    profile: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
+    if concurrency is not None:
+        profile = {"kind": "closed", "concurrency": concurrency}
+    elif kind is not None and profile.get("kind") != kind:
+        profile = {"kind": kind}
+    for key, text in _pairs(options.set or (), "--set", "KEY=VALUE").items():
+        profile[key] = _value(text)
+    if options.rate is not None:
+        profile[_rate_key(profile.get("kind"))] = options.rate
+    if options.duration is not None:
+        profile["duration_seconds"] = options.duration
+    if profile:
+        given["profile"] = profile
+
+
+def _rate_key(kind: object) -> str:
+    from loadtests.scenario import Scenario  # noqa: PLC0415
+
+    definitions = Scenario.model_json_schema()["$defs"]
+    for definition in definitions.values():
+        keys: Mapping[str, Any] = definition.get("properties", {})
+        if keys.get("kind", {}).get("const") == kind:
+            found = [key for key in _RATES if key in keys]
+            if found:
+                return found[0]
+    raise PlanError(
+        f"found --rate for the profile {kind!r}, which has no one rate; give its own "
+        "settings with --set KEY=VALUE",
+        _SOURCE,
+    )
+
+
+def _pairs(texts: Any, option: str, form: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise PlanError(f"found {option} {text!r}; want {form}", _SOURCE)
+        pairs[key] = value
+    return pairs
+
+
+def _value(text: str) -> Any:
+    """As YAML has it: numbers, true, lists."""
+    try:
+        return config_file.read(f"value: {text}".encode(), "--set", os.environ).value[
+            "value"
+        ]
+    except (ConfigError, KeyError):
+        return text

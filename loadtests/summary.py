@@ -1,0 +1,147 @@
+"""A run for people: one line while it runs, a page when it is over."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, TextIO
+
+import numpy as np
+
+from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from exporter.histogram import Histogram
+    from loadtests.engine import Progress
+    from loadtests.result import RunResult
+    from loadtests.scenario import Scenario
+
+_SHOWN_ERRORS: Final = 5
+_QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
+_SECOND: Final = 1.0
+
+
+class Line:
+    """One line a second about the second before; rewritten in place on a terminal."""
+
+    def __init__(self, out: TextIO, scenario: Scenario) -> None:
+        self._out = out
+        self._length = scenario.profile.length_seconds
+        self._terminal = out.isatty()
+        self._said_at = 0.0
+        self._ended = np.empty(0, np.int64)
+        self._written = False
+
+    def tell(self, progress: Progress) -> None:
+        """Write, if a second has passed."""
+        self._ended = np.concatenate((self._ended, progress.finished))
+        passed = progress.elapsed_seconds - self._said_at
+        if passed < _SECOND:
+            return
+        self._said_at = progress.elapsed_seconds
+        ended, self._ended = self._ended, np.empty(0, np.int64)
+        shown = self._line(progress, ended, passed)
+        self._out.write(f"\r{shown:<79}" if self._terminal else f"{shown}\n")
+        self._out.flush()
+        self._written = True
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._terminal and self._written:
+            self._out.write("\n")
+
+    def _line(
+        self,
+        progress: Progress,
+        ended: np.ndarray[tuple[int], np.dtype[np.int64]],
+        passed: float,
+    ) -> str:
+        requests = progress.requests
+        chosen = requests.where(ended)
+        timed = chosen.timed
+        late = chosen.done[timed] - chosen.intended[timed]
+        tail = f"{np.quantile(late, 0.99) * 1e3:.3g} ms" if late.size else "?"
+        missed = len(chosen) - chosen.count(Outcome.OK)
+        return (
+            f"{progress.elapsed_seconds:5.0f} of {self._length:.0f} s"
+            f"  {chosen.count(Outcome.OK) / passed:7.0f}/s"
+            f"  p99 {tail}  in flight {progress.in_flight}  missed {missed}"
+        )
+
+
+def text(scenario: Scenario, result: RunResult) -> str:
+    """The page."""
+    return "\n".join(_lines(scenario, result)) + "\n"
+
+
+def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
+    about, requests = result.about, result.requests
+    models = ", ".join(about.entries)
+    kind = about.profile.get("kind", about.mode)
+    yield f"{scenario.name}: {models} over {about.protocol} at {about.address}"
+    yield (
+        f"  {kind}, {result.duration_seconds:.3g} s, {len(requests)} requests"
+        f", seed {about.seed}"
+    )
+    yield (
+        f"  right answers  {result.throughput:.5g}/s"
+        + (f" of {result.intended_rate:.5g}/s intended" if about.mode == "open" else "")
+    )
+    yield from _histogram("latency", result.from_intended)
+    if about.mode == "open":
+        yield from _histogram("from send", result.from_send)
+        yield from _histogram("sender late by", result.dispatch_delay)
+    yield from _histogram("first response", result.first_response)
+    yield from _histogram("between", result.between_responses)
+    yield from _misses(result)
+    yield from _slo(scenario, result)
+    yield f"  {result.verdict}"
+    for warning in result.verdict.warnings:
+        yield f"  note: {warning}"
+
+
+def _histogram(name: str, histogram: Histogram) -> Iterator[str]:
+    if not histogram.count:
+        return
+    shown = [
+        f"p{100 * q:g} {_time(histogram.quantile(q))}"
+        for q in _QUANTILES
+        if histogram.quantile_interval(q) is not None
+    ]
+    yield f"  {name:<14} {'  '.join([*shown, f'max {_time(histogram.max)}'])}"
+
+
+def _misses(result: RunResult) -> Iterator[str]:
+    requests = result.requests
+    counts = [
+        f"{requests.count(outcome)} {outcome.name.lower()}"
+        for outcome in Outcome
+        if outcome is not Outcome.OK and requests.count(outcome)
+    ]
+    if not counts:
+        return
+    yield f"  missed         {result.miss_ratio:.3%}: {', '.join(counts)}"
+    for message, number in list(result.errors.items())[:_SHOWN_ERRORS]:
+        yield f"    {number} x {message}"
+
+
+def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
+    objective = scenario.objective()
+    if objective is None:
+        return
+    missed = objective.misses(result.requests).mean(axis=0)
+    for term, share in zip(objective.terms, missed, strict=True):
+        holds = "holds" if share <= term.allowed_ratio else "MISSED"
+        yield (
+            f"  {term.text:<14} {holds}: {share:.3%} missed it, "
+            f"{term.allowed_ratio:.3%} may"
+        )
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
+    if seconds < 1e-3:  # noqa: PLR2004
+        return f"{seconds * 1e6:.3g} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < _SECOND else f"{seconds:.3g} s"
