@@ -14,6 +14,9 @@ from exporter.config import parse
 from exporter.slo.objectives import expanded
 from exporter.slo.rules import SEVERITIES, rules_file
 
+# promtool evaluates days of rules, minute by minute.
+pytestmark = pytest.mark.timeout(240)
+
 RUNBOOKS = Path(__file__).parents[3] / "deploy" / "runbooks"
 SLOS = b"""
 slos:
@@ -39,7 +42,7 @@ def promtool(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
             check=False,
         )
 
