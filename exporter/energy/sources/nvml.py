@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from exporter.energy.sources.nvml_reader import NvmlPower
 
 _LIBRARY: Final = "libnvidia-ml.so.1"
+_CACHE: Final = "/etc/ld.so.cache"
 _FOLDERS: Final = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -60,6 +61,6 @@ def library_exists() -> bool:
 def _is_cached() -> bool:
     """Whether the loader's cache has it, which is one file to read and no process."""
     try:
-        return _LIBRARY.encode() in Path("/etc/ld.so.cache").read_bytes()
+        return _LIBRARY.encode() in Path(_CACHE).read_bytes()
     except OSError:
         return False

@@ -12,25 +12,21 @@ nothing; a driver that goes away is looked for again at every call.
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pynvml
 import structlog
 
-from exporter import catalogue
 from exporter.energy.readings import Device, Reading
-from exporter.samples import Sample
+from exporter.energy.sources.nvml_board import GONE, Board, DriverGoneError, address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from exporter.energy.readings import Fault
     from exporter.energy.sources.base import Surroundings
     from exporter.energy.sources.nvml import NvmlSettings
-    from exporter.samples import AnySample
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -39,89 +35,8 @@ _MOST_BOARDS: Final = 64
 _MOST_XIDS: Final = 32
 # Read every so many calls: ECC counters and limits change seldom and cost the driver most.
 _SELDOM: Final = 10
-_GONE: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_UNINITIALIZED,
-        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-    }
-)
-_UNSUPPORTED: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_NOT_SUPPORTED,
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        pynvml.NVML_ERROR_NO_PERMISSION,
-        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    }
-)
-# Times by policy: nvmlViolationTime_t is nanoseconds. The finer reasons have field ids
-# that were moved between driver branches (251-253, then 269-271), so they are sampled.
-_POLICIES: Final = {
-    "power": pynvml.NVML_PERF_POLICY_POWER,
-    "thermal": pynvml.NVML_PERF_POLICY_THERMAL,
-    "sync_boost": pynvml.NVML_PERF_POLICY_SYNC_BOOST,
-    "board_limit": pynvml.NVML_PERF_POLICY_BOARD_LIMIT,
-    "low_utilization": pynvml.NVML_PERF_POLICY_LOW_UTILIZATION,
-    "reliability": pynvml.NVML_PERF_POLICY_RELIABILITY,
-}
-_REASONS: Final = {
-    "sw_power_cap": pynvml.nvmlClocksEventReasonSwPowerCap,
-    "hw_slowdown": pynvml.nvmlClocksEventReasonHwSlowdown,
-    "sw_thermal": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
-    "hw_thermal": pynvml.nvmlClocksEventReasonHwThermalSlowdown,
-    "hw_power_brake": pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
-}
-_CLOCKS: Final = {"sm": pynvml.NVML_CLOCK_SM, "memory": pynvml.NVML_CLOCK_MEM}
-_SEVERITIES: Final = {
-    "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
-    "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-}
-
-
-class DriverGoneError(Exception):
-    """The whole library no longer answers."""
-
-
-@dataclass(slots=True)
-class Board:
-    """One board while the library is open, and what of it outlives that."""
-
-    handle: Any
-    index: int
-    uuid: str
-    name: str
-    mig: str = "unknown"
-    instances: tuple[str, ...] = ()
-    limit_watts: float | None = None
-    unsupported: set[str] = field(default_factory=set)
-    throttled: dict[str, float] = field(default_factory=dict)
-    """Seconds by reason since this process first read the board."""
-    violations: dict[str, int] = field(default_factory=dict)
-    """The driver's own counters at the last call, in nanoseconds."""
-    ecc: dict[str, int] = field(default_factory=dict)
-    xids: Counter[str] = field(default_factory=Counter)
-    xid_seen: dict[str, float] = field(default_factory=dict)
-    read_at: float | None = None
-
-    def ask(self, what: str, call: Callable[..., T], *arguments: object) -> T | None:
-        """What the board says, None if it does not or cannot.
-
-        Raises:
-            DriverGoneError: the library no longer answers at all.
-            pynvml.NVMLError: the board is lost.
-        """
-        if what in self.unsupported:
-            return None
-        try:
-            return call(self.handle, *arguments)
-        except pynvml.NVMLError as error:
-            code = error.value
-            if code in _GONE:
-                raise DriverGoneError(str(error)) from None
-            if code not in _UNSUPPORTED:
-                raise
-            self.unsupported.add(what)
-            return None
+# So often the library is opened anew while a board cannot be read.
+_REOPEN: Final = 60
 
 
 class NvmlPower:
@@ -168,6 +83,11 @@ class NvmlPower:
         """Every board once; those that are lost have their fault in their reading."""
         self._calls += 1
         try:
+            if self._calls % _REOPEN == 0 and any(
+                board.read_at is None for board in self._boards.values()
+            ):
+                # After a reset a board has to be found anew.
+                self.close()
             if not self._open:
                 self._initialise()
             self._take_events()
@@ -200,7 +120,9 @@ class NvmlPower:
                 found[board.uuid] = board
         # A board that did not come back stays in the list, as lost.
         for uuid, board in self._boards.items():
-            found.setdefault(uuid, board)
+            if uuid not in found:
+                board.handle = None
+                found[uuid] = board
         self._boards = found
         self._listen()
 
@@ -210,7 +132,7 @@ class NvmlPower:
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
             name = str(pynvml.nvmlDeviceGetName(handle))
         except pynvml.NVMLError as error:
-            if error.value in _GONE:
+            if error.value in GONE:
                 raise DriverGoneError(str(error)) from None
             log.warning("gpu_not_shown", gpu=index, reason=str(error))
             return None
@@ -222,7 +144,7 @@ class NvmlPower:
         modes = self._asked(board, "mig", pynvml.nvmlDeviceGetMigMode)
         board.mig = "unknown" if modes is None else ("on" if modes[0] else "off")
         if board.mig == "on":
-            board.instances = tuple(_instances(board))
+            board.instances = tuple(board.mig_instances())
         return board
 
     def _asked(self, board: Board, what: str, call: Callable[..., T]) -> T | None:
@@ -239,6 +161,8 @@ class NvmlPower:
             self._events = None
             return
         for board in self._boards.values():
+            if board.handle is None:
+                continue
             self._asked(
                 board,
                 "events",
@@ -250,15 +174,17 @@ class NvmlPower:
     def _take_events(self) -> None:
         if self._events is None:
             return
-        by_handle = {_address(b.handle): b for b in self._boards.values()}
+        by_handle = {
+            address(b.handle): b for b in self._boards.values() if b.handle is not None
+        }
         for _ in range(_MOST_XIDS):
             try:
                 event = pynvml.nvmlEventSetWait(self._events, 0)
             except pynvml.NVMLError as error:
-                if error.value in _GONE:
+                if error.value in GONE:
                     raise DriverGoneError(str(error)) from None
                 return
-            board = by_handle.get(_address(event.device))
+            board = by_handle.get(address(event.device))
             if board is not None and event.eventType & (
                 pynvml.nvmlEventTypeXidCriticalError
             ):
@@ -269,6 +195,8 @@ class NvmlPower:
 
     def _reading(self, board: Board) -> Reading:
         at = self._surroundings.clock()
+        if board.handle is None:
+            return self._faulty(board, "lost")
         try:
             return self._whole_reading(board, at)
         except pynvml.NVMLError as error:
@@ -281,19 +209,19 @@ class NvmlPower:
             self._device(board),
             self._surroundings.clock(),
             faults=frozenset({fault}),
-            samples=list(_xids(board, self._labels(board))),
+            samples=list(board.xid_samples(self._labels(board))),
         )
 
     def _whole_reading(self, board: Board, at: float) -> Reading:
         millijoules = board.ask("energy", pynvml.nvmlDeviceGetTotalEnergyConsumption)
-        instant, average = _powers(board)
+        instant, average = board.powers()
         if self._calls % _SELDOM == 1 or board.limit_watts is None:
             limit = board.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
             board.limit_watts = limit / 1000 if limit else None
-            self._count_ecc(board)
+            board.count_ecc()
         used = board.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates)
         utilization = None if used is None else used.gpu / 100
-        self._count_throttling(board, at)
+        board.count_throttling(at)
         board.read_at = at
         return Reading(
             self._device(board),
@@ -302,7 +230,7 @@ class NvmlPower:
             power_watts=instant if instant is not None else average,
             average_watts=average,
             utilization_ratio=utilization,
-            samples=list(self._samples(board, utilization)),
+            samples=list(board.samples(self._labels(board), self._driver, utilization)),
         )
 
     def _device(self, board: Board) -> Device:
@@ -317,114 +245,5 @@ class NvmlPower:
             instances=board.instances,
         )
 
-    def _count_throttling(self, board: Board, at: float) -> None:
-        throttled = board.throttled
-        for reason, policy in _POLICIES.items():
-            found = board.ask(
-                f"violation {reason}", pynvml.nvmlDeviceGetViolationStatus, policy
-            )
-            if found is None:
-                continue
-            now = int(found.violationTime)
-            rise = now - board.violations.get(reason, now)
-            board.violations[reason] = now
-            # One that fell was reset with the driver; what it says is since then.
-            risen = (rise if rise >= 0 else now) / 1e9
-            throttled[reason] = throttled.get(reason, 0.0) + risen
-        bits = board.ask("reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
-        if bits is None:
-            return
-        elapsed = 0.0 if board.read_at is None else at - board.read_at
-        for reason, bit in _REASONS.items():
-            held = elapsed if bits & bit else 0.0
-            throttled[reason] = throttled.get(reason, 0.0) + held
-
-    def _count_ecc(self, board: Board) -> None:
-        for severity, kind in _SEVERITIES.items():
-            count = board.ask(
-                "ecc",
-                pynvml.nvmlDeviceGetTotalEccErrors,
-                kind,
-                pynvml.NVML_VOLATILE_ECC,
-            )
-            if count is not None:
-                board.ecc[severity] = int(count)
-
     def _labels(self, board: Board) -> tuple[str, str, str, str]:
         return str(board.index), board.uuid, board.name, self._settings.kind
-
-    def _samples(self, board: Board, utilization: float | None) -> Iterator[AnySample]:
-        labels = self._labels(board)
-        counted = "energy" not in board.unsupported
-        reading = "counter" if counted else "integrated_average"
-        if not counted and "average" in board.unsupported:
-            reading = "integrated_instant"
-        yield Sample(catalogue.GPU_INFO, 1, (*labels, self._driver, board.mig, reading))
-        if board.limit_watts is not None:
-            yield Sample(catalogue.GPU_POWER_LIMIT, board.limit_watts, labels)
-        if utilization is not None:
-            yield Sample(catalogue.GPU_UTILIZATION, utilization, labels)
-        memory = board.ask("memory", pynvml.nvmlDeviceGetMemoryInfo)
-        if memory is not None:
-            yield Sample(catalogue.GPU_MEMORY_USED, int(memory.used), labels)
-            yield Sample(catalogue.GPU_MEMORY_TOTAL, int(memory.total), labels)
-        celsius = board.ask(
-            "temperature", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU
-        )
-        if celsius is not None:
-            yield Sample(catalogue.GPU_TEMPERATURE, celsius, labels)
-        for domain, clock in _CLOCKS.items():
-            mhz = board.ask(f"clock {domain}", pynvml.nvmlDeviceGetClockInfo, clock)
-            if mhz is not None:
-                yield Sample(catalogue.GPU_CLOCK, mhz * 1e6, (*labels, domain))
-        for reason, seconds in board.throttled.items():
-            yield Sample(catalogue.GPU_THROTTLE, seconds, (*labels, reason))
-        for severity, count in board.ecc.items():
-            yield Sample(catalogue.GPU_ECC, count, (*labels, severity))
-        yield from _xids(board, labels)
-
-
-def _xids(board: Board, labels: tuple[str, ...]) -> Iterator[AnySample]:
-    for xid, count in board.xids.items():
-        yield Sample(catalogue.GPU_XID, count, (*labels, xid))
-        yield Sample(catalogue.GPU_XID_TIMESTAMP, board.xid_seen[xid], (*labels, xid))
-
-
-def _powers(board: Board) -> tuple[float | None, float | None]:
-    """Instantaneous and average power in watts."""
-    fields = [pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_FI_DEV_POWER_AVERAGE]
-    values = board.ask("power fields", pynvml.nvmlDeviceGetFieldValues, fields)
-    instant, average = (None, None) if values is None else map(_watts, values)
-    if average is None:
-        board.unsupported.add("average")
-    if instant is None:
-        milliwatts = board.ask("power", pynvml.nvmlDeviceGetPowerUsage)
-        instant = None if milliwatts is None else milliwatts / 1000
-    return instant, average
-
-
-def _watts(value: Any) -> float | None:
-    """A field of milliwatts, which has a status of its own."""
-    if value.nvmlReturn != pynvml.NVML_SUCCESS:
-        return None
-    if value.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT:
-        return float(value.value.uiVal) / 1000
-    if value.valueType == pynvml.NVML_VALUE_TYPE_DOUBLE:
-        return float(value.value.dVal) / 1000
-    return float(value.value.ullVal) / 1000
-
-
-def _instances(board: Board) -> Iterator[str]:
-    count = board.ask("mig count", pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
-    for place in range(count):
-        try:
-            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(board.handle, place)
-            yield str(pynvml.nvmlDeviceGetUUID(handle))
-        except pynvml.NVMLError:
-            # An empty slot.
-            continue
-
-
-def _address(handle: Any) -> int | None:
-    """What makes two handles the same board."""
-    return ctypes.cast(handle, ctypes.c_void_p).value

@@ -42,7 +42,9 @@ class Machine:
         self.look = None
         self._read()
 
-    def second(self, running=(), *, look=True, own=0.0, foreign=0.0, faults=frozenset()):
+    def second(
+        self, running=(), *, look=True, own=0.0, foreign=0.0, faults=frozenset()
+    ):
         """One second in which `running` is [(key, busy ratio, watts)]."""
         self.now += 1
         for key, ratio, watts in running:
@@ -138,7 +140,9 @@ def test_two_models_alternating_and_overlapping_are_within_five_percent_of_the_t
     for key in (A, B):
         assert machine.attributed(key) == pytest.approx(machine.truth[key], rel=0.05)
     idle = machine.total(lambda t: t.idle)
-    assert idle == pytest.approx(60 * machine.settled[-1].parts[0][1].seconds * 128, rel=0.1)
+    assert idle == pytest.approx(
+        60 * machine.settled[-1].parts[0][1].seconds * 128, rel=0.1
+    )
 
 
 def test_our_own_requests_energy_is_not_the_models():

@@ -59,9 +59,7 @@ def test_a_model_busy_for_a_moment_is_not_charged_for_a_whole_second_of_others()
 
 
 def test_without_anybody_at_work_nothing_is_attributed():
-    shares = divide(
-        150 * MICRO, 1.0, {}, busy_seconds=0, idle_watts=100, max_watts=500
-    )
+    shares = divide(150 * MICRO, 1.0, {}, busy_seconds=0, idle_watts=100, max_watts=500)
     assert (shares.idle, shares.unattributed) == (100 * MICRO, 50 * MICRO)
     assert not shares.models
 

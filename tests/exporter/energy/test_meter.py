@@ -165,7 +165,9 @@ def test_a_reading_that_is_not_later_is_ignored():
 def scripts(draw):
     """A board's true power by second, and what its sensor does."""
     events = st.sampled_from(["ok"] * 12 + ["reset", "back", "lost", "frozen", "jump"])
-    return draw(st.lists(st.tuples(st.floats(30, 650), events), min_size=5, max_size=80))
+    return draw(
+        st.lists(st.tuples(st.floats(30, 650), events), min_size=5, max_size=80)
+    )
 
 
 @PATIENT
