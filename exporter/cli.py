@@ -214,6 +214,13 @@ def _add_demo(commands: Subparsers) -> None:
         "--no-traffic", action="store_true", help="send nothing but the probes"
     )
     parser.add_argument(
+        "--drift-after",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="after S seconds the patients asked about are older ones (default 60)",
+    )
+    parser.add_argument(
         "--port", type=int, default=8003, help="port of the sidecar, 0 for a free one"
     )
 
@@ -224,6 +231,7 @@ def _add_demo(commands: Subparsers) -> None:
             duration_seconds=options.duration,
             traffic=not options.no_traffic,
             port=options.port,
+            moves_after_seconds=options.drift_after,
         )
 
     parser.set_defaults(run=run)

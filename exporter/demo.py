@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from exporter.demo_line import Line
+from exporter.demo_mirror import Mirror
 from exporter.demo_traffic import Traffic
 from exporter.errors import EmbeddedTritonError, ListenError, TritonError
 from exporter.listening import bind
@@ -29,13 +30,23 @@ from exporter.triton.http import HttpClient
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+MOVES_AFTER_SECONDS: Final = 60.0
+
 _PERIOD_SECONDS: Final = 1.0
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 5.0
 
 
-def run(*, duration_seconds: float | None, traffic: bool, port: int) -> int:
+def run(
+    *,
+    duration_seconds: float | None,
+    traffic: bool,
+    port: int,
+    moves_after_seconds: float = MOVES_AFTER_SECONDS,
+) -> int:
     """Run the demo until Ctrl-C, SIGTERM or the duration ends it; the exit status.
+
+    The traffic's patients become older ones after `moves_after_seconds`.
 
     Raises:
         EmbeddedTritonError: the embedded Triton is not installed or does not start.
@@ -62,7 +73,15 @@ def run(*, duration_seconds: float | None, traffic: bool, port: int) -> int:
         _wait_ready(client)
         _announce(triton, port, time.monotonic() - started)
         if traffic:
-            stack.enter_context(Traffic(triton.grpc, models))
+            mirror = stack.enter_context(Mirror(tap_port))
+            stack.enter_context(
+                Traffic(
+                    triton.grpc,
+                    models,
+                    mirror=mirror,
+                    moves_after_seconds=moves_after_seconds,
+                )
+            )
         with contextlib.suppress(KeyboardInterrupt):
             _watch(client, duration_seconds)
         print("stopping …", flush=True)
@@ -114,6 +133,11 @@ def _config(
         "target": {"grpc": triton.grpc, "http": triton.http, "metrics": triton.metrics},
         "listen": {"address": "127.0.0.1", "port": port, "tap": {"port": tap_port}},
         "log": {"level": "warning"},
+        "drift": [
+            # The file speaks of its own folder, the demo runs in any.
+            {**entry, "reference": str(models.parent / entry["reference"])}
+            for entry in base["drift"]
+        ],
     }
 
 

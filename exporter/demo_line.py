@@ -30,6 +30,7 @@ class Line:
             self._rate(series, now),
             _latency(series),
             _outcomes(series),
+            _drift(series),
         )
         return "  ".join(parts)
 
@@ -82,6 +83,20 @@ def _outcomes(series: Page) -> str:
         totals[labels["outcome"]] += value
     bad = sum(totals.values()) - totals["ok"]
     return f"probes ok {totals['ok']:.0f} not ok {bad:.0f}"
+
+
+def _drift(series: Page) -> str:
+    """Whether the watched models' data are those of their reference, and what moved."""
+    shown = []
+    for labels, alarm in series["triton_model_drift_alarm"]:
+        model = labels["model"]
+        named = [
+            found["feature"]
+            for found, value in series["triton_feature_drift_alarm"]
+            if found["model"] == model and value == 1
+        ]
+        shown.append(f"{model} {'MOVED: ' + ', '.join(named) if alarm else 'none'}")
+    return f"drift {'; '.join(shown) or '?'}"
 
 
 def _sum(series: Page, name: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from itertools import cycle
@@ -26,18 +27,35 @@ _MIX: Final = ("digits_fp32", "digits_int8", "diabetes") * 6 + ("stream", "slow"
 
 
 class Traffic:
-    """A thread that asks the demo models in turn, one request at a time."""
+    """A thread that asks the demo models in turn, one request at a time.
 
-    def __init__(self, grpc: str, models: Path, *, seed: int = 0) -> None:
+    Each request goes to `mirror` as well. From `moves_after_seconds` on the patients
+    are those of 60 years and older, whom the model was never trained on.
+    """
+
+    def __init__(
+        self,
+        grpc: str,
+        models: Path,
+        *,
+        mirror: Callable[[InferRequest], None] = lambda _: None,
+        moves_after_seconds: float = math.inf,
+        seed: int = 0,
+    ) -> None:
         self._client = GrpcClient(grpc)
+        self._mirror = mirror
+        self._moves_after_seconds = moves_after_seconds
+        self._moves_at = math.inf
         self._rng = np.random.default_rng(seed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._send, name="traffic", daemon=True)
         self._digits = _rows(models / "digits_fp32" / "data" / "held_out.npz")
         self._patients = _rows(models / "diabetes" / "data" / "held_out.npz")
+        self._older = _rows(models / "diabetes" / "data" / "drift.npz")
 
     def __enter__(self) -> Self:
         """Start sending."""
+        self._moves_at = time.monotonic() + self._moves_after_seconds
         self._thread.start()
         return self
 
@@ -56,8 +74,10 @@ class Traffic:
             send: Callable[..., object] = (
                 self._client.infer_stream if model == "stream" else self._client.infer
             )
+            request = self._request(model, number)
+            self._mirror(request)
             try:
-                send(self._request(model, number), timeout_seconds=_TIMEOUT_SECONDS)
+                send(request, timeout_seconds=_TIMEOUT_SECONDS)
             except TritonError:
                 # The sidecar is what tells of failures; the traffic goes on.
                 continue
@@ -71,7 +91,8 @@ class Traffic:
             name = "input" if model == "slow" else "values"
             return {name: self._rng.random(8, dtype=np.float32)}, {name: "FP32"}
         if model == "diabetes":
-            row = self._row(self._patients)
+            moved = time.monotonic() >= self._moves_at
+            row = self._row(self._older if moved else self._patients)
             # Text goes as bytes objects, one element each.
             inputs = {
                 name: value.astype(object) if value.dtype.kind == "S" else value

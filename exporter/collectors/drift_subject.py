@@ -227,12 +227,12 @@ class Subject:
             reference_rows=profile.rows,
             restored=watch.look is not None,
         )
-        for caveat in profile.caveats:
+        if profile.caveats:
             log.warning(
                 "drift_promise_not_kept",
                 model=self.model,
                 side=self.settings.side,
-                reason=caveat,
+                reason="; ".join(profile.caveats),
             )
 
     def _fresh(self, profile: Profile) -> Watch:

@@ -16,6 +16,7 @@ from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.comparison import Baseline
 from drift.errors import StateError
 from drift.projection import BINS
+from drift.season import hours_of_week
 from drift.statistics import AnyStatistic
 from drift.window import Counts, SlidingWindow
 
@@ -38,14 +39,11 @@ VERSION: Final = 1
 
 _MOST_TIMES: Final = 4096
 _STATISTIC: Final[TypeAdapter[Statistic]] = TypeAdapter(AnyStatistic)
-_WEEK_HOURS: Final = 168
-# 1 January 1970 was a Thursday; hours of the week count from Monday, UTC.
-_EPOCH_HOUR: Final = 72
 
 
 def hour_of_week(timestamp_seconds: float) -> int:
     """0..167, Monday 00:00 UTC is 0."""
-    return (int(timestamp_seconds // 3600) + _EPOCH_HOUR) % _WEEK_HOURS
+    return int(hours_of_week(np.array([timestamp_seconds]))[0])
 
 
 @dataclass(frozen=True, slots=True)
