@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from exporter.collectors.base import Access
     from exporter.energy.accounts import DeviceAccount
     from exporter.energy.placement import Placement
-    from exporter.energy.readings import PowerSource
+    from exporter.energy.readings import Fault, PowerSource
     from exporter.energy.settings import EnergySettings
     from exporter.inventory import ModelKey
     from exporter.samples import AnySample
@@ -55,16 +55,23 @@ class Ledger:
         return list(self._samples())
 
     def _read(self, source: PowerSource) -> Iterable[Reading]:
+        fault: Fault = "lost"
+        readings: Sequence[Reading] = ()
         try:
-            return source.read()
+            readings = source.read()
         except TritonError:
-            # What it showed before is away now, which is to be seen as such.
-            now = self._access.clock()
-            return [
-                Reading(reading.device, now, faults=frozenset({"unreadable"}))
-                for reading in self._latest.values()
-                if reading.device.source == source.kind
-            ]
+            fault = "unreadable"
+        # What it showed before and does not show now is away, which is to be seen.
+        shown = {reading.device.labels for reading in readings}
+        now = self._access.clock()
+        return [
+            *readings,
+            *(
+                Reading(reading.device, now, faults=frozenset({fault}))
+                for labels, reading in self._latest.items()
+                if reading.device.source == source.kind and labels not in shown
+            ),
+        ]
 
     def _placement(self, now: float) -> Placement:
         devices = [a.device for a in self._books.devices.values()]
