@@ -1,0 +1,273 @@
+"""A real nginx mirrors what it brings to a real Triton; the sidecar sees it, and costs
+the client nothing, whatever state it is in."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
+
+CONFIG = Path(__file__).parents[2] / "deploy" / "nginx" / "tritonwatch-mirror.conf"
+MODEL = "double"
+# The shipped patience of nginx with a tap is 100 ms: this one, made so long that who
+# had to wait for it would be seen on any machine.
+PATIENCE_SECONDS = 4
+CLIENTS = 4
+
+
+def require_nginx():
+    if shutil.which("nginx") is None:
+        message = "nginx is not installed: apt-get install nginx-light"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+
+
+def free_port():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return holder.getsockname()[1]
+
+
+class Proxy:
+    """nginx with the shipped configuration, its addresses replaced."""
+
+    def __init__(self, folder, triton, tap, **replaced):
+        folder.chmod(0o755)
+        self.port = free_port()
+        text = CONFIG.read_text("utf-8")
+        for old, new in {
+            **replaced,
+            "127.0.0.1:8000": triton,
+            "127.0.0.1:8004": tap,
+            "listen 8080": f"listen 127.0.0.1:{self.port}",
+            "/run/": f"{folder}/",
+        }.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        scratch = "\n".join(
+            f"{kind}_temp_path {folder}/{kind};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        self._log = folder / "error.log"
+        config = folder / "nginx.conf"
+        user = "user root;" if os.geteuid() == 0 else ""
+        config.write_text(
+            f"daemon off; worker_processes 2; pid {folder}/pid; {user}\n"
+            f"error_log {self._log};\nevents {{ worker_connections 4096; }}\n"
+            f"http {{ access_log off;\n{scratch}\n{text}\n}}\n"
+        )
+        self._process = subprocess.Popen(
+            ["nginx", "-p", folder, "-e", self._log, "-c", config]
+        )
+        deadline = time.monotonic() + 10
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            assert self._process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)
+
+    @property
+    def log(self):
+        return self._log.read_text("utf-8")
+
+    def close(self):
+        self._process.terminate()
+        self._process.wait(10)
+
+
+@pytest.fixture
+def start_proxy(tmp_path_factory):
+    require_nginx()
+    with contextlib.ExitStack() as stack:
+
+        def start(*args, **replaced):
+            folder = tmp_path_factory.mktemp("nginx")
+            return stack.enter_context(
+                contextlib.closing(Proxy(folder, *args, **replaced))
+            )
+
+        yield start
+
+
+def json_request(value=1.0):
+    tensor = {"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [value] * 8}
+    return json.dumps({"id": "production", "inputs": [tensor]}).encode(), {
+        "content-type": "application/json"
+    }
+
+
+def binary_request(rows):
+    x = np.ones((rows, 8), np.float32)
+    tensor = {
+        "name": "x",
+        "shape": list(x.shape),
+        "datatype": "FP32",
+        "parameters": {"binary_data_size": x.nbytes},
+    }
+    head = json.dumps({"inputs": [tensor]}).encode()
+    return head + x.tobytes(), {
+        "content-type": "application/octet-stream",
+        "inference-header-content-length": str(len(head)),
+    }
+
+
+class Client:
+    """One connection that is kept, as clients of inference servers keep theirs."""
+
+    def __init__(self, port):
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+
+    def infer(self, body, headers, path=f"/v2/models/{MODEL}/infer"):
+        """Seconds until the whole answer was there."""
+        started = time.perf_counter()
+        self._connection.request("POST", path, body, headers)
+        answer = self._connection.getresponse()
+        answer.read()
+        assert answer.status == 200
+        return time.perf_counter() - started
+
+    def close(self):
+        self._connection.close()
+
+
+def latencies(ports, requests):
+    """Of so many requests by each of some clients, who take the ports in turns."""
+    found = {port: [] for port in ports}
+    failed = []
+
+    def run():
+        clients = {port: Client(port) for port in ports}
+        try:
+            for _ in range(requests):
+                for port, client in clients.items():
+                    found[port].append(client.infer(*json_request()))
+        except (OSError, AssertionError, http.client.HTTPException) as error:
+            failed.append(error)
+        finally:
+            for client in clients.values():
+                client.close()
+
+    threads = [threading.Thread(target=run) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failed
+    assert all(len(times) == CLIENTS * requests for times in found.values())
+    return found
+
+
+def sidecar_config(settings, playground, tap_port):
+    return settings(
+        playground,
+        listen={
+            "address": "127.0.0.1",
+            "port": 0,
+            "tap": {"address": "127.0.0.1", "port": tap_port},
+        },
+        drift=[{"models": MODEL, "learn": {"rows": 500, "seconds": 1}}],
+        collectors=[
+            {"kind": "server", "interval_seconds": 0.5},
+            {
+                "kind": "mirror",
+                "interval_seconds": 0.2,
+                "samples_per_second": 1e5,
+                "max_samples_per_second": 1e5,
+            },
+        ],
+        probes=[],
+    )
+
+
+def test_mirrored_requests_arrive_and_are_parsed(
+    playground, start_sidecar, start_proxy, settings
+):
+    tap = free_port()
+    sidecar = start_sidecar(sidecar_config(settings, playground, tap))
+    sidecar.wait(lambda page: page.value("triton_model_ready", model=MODEL) == 1)
+    proxy = start_proxy(playground.http, f"127.0.0.1:{tap}")
+    client = Client(proxy.port)
+    sent = 0
+
+    def settled(page):
+        return page.sum("tritonwatch_tap_requests_total", source="http") == sent
+
+    def sampled(page):
+        return page.sum("tritonwatch_tap_samples_total", model=MODEL)
+
+    def looked_at(page):
+        # From when on drift watches the model is its own affair.
+        nonlocal sent
+        client.infer(*json_request())
+        sent += 1
+        return sampled(page) > 0
+
+    sidecar.wait(looked_at, 30)
+    read = "tritonwatch_tap_requests_total"
+    before = sidecar.wait(settled).value(read, source="http", outcome="accepted")
+    for _ in range(20):
+        client.infer(*json_request())
+        client.infer(*binary_request(8))
+    client.infer(*json_request(), path=f"/v2/models/{MODEL}/versions/1/infer")
+    client.close()
+    sent += 41
+    page = sidecar.wait(settled)
+    assert page.value(read, source="http", outcome="accepted") == before + 41
+    sidecar.wait(lambda page: sampled(page) == before + 41)
+    for outcome in ("malformed", "too_large", "unsupported", "timeout", "overloaded"):
+        assert page.sum("tritonwatch_tap_requests_total", outcome=outcome) == 0
+    assert "error" not in proxy.log
+
+
+@pytest.mark.parametrize("state", ["frozen", "dead", "slow"])
+def test_a_sidecar_in_a_bad_state_costs_the_client_nothing(
+    playground, start_sidecar, start_proxy, settings, state
+):
+    """Held against a second proxy without a mirror, in turns on the same machine."""
+    tap = free_port()
+    with contextlib.ExitStack() as stack:
+        if state == "slow":
+            # Takes connections and never answers.
+            stack.enter_context(socket.create_server(("127.0.0.1", tap), backlog=4096))
+        else:
+            sidecar = start_sidecar(sidecar_config(settings, playground, tap))
+            sidecar.wait(
+                lambda page: page.value("triton_model_ready", model=MODEL) == 1
+            )
+            number = signal.SIGSTOP if state == "frozen" else signal.SIGKILL
+            stack.callback(sidecar.process.send_signal, signal.SIGCONT)
+        patience = {"timeout 100ms": f"timeout {PATIENCE_SECONDS}s"}
+        mirrored = start_proxy(playground.http, f"127.0.0.1:{tap}", **patience).port
+        plain = start_proxy(
+            playground.http,
+            f"127.0.0.1:{tap}",
+            **{"        mirror /_tritonwatch;\n": ""},
+        ).port
+        latencies([mirrored, plain], 20)
+        if state != "slow":
+            sidecar.process.send_signal(number)
+        found = latencies([mirrored, plain], 200)
+    # Whoever waited for the tap once waited for all of nginx's patience.
+    assert max(found[mirrored]) < PATIENCE_SECONDS
+    middle = {port: statistics.median(times) for port, times in found.items()}
+    tail = {port: np.quantile(times, 0.95) for port, times in found.items()}
+    # A copy costs the proxy some work; a wait would cost a hundred times this.
+    assert middle[mirrored] < 3 * middle[plain] + 0.005
+    assert tail[mirrored] < 3 * tail[plain] + 0.01
