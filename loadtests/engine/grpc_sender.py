@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -18,7 +20,7 @@ from loadtests.result import Outcome
 from loadtests.tls import grpc_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
     from types import TracebackType
 
     from loadtests.engine.recorder import Recorder
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 pb: Final[Any] = service_pb2
 _SERVICE: Final = "/inference.GRPCInferenceService/"
 _CONNECT_SECONDS: Final = 10.0
+_WIND_UP_SECONDS: Final = 2.0
+"""How long what ends sequences is waited for."""
 _MAX_MESSAGE_BYTES: Final = 64 << 20
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
@@ -84,6 +88,8 @@ class GrpcSender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._tasks and kind is None:
+            await asyncio.wait(self._tasks, timeout=_WIND_UP_SECONDS)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -96,7 +102,25 @@ class GrpcSender:
         body = entry.bodies[index % len(entry.bodies)]
         recorder.begin(index)
         start = self._starts[entry.style]
-        task = self._loop.create_task(start(index, place, body, recorder))
+        self._keep(start(index, place, body, recorder))
+
+    def wind_up(self) -> None:
+        """End the sequences that have begun; nobody times those requests."""
+        for entry, sequences in zip(self._mix.entries, self._sequences, strict=True):
+            body = entry.bodies[0]
+            sequences.wind_up(partial(self._close, body))
+
+    def _close(self, body: Body, sequence: Sequence) -> None:
+        sequence.last = True
+        self._keep(self._ended(body.data + _sequence_parameters(sequence)))
+
+    async def _ended(self, data: bytes) -> None:
+        # A server that is gone has no sequences either.
+        with contextlib.suppress(grpc.RpcError):
+            await self._infer(data, timeout=self._timeout, metadata=self._metadata)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         # The loop itself holds tasks only weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -8,6 +8,7 @@ is known it is not parsed at all.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from loadtests.target import Target
 
 _CONNECT_SECONDS: Final = 10.0
+_WIND_UP_SECONDS: Final = 2.0
+"""How long what ends sequences is waited for."""
+_LOOK_SECONDS: Final = 0.005
 _MAX_ANSWER_BYTES: Final = 64 << 20
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _JSON_END: Final = b"}}"
@@ -57,6 +61,7 @@ class HttpSender:
             for head, entry in zip(self._heads, mix.entries, strict=True)
         ]
         self.idle: list[_Connection] = []
+        self.busy = 0
         self._connections: set[_Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         if any(entry.style == "stream" for entry in mix.entries):
@@ -80,6 +85,9 @@ class HttpSender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        last = perf_counter() + _WIND_UP_SECONDS
+        while self.busy and kind is None and perf_counter() < last:  # noqa: ASYNC110 - rare
+            await asyncio.sleep(_LOOK_SECONDS)
         for task in self._opening:
             task.cancel()
         await asyncio.gather(*self._opening, return_exceptions=True)
@@ -101,6 +109,10 @@ class HttpSender:
             wire = self._wires[place][which]
         request = _Request(index, place, entry.bodies[which], recorder, sequence)
         recorder.begin(index)
+        self._begin(request, wire)
+
+    def _begin(self, request: _Request, wire: bytes) -> None:
+        self.busy += 1
         while self.idle:
             connection = self.idle.pop()
             if connection.usable:
@@ -110,16 +122,29 @@ class HttpSender:
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
+    def wind_up(self) -> None:
+        """End the sequences that have begun; nobody times those requests."""
+        for place, sequences in enumerate(self._sequences):
+            sequences.wind_up(partial(self._close, place))
+
+    def _close(self, place: int, sequence: Sequence) -> None:
+        sequence.last = True
+        body = self._mix.entries[place].bodies[0]
+        wire = _sequence_wire(self._heads[place], body, sequence)
+        self._begin(_Request(-1, place, body, None, None), wire)
+
     def finish(
         self, request: _Request, outcome: Outcome, now: float, message: str | None
     ) -> None:
         """A request ended."""
+        self.busy -= 1
         if request.sequence is not None:
             answered = outcome is Outcome.OK
             self._sequences[request.place].give_back(
                 request.sequence, answered=answered
             )
-        request.recorder.finish(request.index, outcome, now, message)
+        if request.recorder is not None:
+            request.recorder.finish(request.index, outcome, now, message)
 
     def refuses(self, place: int) -> bool:
         """Whether the right answer is an error."""
@@ -162,7 +187,7 @@ class _Request:
         index: int,
         place: int,
         body: Body,
-        recorder: Recorder,
+        recorder: Recorder | None,
         sequence: Sequence | None,
     ) -> None:
         self.index = index

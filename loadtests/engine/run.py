@@ -208,12 +208,12 @@ class _Run:
                 recorder, loop = make(sender, origin)
                 cpu = time.process_time()
                 loop.start()
-                interrupted = await self._watch(recorder, loop)
+                interrupted = await self._watch(sender, recorder, loop)
                 cpu = time.process_time() - cpu
                 elapsed = time.perf_counter() - origin
         return self._result(recorder, started_at, elapsed, cpu, interrupted=interrupted)
 
-    async def _watch(self, recorder: Recorder, loop: Loop) -> bool:
+    async def _watch(self, sender: Sender, recorder: Recorder, loop: Loop) -> bool:
         """Until all is sent and answered; whether somebody stopped it before."""
         interrupted = False
         try:
@@ -222,6 +222,7 @@ class _Run:
                 if self._options.stop is not None and self._options.stop():
                     interrupted = True
                     loop.stop()
+            sender.wind_up()
             # Each has a timeout of its own; this one is for a sender that lost it.
             last = time.perf_counter() + self._options.timeout_seconds + _SPARE_SECONDS
             while recorder.in_flight and time.perf_counter() < last:

@@ -40,6 +40,10 @@ class Sender(Protocol):
         """
         ...
 
+    def wind_up(self) -> None:
+        """No more requests are to come: end the sequences that have begun."""
+        ...
+
 
 def open_sender(
     target: Target, mix: Mix, *, timeout_seconds: float, seed: int

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from loadtests.mix import Entry
@@ -22,6 +24,8 @@ class Sequence:
     correlation_id: int
     length: int
     step: int = 0
+    last: bool = False
+    """The next request is the last, whatever the length."""
 
     @property
     def starts(self) -> bool:
@@ -31,7 +35,7 @@ class Sequence:
     @property
     def ends(self) -> bool:
         """Whether the next request is the last."""
-        return self.step == self.length - 1
+        return self.last or self.step == self.length - 1
 
 
 class Sequences:
@@ -46,6 +50,7 @@ class Sequences:
         self._length = entry.sequence_length
         self._rng = rng
         self._waiting: deque[Sequence] = deque()
+        self._close: Callable[[Sequence], None] | None = None
 
     def take(self) -> Sequence:
         """The sequence whose next request is sent now."""
@@ -56,5 +61,19 @@ class Sequences:
     def give_back(self, sequence: Sequence, *, answered: bool) -> None:
         """Its request ended. One that failed has lost its state: it goes no further."""
         sequence.step += 1
-        if answered and sequence.step < sequence.length:
+        if not answered or sequence.step >= sequence.length:
+            return
+        if self._close is None:
             self._waiting.append(sequence)
+        else:
+            self._close(sequence)
+
+    def wind_up(self, close: Callable[[Sequence], None]) -> None:
+        """Nothing more is to come: `close` is to end what has begun, now and later.
+
+        A sequence left open keeps its place in the server until it counts as idle, and
+        others' requests wait that long.
+        """
+        self._close = close
+        while self._waiting:
+            close(self._waiting.popleft())
