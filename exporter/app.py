@@ -29,6 +29,7 @@ from exporter.slo.objectives import expanded
 from exporter.spans import SpanBuffer
 from exporter.tap import Tap
 from exporter.tap_route import Tapped
+from exporter.transitions import Transitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ _DRIFT: Final = "drift"
 _COMPARISON: Final = "comparison"
 _ENERGY: Final = "energy"
 _OLD_SERVER: Final = "server:old"
+_TELL_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Sidecar:
         self._reload_successful = True
         self._configured_at = wall_clock()
         self._ending: dict[str, asyncio.Task[None]] = {}
+        self._telling: asyncio.Task[None] | None = None
         self.tap = Tap(self._tap_routes)
         self.access = self._connect(config)
 
@@ -93,10 +96,13 @@ class Sidecar:
         """
         self._apply(self.config, keep=False)
         self.tap.follow(self.config.listen.tap.address, self.config.listen.tap.port)
+        self._telling = asyncio.create_task(self._tell(), name="transitions")
 
     async def stop(self) -> None:
         """End all of it; nothing runs afterwards."""
         await self.tap.stop()
+        if self._telling is not None:
+            self._telling.cancel()
         for running in self._running.values():
             running.task.cancel()
         tasks = [running.task for running in self._running.values()]
@@ -152,6 +158,11 @@ class Sidecar:
         ]
 
     @property
+    def collectors(self) -> list[object]:
+        """The collectors themselves, for commands that run one of them."""
+        return [r.collector for r in self._running.values() if r.collector is not None]
+
+    @property
     def probe_runners(self) -> list[ProbeRunner]:
         """The probes that run now."""
         return [r for r in self.runners if isinstance(r, ProbeRunner)]
@@ -189,6 +200,13 @@ class Sidecar:
                 yield from running.runner.samples()
             else:
                 yield from running.runner.samples(now)
+
+    async def _tell(self) -> None:
+        transitions = Transitions()
+        while True:
+            await asyncio.sleep(_TELL_SECONDS)
+            if self.ready:
+                transitions.look(self.access.board.current, self.serving())
 
     def _connect(self, config: Config) -> Access:
         return Access(

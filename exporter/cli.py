@@ -11,6 +11,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from exporter.comparison import cli as comparison_cli
 from exporter.errors import ConfigError, ListenError, TritonwatchError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_audit(commands)
     _add_golden(commands)
+    comparison_cli.add(commands)
     # Packages beside the exporter bring their own commands, so that nothing here
     # imports them.
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda e: e.name):
