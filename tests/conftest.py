@@ -11,6 +11,7 @@ import pytest
 from monitoring import Prometheus, Webhook, missing
 
 from exporter.errors import EmbeddedTritonError
+from exporter.testing import fake_nvml
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -103,3 +104,14 @@ def webhook() -> Generator[Webhook]:
     _require("prometheus-alertmanager")
     with Webhook() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """libnvidia-ml.so.1 of our own; skips without a C compiler, fails in CI."""
+    if fake_nvml.compiler() is None:
+        problem = "found no C compiler: apt-get install gcc libc6-dev"
+        if os.environ.get("CI"):
+            pytest.fail(problem, pytrace=False)
+        pytest.skip(problem)
+    return fake_nvml.build(tmp_path_factory.mktemp("nvml"))

@@ -190,8 +190,8 @@ UNATTRIBUTED_ENERGY: Final = MetricSpec(
 BOUNDARY_ENERGY: Final = MetricSpec(
     "triton_boundary_energy_joules_total",
     "counter",
-    "Energy by boundary as MLPerf Power draws them: gpu, host, and node (both, times"
-    " cost.pue, where both are measured or no GPU is there).",
+    "Energy by boundary as MLPerf Power draws them: gpu, host, and node (all that is"
+    " measured, times cost.pue; absent where the host is not measured).",
     ("boundary",),
     "joules",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from exporter.energy.attribution import MICRO, BusyPower, IdlePower, divide
 from exporter.energy.meter import Meter
@@ -32,7 +32,10 @@ class Totals:
 
     board: int = 0
     idle: int = 0
-    unattributed: dict[Reason, int] = field(default_factory=lambda: defaultdict(int))
+    # All of them from the start: a counter's first step is no increase to PromQL.
+    unattributed: dict[Reason, int] = field(
+        default_factory=lambda: dict.fromkeys(get_args(Reason), 0)
+    )
     models: dict[tuple[ModelKey, Method], int] = field(
         default_factory=lambda: defaultdict(int)
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from monitoring import Job
 
-from exporter.catalogue import CATALOGUE, drift, golden, spc
+from exporter.catalogue import CATALOGUE, drift, energy, golden, spc
 from exporter.samples import MetricSpec
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(150)]
@@ -44,6 +44,20 @@ NOT_IN_GOLDEN = {
     "triton_capacity_requests_per_second": "no run tells of itself",
     "triton_capacity_headroom_ratio": "no run tells of itself",
     **{spec.name: "no drift is watched" for spec in DRIFT},
+    **{
+        spec.name: "there is no GPU"
+        for spec in _specs(energy)
+        if spec.name.startswith(("triton_gpu_", "triton_mig_"))
+    },
+    "triton_power_sensor_fault": "no sensor is at fault",
+    "triton_inference_energy_joules": "production asks for nothing",
+    "triton_model_inferences_per_second_per_watt": "production asks for nothing",
+    "triton_model_cost_per_thousand_inferences": "production asks for nothing",
+    "triton_model_artifact_bytes": "no repository is configured",
+    "triton_model_flops_utilization_ratio": "no work is configured",
+    "triton_model_bandwidth_utilization_ratio": "no work is configured",
+    "triton_model_roofline_ratio": "no work is configured",
+    "triton_model_arithmetic_intensity": "no work is configured",
     **{spec.name: "no golden set is asked" for spec in _specs(golden)},
     **{spec.name: "no process is under control" for spec in _specs(spc)},
 }
@@ -176,6 +190,9 @@ def scrape(playground, settings, start_sidecar) -> bytes:
     )
     config["collectors"].append({"kind": "traces", "interval_seconds": 0.5})
     config["listen"]["tap"] = {"port": 0}
+    modelled = {"kind": "model", "idle_watts": 20, "full_watts": 60}
+    config["power"] = {"window_seconds": 1, "sources": [modelled]}
+    config["cost"] = {"electricity_price_per_kwh": 0.3, "grid_grams_per_kwh": 400}
     sidecar = start_sidecar(config)
     deadline = time.monotonic() + 40
     while True:
@@ -184,6 +201,7 @@ def scrape(playground, settings, start_sidecar) -> bytes:
             len(page.all("triton_probe_latency_seconds", quantile="0.5")) == 4
             and page.all("triton_slo_burn_rate")
             and page.all("triton_statistics_disagreement_ratio")
+            and len(page.all("triton_model_energy_joules_total")) == 2
         )
         if settled:
             # Quantiles come with the number of probes: those of a minute are enough.

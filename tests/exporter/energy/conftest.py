@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,17 +11,6 @@ from exporter.testing import fake_nvml
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-@pytest.fixture(scope="session")
-def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """libnvidia-ml.so.1 of our own; skips without a C compiler, fails in CI."""
-    if fake_nvml.compiler() is None:
-        problem = "found no C compiler: apt-get install gcc libc6-dev"
-        if os.environ.get("CI"):
-            pytest.fail(problem, pytrace=False)
-        pytest.skip(problem)
-    return fake_nvml.build(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture

@@ -63,5 +63,7 @@ def test_without_a_kernel_that_tells_there_is_no_source(tmp_path, monkeypatch):
 
 
 def test_full_use_takes_no_less_than_none():
-    with pytest.raises(ValidationError, match="found idle_watts 90 above full_watts 30"):
+    with pytest.raises(
+        ValidationError, match="found idle_watts 90 above full_watts 30"
+    ):
         ModelSettings(idle_watts=90, full_watts=30)
