@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from exporter.collectors.drift_watch import Look, Watch
 
 _WORST: Final = 10
+_WORTH_A_WORD: Final = 0.1
 
 
 def document(subject: Subject) -> dict[str, Any]:
@@ -80,16 +81,25 @@ def sentence(culprit: Culprit) -> str:
     for event, before, since in culprit.rates:
         if event == culprit.channel:
             return f"{name}: {event} rose from {before:.2%} to {since:.2%} of rows"
-    match culprit.channel:
-        case "location":
-            way = "up" if culprit.shift_sigma > 0 else "down"
-            return f"{name}: moved {way} by {abs(culprit.shift_sigma):.2f} sigma"
-        case "scale":
-            return f"{name}: spread times {culprit.scale_ratio:.2f}"
+    if culprit.channel in {"location", "scale"}:
+        return f"{name}: {' and '.join(_moves(culprit))}"
     if not culprit.bins:
         return f"{name}: another shape"
     most = culprit.bins[0]
     return f"{name}: {most.label} went from {most.before:.1%} to {most.since:.1%}"
+
+
+def _moves(culprit: Culprit) -> list[str]:
+    """A shift and a change of spread, as far as they are worth a word."""
+    shift, ratio = culprit.shift_sigma, culprit.scale_ratio
+    way = "up" if shift > 0 else "down"
+    moved = f"moved {way} by {abs(shift):.2f} sigma"
+    spread = f"spread times {ratio:.2f}"
+    told = [
+        *([moved] if abs(shift) >= _WORTH_A_WORD else []),
+        *([spread] if abs(ratio - 1.0) >= _WORTH_A_WORD else []),
+    ]
+    return told or [moved if culprit.channel == "location" else spread]
 
 
 def _worst(watch: Watch, look: Look) -> list[dict[str, Any]]:

@@ -1,0 +1,252 @@
+"""Drift on a real Triton: real patients through it and, mirrored, past the sidecar."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import monitoring
+import numpy as np
+import pytest
+import yaml
+
+from exporter.demo_mirror import Mirror
+from exporter.demo_traffic import Traffic
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(150)]
+
+MODELS = Path(__file__).parents[2] / "deploy" / "models"
+REFERENCE = MODELS / "diabetes" / "data" / "reference.profile"
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+ALARM = "triton_model_drift_alarm"
+
+
+@pytest.fixture
+def watching(triton, settings, start_sidecar, tmp_path):
+    """Start a sidecar that watches the demo's patients; its tap keeps its port."""
+    tap = monitoring.free_port()
+
+    def start(**changes):
+        entry = {
+            "models": "diabetes",
+            "reference": str(REFERENCE),
+            "window": {"rows": 20, "seconds": 1},
+            "margin_sigma": 0.2,
+            "margin_rate": 0.02,
+            "state": str(tmp_path / "state"),
+            "state_seconds": 0.2,
+            **changes,
+        }
+        signals = {
+            "kind": "signal",
+            "name": "data",
+            "metric": ALARM,
+            "at_most": 0,
+            "objective_ratio": 0.5,
+        }
+        config = settings(triton, probes=[], drift=[entry], slos=[signals])
+        config["listen"]["tap"] = {"port": tap}
+        config["collectors"].append(
+            {"kind": "mirror", "interval_seconds": 0.5, "samples_per_second": 1000}
+        )
+        sidecar = start_sidecar(config)
+        sidecar.wait(lambda page: page.all("triton_drift_state_info"), 30)
+        return sidecar
+
+    start.tap = tap
+    return start
+
+
+class Patients(Traffic):
+    """The demo's traffic, to the one model and faster."""
+
+    def __init__(self, triton, mirror: Mirror) -> None:
+        super().__init__(triton.grpc, MODELS, mirror=mirror)
+
+    def ask(self, number: int) -> None:
+        """So many patients, one request each."""
+        for place in range(number):
+            request = self._request("diabetes", place)
+            self._client.infer(request, timeout_seconds=10)
+            self._mirror(request)
+            time.sleep(0.002)
+
+    def grow_older(self) -> None:
+        """From now on they are those of 60 and more."""
+        self._moves_at = 0.0
+
+
+def named(page) -> set[str]:
+    return {
+        labels["feature"]
+        for labels, value in page.all("triton_feature_drift_alarm", model="diabetes")
+        if value == 1
+    }
+
+
+def test_older_patients_are_noticed_and_a_kill_9_forgets_nothing(
+    triton, watching
+) -> None:
+    sidecar = watching()
+    with Mirror(watching.tap) as mirror:
+        patients = Patients(triton, mirror)
+        for _ in range(8):
+            patients.ask(40)
+            page = sidecar.page()
+            assert not page.value(ALARM, model="diabetes")
+        page = sidecar.wait(lambda page: page.value(ALARM, model="diabetes") == 0)
+        assert page.sum("triton_drift_rows_total") > 100
+        assert page.all("triton_schema_violations_total") == []
+        bad_before = page.value("triton_slo_events_total", slo="data", outcome="bad")
+        assert bad_before in {0, None}
+
+        patients.grow_older()
+        deadline = time.monotonic() + 40
+        while not (page := sidecar.page()).value(ALARM, model="diabetes"):
+            assert time.monotonic() < deadline, page.body.decode()
+            patients.ask(20)
+        assert "age" in named(page)
+        sidecar.wait(
+            lambda page: page.value(
+                "triton_slo_events_total", slo="data", outcome="bad"
+            )
+        )
+        (told,) = json.loads(sidecar.get("/api/v1/status").body)["drift"]
+        assert told["alarm"] is True
+        assert told["changes"][0]["says"].startswith("age: moved up by")
+        since = page.value("triton_model_drift_start_timestamp_seconds")
+        saved = "tritonwatch_drift_state_saved_timestamp_seconds"
+        window = "triton_drift_window_timestamp_seconds"
+        page = sidecar.wait(
+            lambda page: (page.value(saved) or 0) > (page.value(window) or 0)
+        )
+        before = page.value(
+            "triton_feature_drift_score", feature="age", statistic="psi"
+        )
+
+        sidecar.process.send_signal(signal.SIGKILL)
+        sidecar.process.wait()
+        again = watching()
+        page = again.wait(lambda page: page.value(ALARM, model="diabetes") is not None)
+        # Before any new row: as it was left.
+        assert page.value(ALARM, model="diabetes") == 1
+        assert "age" in named(page)
+        assert page.value("triton_model_drift_start_timestamp_seconds") == since
+        score = page.value("triton_feature_drift_score", feature="age", statistic="psi")
+        assert score == before
+        patients._client.close()
+
+
+def test_what_is_wrong_with_reference_or_state_costs_the_rest_nothing(
+    triton, watching, tmp_path
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "diabetes.inputs.state").write_bytes(os.urandom(2000))
+    sidecar = watching()
+    sidecar.wait(lambda page: page.all("triton_drift_state_info", state="watching"))
+    assert re.search(
+        r"level=warning event=drift_state_set_aside .*reason=", sidecar.log
+    )
+    assert (state / "diabetes.inputs.state.set-aside").exists()
+    assert sidecar.end()[0] == 0
+
+    sidecar = watching(models="digits_fp32")
+    page = sidecar.wait(
+        lambda page: (
+            page.all("triton_drift_state_info", state="refused")
+            and page.value("triton_model_ready", model="diabetes")
+        )
+    )
+    assert page.value("tritonwatch_collector_success", collector="drift") == 1
+    (told,) = json.loads(sidecar.get("/api/v1/status").body)["drift"]
+    assert "tensor 'age' is absent: the model has pixels" in told["problems"]
+
+
+def test_a_reload_goes_on_with_the_windows_it_had(triton, watching) -> None:
+    sidecar = watching()
+    with Mirror(watching.tap) as mirror:
+        patients = Patients(triton, mirror)
+        patients.ask(60)
+        rows = "triton_drift_window_rows"
+        before = sidecar.wait(lambda page: page.value(rows)).value(rows)
+        config = {**sidecar_config(sidecar)}
+        config["drift"][0]["classic_thresholds"] = True
+        sidecar.write(config)
+        sidecar.process.send_signal(signal.SIGHUP)
+        page = sidecar.wait(
+            lambda page: page.all("triton_feature_drift_threshold_exceeded")
+        )
+        assert page.value(rows) == before
+        del config["drift"]
+        sidecar.write(config)
+        sidecar.process.send_signal(signal.SIGHUP)
+        sidecar.wait(lambda page: not page.all("triton_drift_state_info"))
+        patients._client.close()
+
+
+def sidecar_config(sidecar):
+    return yaml.safe_load(sidecar.file.read_text())
+
+
+def test_the_reference_that_ships_is_that_of_the_training_data(tmp_path) -> None:
+    data = MODELS / "diabetes" / "data"
+    made = tmp_path / "made"
+    subprocess.run(
+        [
+            COMMAND,
+            *("drift", "fit", "--data", "train.npz", "--features", "features.yaml"),
+            *("--output", str(made)),
+        ],
+        cwd=data,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    shipped, fresh = (
+        json.loads(file.read_bytes().partition(b"\n")[2]) for file in (REFERENCE, made)
+    )
+    # All but the versions of the libraries that made it.
+    del shipped["versions"], fresh["versions"]
+    assert shipped.keys() == fresh.keys()
+    for key, value in shipped.items():
+        if key in {"quantiles", "grid", "dispersion"}:
+            continue
+        assert value == fresh[key], key
+    assert np.allclose(shipped["quantiles"], fresh["quantiles"])
+
+
+def test_the_demo_says_which_feature_moves_and_says_nothing_before() -> None:
+    seconds = 9
+    process = subprocess.Popen(
+        [
+            COMMAND,
+            *("demo", "--duration", "60", "--drift-after", str(seconds), "--port", "0"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    began = clean = 0.0
+    try:
+        for line in process.stdout:
+            if line.startswith("Ctrl-C"):
+                began = time.monotonic()
+            if "drift diabetes none" in line:
+                clean = time.monotonic()
+            if "MOVED" in line:
+                assert time.monotonic() - began > seconds
+                assert "drift diabetes MOVED: age" in line
+                break
+        else:
+            pytest.fail("it ended before anything moved")
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+    assert 0 < began < clean, "before it moved nothing was said to"
