@@ -138,6 +138,10 @@ def _config(
             {**entry, "reference": str(models.parent / entry["reference"])}
             for entry in base["drift"]
         ],
+        "cost": {
+            **base["cost"],
+            "storage": {**base["cost"]["storage"], "repository": str(models)},
+        },
     }
 
 

@@ -29,6 +29,7 @@ class Line:
             _state(series),
             self._rate(series, now),
             _latency(series),
+            _energy(series),
             _outcomes(series),
             _drift(series),
         )
@@ -75,6 +76,26 @@ def _pick(series: Page, name: str, quantile: str, **more: str) -> float | None:
     wanted = {"model": _SHOWN_MODEL, "quantile": quantile, **more}.items()
     values = [value for labels, value in series[name] if wanted <= labels.items()]
     return values[0] if values else None
+
+
+def _energy(series: Page) -> str:
+    """What an inference takes and what 1,000 cost, idle share in; and by which source."""
+    joules = _of_model(series, "triton_inference_energy_joules")
+    efficiency = _of_model(series, "triton_model_inferences_per_second_per_watt")
+    costs = _of_model(series, "triton_model_cost_per_thousand_inferences")
+    shown = []
+    for (labels, value), (_, rate) in zip(joules, efficiency, strict=False):
+        origin = f"{labels['boundary']}, {labels['source']}"
+        shown.append(f"{value:.2f} J/inference {rate:.2f} QPS/W ({origin})")
+    shown += [f"{value:.4f} {labels['currency']}/1000" for labels, value in costs]
+    return " ".join(shown) or "energy ?"
+
+
+def _of_model(series: Page, name: str) -> list[tuple[dict[str, str], float]]:
+    wanted = {"model": _SHOWN_MODEL, "basis": "full"}.items()
+    return [
+        (labels, value) for labels, value in series[name] if wanted <= labels.items()
+    ]
 
 
 def _outcomes(series: Page) -> str:
