@@ -240,6 +240,7 @@ _WANTED: Final = {
     "path_type": "a path",
     "string_pattern_mismatch": "text that matches {pattern}",
     "string_too_long": "at most {max_length} characters",
+    "string_too_short": "at least {min_length} characters",
     "too_long": "{max_length} or fewer entries",
     "too_short": "{min_length} or more entries",
     "tuple_type": "a list",
