@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING, Final
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -24,6 +26,10 @@ _LEVELS: Final = {
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
+# What was said last, for the status page: of this process, like the log itself.
+_RECENT: Final[deque[dict[str, Any]]] = deque(maxlen=100)
+_SHOWN_CHARACTERS: Final = 300
+
 _LOQUACIOUS: Final = ("grpc", "urllib3")
 
 
@@ -33,6 +39,7 @@ def configure(settings: LogSettings) -> None:
     shared: list[structlog.typing.Processor] = [
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         structlog.processors.add_log_level,
+        _remember,
         structlog.processors.format_exc_info,
     ]
     render: list[structlog.typing.Processor] = (
@@ -71,6 +78,30 @@ def configure(settings: LogSettings) -> None:
     logging.basicConfig(
         level=max(level, logging.WARNING), handlers=[handler], force=True
     )
+
+
+def recent() -> list[dict[str, Any]]:
+    """The latest events of the log, newest first: `at`, `level`, `event`, `detail`."""
+    return list(reversed(_RECENT))
+
+
+def _remember(
+    _: object, __: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    detail = ", ".join(
+        f"{key} {value}"
+        for key, value in event.items()
+        if key not in {"event", "ts", "level", "exc_info"} and value is not None
+    )
+    _RECENT.append(
+        {
+            "at": time.time(),
+            "level": event["level"],
+            "event": str(event["event"])[:_SHOWN_CHARACTERS],
+            "detail": detail[:_SHOWN_CHARACTERS],
+        }
+    )
+    return event
 
 
 def _escape_control(

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 import structlog
 
-from exporter import exposition, status
+from exporter import exposition, page, status
 from exporter.multi_target import MultiTarget, ProbeRefusedError
 
 if TYPE_CHECKING:
@@ -141,13 +141,14 @@ class Surface:
         )
 
     async def _page(self, _: Request) -> Response:
+        body, policy = page.document()
         return Response(
-            status.page(status.document(self._sidecar)).encode(),
+            body,
             headers={
                 "content-type": "text/html; charset=utf-8",
                 "cache-control": "no-store",
-                "content-security-policy": "default-src 'none'; style-src "
-                "'unsafe-inline'; base-uri 'none'; form-action 'none'",
+                "content-security-policy": policy,
+                "referrer-policy": "no-referrer",
             },
         )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import gzip
-import html
+import hashlib
 import json
 import re
 import socket
@@ -173,8 +174,10 @@ async def test_the_pages_are_what_they_say():
     assert status["server"]["up"] is True
     assert [(m["model"], m["serving"]) for m in status["models"]] == [("m", True)]
     assert {p["outcome"] for p in status["probes"]} == {"ok"}
-    assert "2.51.0" in page
-    assert ">m<" in page
+    assert status["server"]["version"] == "2.51.0"
+    [up] = status["series"]["triton_requests_total"][:1]
+    assert up["model"] == "m"
+    assert "2.51.0" not in page, "what is watched is fetched, the page is the same"
 
 
 async def test_metrics_are_one_page_in_three_wrappings():
@@ -238,19 +241,21 @@ async def test_hostile_model_names_are_text_wherever_they_show():
     for name in HOSTILE_NAMES:
         assert answer.values("triton_model_ready", model=name) == [1]
     assert sorted(m["model"] for m in status["models"]) == sorted(HOSTILE_NAMES)
-    assert "<script" not in page
-    assert html.escape("<script>alert(1)</script>") in page
-    assert not re.search(
-        r"<(?!/?(?:!doctype|html|head|meta|title|style|body|h1|h2|p|a|"
-        r"span|table|thead|tbody|tr|th|td)\b)",
-        page,
-    )
+    assert not any(name in page for name in HOSTILE_NAMES)
 
 
-async def test_the_page_forbids_scripts_and_is_not_kept():
+async def test_the_page_runs_nothing_but_its_own_script_and_is_not_kept():
     async with serving() as served:
         page = await served.ask("/")
-    assert "default-src 'none'" in page.headers["content-security-policy"]
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    for kind, directive in (("script", "script-src"), ("style", "style-src")):
+        allowed = re.search(rf"{directive} ([^;]+)", policy)[1].split()
+        inline = re.findall(rf"<{kind}>(.*?)</{kind}>", page.text, re.DOTALL)
+        digests = [hashlib.sha256(text.encode()).digest() for text in inline]
+        assert [f"'sha256-{base64.b64encode(d).decode()}'" for d in digests] == allowed
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", page.text)
     assert page.headers["cache-control"] == "no-store"
 
 

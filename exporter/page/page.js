@@ -1,0 +1,219 @@
+// Asks /api/v1/status every two seconds while somebody looks, and draws what it says.
+
+const EVERY_MS = 2000, PATIENCE_MS = 5000, MODELS_DRAWN = 8;
+const PHASES = ["network_in", "queue", "compute_input", "compute_infer", "compute_output", "network_out"];
+
+const rates = new History();
+const latencies = new Map();
+const rateChart = new Chart("rate", (v) => quantity(v, "/s"));
+const latencyChart = new Chart("latency", seconds);
+let last = null;
+let lastTime = 0;
+
+function key(entry) { return `${entry.model} ${entry.version}`; }
+
+function throughput(found, time) {
+  if (last === null) return null;
+  const elapsed = time - lastTime;
+  const risen = rise(found, last, "triton_requests_total").filter((e) => e.rise !== null);
+  const by = {};
+  for (const e of risen) by[e.model] = (by[e.model] || 0) + e.rise / elapsed;
+  rates.add(time, by);
+  const busiest = [...rates.lines.keys()].sort((a, b) => (by[b] || 0) - (by[a] || 0)).slice(0, MODELS_DRAWN).sort();
+  rateChart.draw(rates, busiest, [], `Requests a second: ${busiest.map((m) => `${m} ${quantity(by[m])}`).join(", ") || "none"}`);
+  const bad = sum(risen.filter((e) => e.outcome !== "success"), "rise");
+  const all = sum(risen, "rise");
+  return risen.length ? { perSecond: all / elapsed, failing: all ? bad / all : null } : null;
+}
+
+function quantilesOf(found, model) {
+  const production = (found.series.triton_request_latency_seconds || []).filter((e) => key(e) === model);
+  if (production.length) return { source: "production", entries: production };
+  const probes = (found.series.triton_probe_latency_seconds || []).filter((e) => key(e) === model && e.protocol === "grpc");
+  return { source: "our probes over gRPC", entries: probes };
+}
+
+function latency(found, time) {
+  const models = names([...(found.series.triton_request_latency_seconds || []),
+    ...(found.series.triton_probe_latency_seconds || [])].map((e) => ({ name: key(e) })), "name");
+  const select = document.getElementById("model");
+  if (JSON.stringify(models) !== select.dataset.models) {
+    const chosen = select.value;
+    select.replaceChildren(...models.map((m) => make("option", { value: m }, m)));
+    if (models.includes(chosen)) select.value = chosen;
+    select.dataset.models = JSON.stringify(models);
+  }
+  for (const model of models) {
+    if (!latencies.has(model)) latencies.set(model, new History());
+    latencies.get(model).add(time, pointsOf(found, model));
+  }
+  for (const gone of latencies.keys()) if (!models.includes(gone)) latencies.delete(gone);
+  drawLatency(found);
+}
+
+function boundsOf(found, model, quantile) {
+  const ci = (found.series.triton_request_latency_ci_seconds || []).filter((e) => key(e) === model && e.quantile === quantile);
+  return { lower: labelled(ci, { bound: "lower" })[0]?.value, upper: labelled(ci, { bound: "upper" })[0]?.value };
+}
+
+function pointsOf(found, model) {
+  const points = {};
+  const { source, entries } = quantilesOf(found, model);
+  for (const e of entries) {
+    const name = named(e.quantile);
+    points[name] = e.value;
+    if (source === "production") {
+      const { lower, upper } = boundsOf(found, model, e.quantile);
+      points[`${name} lower`] = lower;
+      points[`${name} upper`] = upper;
+    }
+  }
+  return points;
+}
+
+function drawLatency(found) {
+  const model = document.getElementById("model").value;
+  const history = latencies.get(model);
+  const caption = document.getElementById("latency-caption");
+  if (!history) { caption.textContent = "No latency is known yet."; return; }
+  const { source, entries } = quantilesOf(found, model);
+  const middle = ["p50", "p99"].filter((name) => history.lines.has(name));
+  const bands = middle.filter((n) => history.lines.has(`${n} upper`)).map((n) => [`${n} upper`, `${n} lower`]);
+  caption.textContent = `p50 and p99 of ${source}${bands.length ? ", with 95 % intervals" : ""}`;
+  latencyChart.draw(history, [...middle, ...bands.flat()], bands,
+    `Latency of ${model} now: ${entries.map((e) => `${named(e.quantile)} ${seconds(e.value)}`).join(", ")}`);
+  const rows = [...entries].sort((a, b) => a.quantile - b.quantile);
+  replace("quantiles", table(`Quantiles of ${model}`, rows, [
+    ["quantile", (e) => named(e.quantile)],
+    [`latency of ${source}`, (e) => seconds(e.value), "number"],
+    ["95 % interval", (e) => {
+      const { lower, upper } = boundsOf(found, model, e.quantile);
+      return lower == null ? "" : `${seconds(lower)} – ${seconds(upper)}`;
+    }, "number"],
+  ]));
+  phases(found, model);
+}
+
+function phases(found, model) {
+  if (last === null) return;
+  const metric = "triton_request_phase_duration_seconds";
+  const sums = rise(found, last, metric, "sum").filter((e) => key(e) === model);
+  const counts = rise(found, last, metric, "count").filter((e) => key(e) === model);
+  const means = PHASES.map((phase, i) => {
+    const spent = labelled(sums, { phase })[0]?.rise, number = labelled(counts, { phase })[0]?.rise;
+    return { phase, mean: number ? spent / number : null, color: COLORS[i] };
+  }).filter((p) => p.mean !== null);
+  if (!means.length) { if (!sums.length) replace("phases"); return; }
+  const total = sum(means, "mean") || 1;
+  const bar = make("div", { class: "bar", role: "img", "aria-label": `Where the time goes: ${means.map((p) => `${p.phase} ${seconds(p.mean)}`).join(", ")}` },
+    ...means.map((p) => make("i", { title: `${p.phase} ${seconds(p.mean)}`, style: { width: `${(100 * p.mean) / total}%`, background: p.color } })));
+  replace("phases", make("p", { class: "quiet" }, "Where the time of a request goes, mean of the last seconds: ",
+    ...means.flatMap((p) => [make("span", { style: { color: p.color }, "aria-hidden": "true" }, "■"), ` ${p.phase} ${seconds(p.mean)} `])), bar);
+}
+
+function named(quantile) { return `p${Number((Number(quantile) * 100).toPrecision(4))}`; }
+
+// The highest quantile up to p99 that the requests support, of the model where it is worst.
+function slowest(found) {
+  for (const [metric, source] of [["triton_request_latency_seconds", ""], ["triton_probe_latency_seconds", " (probes)"]]) {
+    const known = (found.series[metric] || []).filter((e) => Number(e.quantile) <= 0.99);
+    const highest = Math.max(...known.map((e) => Number(e.quantile)));
+    const worst = known.filter((e) => Number(e.quantile) === highest).sort((a, b) => b.value - a.value)[0];
+    if (worst) return { source, worst };
+  }
+  return { source: "", worst: null };
+}
+
+function tiles(found, traffic) {
+  const serving = found.models.filter((m) => m.serving !== null);
+  const well = serving.filter((m) => m.serving).length;
+  const lies = found.models.filter((m) => m.ready && m.serving === false).length;
+  const { source, worst } = slowest(found);
+  const budgets = (found.series.triton_slo_error_budget_remaining_ratio || []).map((b) => b.value);
+  const watts = [...(found.series.triton_gpu_power_watts || []), ...(found.series.triton_host_power_watts || [])];
+  const tile = (label, text, state = "") => make("div", { class: "tile" }, make("b", { class: state }, text), make("span", {}, label));
+  const shown = [
+    tile(lies ? `of ${serving.length} models serve; ${lies} only say so` : `of ${serving.length} models serve`, well, well < serving.length ? "bad" : "good"),
+    tile("production requests a second", traffic ? quantity(traffic.perSecond) : UNKNOWN),
+    tile("of them fail", traffic?.failing == null ? "–" : percent(traffic.failing), traffic?.failing > 0.01 ? "bad" : ""),
+    tile(worst ? `${named(worst.quantile)} of ${worst.model}, the slowest${source}` : "latency: too few requests", worst ? seconds(worst.value) : UNKNOWN),
+  ];
+  if (budgets.length) {
+    const least = Math.min(...budgets);
+    shown.push(tile("least error budget left", percent(least), least <= 0 ? "bad" : least < 0.25 ? "warn" : "good"));
+  }
+  if (watts.length) shown.push(tile(`power (${names(watts, "source").join(", ")})`, quantity(sum(watts), "W")));
+  replace("tiles", ...shown);
+}
+
+function truth(found) {
+  const probes = new Map();
+  for (const p of found.probes) {
+    const name = key(p);
+    if (!probes.has(name)) probes.set(name, []);
+    probes.get(name).push(p);
+  }
+  const cell = (m, protocol) => {
+    const all = (probes.get(key(m)) || []).filter((p) => p.protocol === protocol);
+    if (!all.length) return make("span", { class: "quiet" }, "–");
+    return make("span", {}, ...all.flatMap((p, i) => [
+      ...(i ? [make("br")] : []),
+      make("span", { class: p.outcome === "ok" ? "good" : "bad", title: p.detail || "" }, p.outcome),
+      make("span", { class: "quiet" }, ` ${seconds(p.duration_seconds)}`)]));
+  };
+  const detail = (m) => (probes.get(key(m)) || []).map((p) => p.detail).filter(Boolean)[0] || m.reason || "";
+  replace("truth", table("Readiness and probes by model", found.models, [
+    ["model", (m) => m.model], ["version", (m) => m.version],
+    ["ready", (m) => word(m.ready, "yes", "no")], ["serving", (m) => word(m.serving, "yes", "no")],
+    ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["", detail],
+  ]));
+}
+
+function draw(found) {
+  const time = Date.now() / 1000;
+  document.getElementById("version").textContent = found.tritonwatch.version;
+  const state = found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
+  document.getElementById("server").replaceChildren(
+    `Triton ${found.server.version || "(version unknown)"} at ${found.target.grpc}: `,
+    word(found.server.up && found.server.ready, state, state));
+  const traffic = throughput(found, time);
+  tiles(found, traffic);
+  latency(found, time);
+  truth(found);
+  replace("optional", ...optional(found, last, time));
+  replace("events", (found.events || []).length ? table("Recent events", found.events, [
+    ["when", (e) => new Date(e.at * 1000).toLocaleTimeString()],
+    ["what", (e) => make("span", { class: e.level === "info" ? "" : e.level === "warning" ? "warn" : "bad" }, e.event)],
+    ["", (e) => e.detail],
+  ]) : make("p", { class: "quiet" }, "None since this sidecar started."));
+  replace("collectors", table("Collectors and probes", found.collectors, [
+    ["collector", (c) => c.collector], ["last run", (c) => word(c.success, "ok", "failed")],
+    ["took", (c) => seconds(c.duration_seconds), "number"], ["", (c) => c.failure || ""],
+  ]));
+  last = found;
+  lastTime = time;
+}
+
+async function look() {
+  const stale = document.getElementById("stale");
+  try {
+    const answer = await fetch("/api/v1/status", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    if (!answer.ok) throw new Error(`it answers ${answer.status}`);
+    draw(await answer.json());
+    stale.hidden = true;
+  } catch (problem) {
+    const since = lastTime ? new Date(lastTime * 1000).toLocaleTimeString() : "the beginning";
+    stale.textContent = `The sidecar cannot be reached (${problem.message}); what is shown is from ${since}.`;
+    stale.hidden = false;
+  }
+}
+
+async function watch() {
+  for (;;) {
+    if (!document.hidden) await look();
+    await new Promise((resume) => setTimeout(resume, EVERY_MS));
+  }
+}
+
+document.getElementById("model").addEventListener("change", () => last && drawLatency(last));
+watch();

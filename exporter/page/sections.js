@@ -1,0 +1,139 @@
+// Sections that are there only where what they show is configured.
+
+function optional(found, before, time) {
+  return [slos(found), drift(found, time), energy(found), golden(found), comparisons(found), runs(found)]
+    .filter(Boolean);
+}
+
+function section(title, note, ...content) {
+  return make("section", { "aria-label": title }, make("h2", {}, title),
+    ...(note ? [make("p", {}, note)] : []), ...content);
+}
+
+function slos(found) {
+  const budgets = found.series.triton_slo_error_budget_remaining_ratio || [];
+  const objectives = found.series.triton_slo_objective_ratio || [];
+  if (!objectives.length) return null;
+  const burn = (slo, window) => labelled(found.series.triton_slo_burn_rate || [], { slo, window })[0]?.value;
+  const left = (slo) => labelled(budgets, { slo })[0]?.value;
+  return section("Service level objectives", "A burn rate of 1 spends the budget in exactly its window.",
+    table("Objectives", objectives, [
+      ["objective", (o) => o.slo],
+      ["promised", (o) => percent(o.value), "number"],
+      ["budget left", (o) => {
+        const value = left(o.slo);
+        const state = value == null ? "quiet" : value <= 0 ? "bad" : value < 0.25 ? "warn" : "good";
+        return make("span", { class: state }, percent(value));
+      }, "number"],
+      ...["5m", "1h", "6h"].map((w) => [`burn ${w}`, (o) => quantity(burn(o.slo, w)), "number"]),
+    ]));
+}
+
+const driftHistory = new Map();
+const DRIFT_COLUMNS = 40, DRIFT_ROWS = 30, DRIFT_STEP_SECONDS = 10;
+
+function drift(found, time) {
+  const evidence = found.series.triton_feature_drift_evidence || [];
+  const alarms = found.series.triton_feature_drift_alarm || [];
+  if (!evidence.length && !(found.drift || []).length) return null;
+  const step = Math.floor(time / DRIFT_STEP_SECONDS);
+  for (const entry of evidence) {
+    const name = `${entry.model} / ${entry.feature}`;
+    if (!driftHistory.has(name)) driftHistory.set(name, new Map());
+    const steps = driftHistory.get(name);
+    steps.set(step, entry.value);
+    steps.delete(step - DRIFT_COLUMNS);
+  }
+  const worst = [...evidence].sort((a, b) => b.value - a.value).slice(0, DRIFT_ROWS);
+  const alarmed = new Set(alarms.filter((a) => a.value).map((a) => `${a.model} / ${a.feature}`));
+  const thresholds = found.series.triton_model_drift_evidence_threshold || [];
+  const top = (model) => Math.max(1, ...labelled(thresholds, { model }).map((t) => t.value));
+  const cells = [];
+  for (const entry of worst) {
+    const name = `${entry.model} / ${entry.feature}`;
+    const marked = alarmed.has(name);
+    cells.push(make("span", { class: marked ? "bad" : "", title: name }, marked ? `${name} · alarm` : name));
+    for (let at = step - DRIFT_COLUMNS + 1; at <= step; at += 1) {
+      const value = driftHistory.get(name)?.get(at);
+      const share = value == null ? 0 : Math.max(0, Math.min(1, value / top(entry.model)));
+      cells.push(make("i", { style: { "--share": share.toFixed(3) } }));
+    }
+  }
+  const summary = worst.slice(0, 3).map((e) => `${e.feature} ${quantity(e.value)}`).join(", ");
+  const grid = make("div", {
+    class: "heat", role: "img",
+    "aria-label": `Evidence of drift by feature over the last minutes; strongest: ${summary || "none"}`,
+    style: { "grid-template-columns": `minmax(8rem, 14rem) repeat(${DRIFT_COLUMNS}, 1fr)` },
+  }, ...cells);
+  const models = found.series.triton_model_drift_alarm || [];
+  const alarming = models.filter((m) => m.value).map((m) => m.model);
+  const verdict = alarming.length
+    ? make("p", { class: "bad" }, `The data of ${alarming.join(", ")} have moved.`)
+    : make("p", {}, models.length ? "No model's data have moved." : "Not enough data yet.");
+  return section("Drift", "Evidence by feature, strongest first, the newest on the right; the full colour is what an alarm needs.", verdict,
+    ...(worst.length ? [grid] : []));
+}
+
+function energy(found) {
+  const power = [...(found.series.triton_gpu_power_watts || []), ...(found.series.triton_host_power_watts || [])];
+  const each = found.series.triton_inference_energy_joules || [];
+  if (!power.length && !each.length) return null;
+  const of = (metric, e) => (found.series[metric] || []).find((other) =>
+    Object.keys(e).every((label) => label === "value" || !(label in other) || other[label] === e[label]));
+  const watts = power.map((p) => `${p.name || p.domain || p.gpu || ""} ${quantity(p.value, "W")} (${p.source})`);
+  return section("Energy and cost", `Now: ${watts.join(", ") || UNKNOWN}. The source says how far to trust it.`,
+    table("Energy by model", each, [
+      ["model", (e) => e.model], ["version", (e) => e.version],
+      ["of what", (e) => [e.boundary, e.basis].filter(Boolean).join(", ")], ["source", (e) => e.source],
+      ["joules an inference", (e) => quantity(e.value), "number"],
+      ["inferences/s per watt", (e) => quantity(of("triton_model_inferences_per_second_per_watt", e)?.value), "number"],
+      ["cost of 1,000", (e) => {
+        const cost = of("triton_model_cost_per_thousand_inferences", e);
+        return cost ? quantity(cost.value, cost.currency) : UNKNOWN;
+      }, "number"],
+    ]));
+}
+
+function golden(found) {
+  const scores = found.series.triton_golden_score_ratio || [];
+  const charts = found.series.triton_spc_alarm || [];
+  if (!scores.length && !charts.length) return null;
+  const parts = [];
+  if (scores.length) {
+    parts.push(table("Golden scores", scores, [
+      ["model", (s) => s.model], ["version", (s) => s.version], ["data set", (s) => s.dataset],
+      ["metric", (s) => s.metric], ["score", (s) => quantity(s.value), "number"],
+    ]));
+  }
+  if (charts.length) {
+    parts.push(table("Process control", charts, [
+      ["signal", (c) => c.signal], ["chart", (c) => c.chart],
+      ["state", (c) => word(!c.value, "in control", "out of control")],
+    ]));
+  }
+  return section("Is it still right?", "Answers to questions whose answers are known, and charts over what it says.", ...parts);
+}
+
+function comparisons(found) {
+  const verdicts = (found.series.triton_comparison_verdict || []).filter((v) => v.value);
+  if (!verdicts.length) return null;
+  const effect = (v, bound) => labelled(found.series.triton_comparison_effect || [],
+    { comparison: v.comparison, metric: v.metric, bound })[0]?.value;
+  const state = { better: "good", worse: "bad", equivalent: "good", undecided: "quiet" };
+  return section("Comparisons", "Intervals hold however often they are looked at.",
+    table("Verdicts", verdicts, [
+      ["comparison", (v) => v.comparison], ["metric", (v) => v.metric],
+      ["verdict", (v) => make("span", { class: state[v.verdict] || "" }, v.verdict)],
+      ["effect", (v) => quantity(effect(v, "estimate")), "number"],
+      ["from", (v) => quantity(effect(v, "lower")), "number"],
+      ["to", (v) => quantity(effect(v, "upper")), "number"],
+    ]));
+}
+
+function runs(found) {
+  const going = found.series.triton_run_info || [];
+  if (!going.length) return null;
+  return section("Load and chaos runs", "", table("Runs", going, [
+    ["run", (r) => r.run], ["kind", (r) => r.kind], ["profile", (r) => r.profile], ["phase", (r) => r.phase],
+  ]));
+}

@@ -1,0 +1,79 @@
+"use strict";
+// Numbers as people read them, and elements made of text alone: nothing that a server
+// names itself is ever taken for markup.
+
+const UNKNOWN = "unknown";
+
+function seconds(value) {
+  if (value == null || Number.isNaN(value)) return UNKNOWN;
+  const size = Math.abs(value);
+  if (size < 1e-3) return `${(value * 1e6).toPrecision(3)} µs`;
+  if (size < 1) return `${(value * 1e3).toPrecision(3)} ms`;
+  return `${value.toPrecision(3)} s`;
+}
+
+function quantity(value, unit = "") {
+  if (value == null || Number.isNaN(value)) return UNKNOWN;
+  const digits = Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
+  const text = Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)
+    ? value.toExponential(2) : String(Number(digits));
+  return unit ? `${text} ${unit}` : text;
+}
+
+function percent(value) {
+  if (value == null || Number.isNaN(value)) return UNKNOWN;
+  return `${Number((value * 100).toPrecision(3))} %`;
+}
+
+function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "class") element.className = value;
+    else if (name === "style") for (const [k, v] of Object.entries(value)) element.style.setProperty(k, v);
+    else element.setAttribute(name, value);
+  }
+  element.append(...children.map((c) => (c instanceof Node ? c : document.createTextNode(String(c)))));
+  return element;
+}
+
+function word(value, yes, no) {
+  if (value == null) return make("span", { class: "quiet" }, UNKNOWN);
+  return make("span", { class: value ? "good" : "bad" }, value ? yes : no);
+}
+
+// columns: [title, row => cell, "number"?]
+function table(caption, rows, columns) {
+  const head = columns.map(([title, , kind]) => make("th", { scope: "col", class: kind || "" }, title));
+  const body = rows.map((row) => make("tr", {}, ...columns.map(([, cell, kind]) =>
+    make("td", { class: kind || "" }, cell(row) ?? ""))));
+  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body)));
+}
+
+function replace(id, ...children) {
+  document.getElementById(id).replaceChildren(...children);
+}
+
+function sum(entries, key = "value") {
+  return entries.reduce((total, entry) => total + entry[key], 0);
+}
+
+function labelled(entries, labels) {
+  return entries.filter((e) => Object.entries(labels).every(([k, v]) => e[k] === v));
+}
+
+function names(entries, label) {
+  return [...new Set(entries.map((e) => e[label]))].sort();
+}
+
+// The rise of a counter between two documents, by the labels that identify it; null
+// where it was not there before or went backwards (the server was restarted).
+function rise(now, before, metric, key = "value") {
+  const identity = ({ value, sum: _s, count, ...labels }) => JSON.stringify(labels);
+  const old = new Map((before.series[metric] || []).map((e) => [identity(e), e]));
+  return (now.series[metric] || []).map((entry) => {
+    const from = old.get(identity(entry));
+    const change = from === undefined ? null : entry[key] - from[key];
+    return { ...entry, rise: change === null || change < 0 ? null : change };
+  });
+}
