@@ -85,10 +85,10 @@ class NumericGrid:
         return counts
 
     def _tally(self, scaled: NDArray[np.floating]) -> NDArray[np.int64]:
-        np.maximum(scaled, 0.0, out=scaled)
-        np.minimum(scaled, ABOVE + 0.5, out=scaled)
-        cells = scaled.astype(np.intp)
-        cells += np.arange(self.features) * CELLS
+        np.clip(scaled, 0.0, ABOVE + 0.5, out=scaled)
+        # 32 bits halve the traffic of memory, of which there is more than arithmetic.
+        cells = scaled.astype(np.int32)
+        cells += np.arange(self.features, dtype=np.int32) * np.int32(CELLS)
         flat = np.bincount(cells.reshape(-1), minlength=self.features * CELLS)
         return flat.reshape(self.features, CELLS)
 

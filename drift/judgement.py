@@ -14,6 +14,7 @@ from drift.alarms.monitor import WEIGHTS, AlarmSettings, Monitor
 from drift.comparison import Baseline
 from drift.projection import EVENTS
 from drift.statistics import (
+    AnyStatistic,
     ChiSquare,
     CramerVonMises,
     Hellinger,
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
     from drift.alarms.explanation import Culprit
     from drift.comparison import Comparison
     from drift.reference import Profile
-    from drift.statistics.base import Statistic
     from drift.window import Counts
 
-STATISTICS: Final = (
+STATISTICS: Final[tuple[AnyStatistic, ...]] = (
     Psi(),
     JensenShannon(),
     KolmogorovSmirnov(),
@@ -211,7 +211,7 @@ def _distances(comparison: Comparison) -> list[tuple[Distance, ...]]:
     ]
 
 
-def _table(statistic: Statistic, comparison: Comparison) -> NDArray[np.float64]:
+def _table(statistic: AnyStatistic, comparison: Comparison) -> NDArray[np.float64]:
     null = statistic.null(comparison)
     return np.stack((statistic.distance(comparison), null.mean, null.bound))
 

@@ -138,7 +138,7 @@ def _feature(index: int, feature: FeatureFinding, plot: str) -> Iterator[str]:
     if feature.changed:
         yield f'<span class="badge">{escape(kind_of_change(feature))}</span>'
     yield f'</summary><div class="two"><div>{plot}'
-    measured = " · ".join(sizes(feature))
+    measured = " · ".join(sizes(feature)).replace("->", "→")
     if measured:
         yield f"<p>{escape(measured)}</p>"
     yield "</div><div>"

@@ -28,7 +28,7 @@ _HEIGHT: Final = 150
 _LEFT: Final = 40
 _FLOOR: Final = 122
 _CEILING: Final = 12
-_MIN_SHARE: Final = 0.001
+_SCORE_WIDTH: Final = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,22 +175,21 @@ def _y(share: float, top: float) -> float:
 def distance(found: Distance) -> str:
     """A bar as long as the distance, with marks at its null's mean and bound."""
     whole = max(found.value, found.null_bound, 1e-12) * 1.05
-    x = {
-        "value": 240 * max(found.value, 0.0) / whole,
-        "mean": 240 * found.null_mean / whole,
-        "bound": 240 * found.null_bound / whole,
-    }
+    value, mean, bound = (
+        round(_SCORE_WIDTH * max(number, 0.0) / whole, 1)
+        for number in (found.value, found.null_mean, found.null_bound)
+    )
     tone = "beyond" if found.beyond else "within"
     label = (
         f"{found.value:.4g}; without change {found.null_mean:.3g} on average, below "
         f"{found.null_bound:.3g} in 99.9 %"
     )
     return (
-        f'<svg class="score" viewBox="0 0 240 14" role="img" aria-label="{label}">'
+        f'<svg viewBox="0 0 {_SCORE_WIDTH} 16" role="img" aria-label="{label}">'
         f"<title>{label}</title>"
-        f'<rect class="null" x="0" y="1" width="{x["bound"]:.1f}" height="12"/>'
-        f'<rect class="{tone}" x="0" y="4" width="{max(x["value"], 0.5):.1f}" height="6"/>'
-        f'<line class="mean" x1="{x["mean"]:.1f}" x2="{x["mean"]:.1f}" y1="1" y2="13"/>'
-        f'<line class="bound" x1="{x["bound"]:.1f}" x2="{x["bound"]:.1f}" y1="0" y2="14"/>'
+        f'<rect class="null" x="0" y="0" width="{bound}" height="16"/>'
+        f'<rect class="{tone}" x="0" y="5" width="{max(value, 0.5)}" height="6"/>'
+        f'<line class="mean" x1="{mean}" x2="{mean}" y1="2" y2="14"/>'
+        f'<line class="bound" x1="{bound}" x2="{bound}" y1="0" y2="16"/>'
         "</svg>"
     )
