@@ -52,7 +52,8 @@ GOLDEN_FAILING: Final = MetricSpec(
     "triton_golden_failing",
     "gauge",
     "1 while a check fails, 0 while it passes: expected (answers are those recorded),"
-    " labels (accuracy is not below its baseline), repeat, permutation, batch, corrupted."
+    " labels (accuracy is not below its baseline), repeat, permutation, batch,"
+    " distinct, corrupted."
     " Absent where nothing is known.",
     (*_SET, "check"),
 )

@@ -57,15 +57,18 @@ def metamorphic(
     kind: Metamorphic,
     asker: Asker,
     sample: Sample,
+    other: Sample,
     tolerance: Tolerance,
     rng: np.random.Generator,
 ) -> Finding:
-    """Ask twice what must give the same answers."""
+    """Ask twice what must give the same answers; or `other`, what must not."""
     batched = asker.spec.max_batch_size > 1
     first = asker.ask(sample.inputs, sample.datatypes)
     if first.error is not None or first.cached:
         return Finding(first.verdict(), None)
     rows = len(next(iter(sample.inputs.values()))) if batched else 1
+    if kind == "distinct":
+        return _distinct(first, asker, other)
     if kind == "repeat":
         # Not varied: it is the very same question.
         second = asker.ask(sample.inputs, sample.datatypes, vary=False)
@@ -82,6 +85,22 @@ def metamorphic(
         else "alone, a row is answered"
     )
     return _compared(first, second, tolerance, what, alike)
+
+
+def _distinct(first: Answer, asker: Asker, other: Sample) -> Finding:
+    """A model that answers the same to whatever is asked, like its latest answer."""
+    second = asker.ask(other.inputs, other.datatypes)
+    if second.error is not None or second.cached:
+        return Finding(second.verdict(), None)
+    for name, one in first.outputs.items():
+        if one.dtype.kind != "f" or one.shape != second.outputs[name].shape:
+            continue
+        together = np.stack([one, second.outputs[name]])
+        rows = together.reshape(-1, one.shape[-1] if one.ndim > 1 else one.size)
+        if (rows == rows[0]).all():
+            fault = f"{len(rows)} different inputs are all answered {name!r} = "
+            return Finding(second.verdict(fault + shown(rows[0])), passed=False)
+    return Finding(second.verdict(), passed=True)
 
 
 def _compared(

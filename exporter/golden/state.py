@@ -41,6 +41,7 @@ Task = tuple[str, "Ints | str"]
 _SHOWN_CLASSES: Final = 100
 _SCORE_SECONDS: Final = 1.0
 _HEALED: Final = 0.5
+_TWO: Final = 2
 
 
 class ModelState:
@@ -139,7 +140,9 @@ class ModelState:
                 yield "rows", order[begin : begin + size]
         for metamorphic in sorted(settings.metamorphic):
             # Without a batch dimension there is nothing to permute or to take apart.
-            if metamorphic == "repeat" or self._spec.max_batch_size > 1:
+            if metamorphic == "distinct" and self._rows_held() < _TWO:
+                continue
+            if metamorphic in {"repeat", "distinct"} or self._spec.max_batch_size > 1:
                 yield "metamorphic", metamorphic
         for corruption in sorted(settings.corrupted):
             yield "corrupted", corruption
@@ -184,12 +187,12 @@ class ModelState:
             data.tolerance_absolute if data else 1e-5,
         )
         found = behaviour.metamorphic(
-            kind, self._asker, self._batch(), tolerance, self._rng
+            kind, self._asker, *self._batches(), tolerance, self._rng
         )
         return self._noted(kind, kind, found)
 
     def _check_corrupted(self, kind: Corruption) -> Verdict:
-        found = behaviour.corrupted(kind, self._asker, self._batch())
+        found = behaviour.corrupted(kind, self._asker, self._batches()[0])
         if found is None:
             # Nothing of this model can be so wrong; the next thing is asked instead.
             return self._asker.ask(*self._one()).verdict()
@@ -211,17 +214,29 @@ class ModelState:
         return found.verdict
 
     def _one(self) -> tuple[dict[str, Array], dict[str, str]]:
-        batch = self._batch()
+        batch, _ = self._batches()
         return dict(batch.inputs), dict(batch.datatypes)
 
-    def _batch(self) -> Batch:
-        """A few rows to check with: of the set, or made up."""
+    def _rows_held(self) -> int:
+        return self._prepared.golden.rows if self._prepared else _TWO
+
+    def _batches(self) -> tuple[Batch, Batch]:
+        """A few rows to check with, twice others: of the set, or made up."""
         batched = self._spec.max_batch_size > 1
         rows = min(ROWS, self._spec.max_batch_size) if batched else 1
         if self._prepared is not None:
             held = self._prepared.golden.rows
-            places = self._rng.choice(held, size=min(rows, held), replace=False)
-            return Batch(self._prepared.request(places), self._prepared.datatypes)
+            places = self._rng.permutation(held)[: 2 * rows]
+            parts = places[:rows], places[rows:] if held > rows else places[-rows:]
+            one, other = (
+                Batch(self._prepared.request(part), self._prepared.datatypes)
+                for part in parts
+            )
+            return one, other
+        return self._made_up(rows), self._made_up(rows)
+
+    def _made_up(self, rows: int) -> Batch:
+        batched = self._spec.max_batch_size > 1
         made = [
             make_payload(self._spec, self._settings.inputs, self._rng)
             for _ in range(rows)

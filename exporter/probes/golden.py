@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from exporter.golden.formats import Format
     from exporter.golden.probe import GoldenProbe
 
-Metamorphic = Literal["repeat", "permutation", "batch"]
+Metamorphic = Literal["repeat", "permutation", "batch", "distinct"]
 Corruption = Literal["missing", "nan", "out_of_range", "shape", "dtype"]
 _FORMATS: Final[dict[str, Format]] = {
     ".npz": "npz",
@@ -115,7 +115,8 @@ class GoldenSettings(ProbeSettings):
     metamorphic: frozenset[Metamorphic] = Field(default=frozenset())
     """repeat: the same input twice gives the same answer (deterministic models only);
     permutation: permuting a batch permutes the answers; batch: a batch answers what its
-    rows do alone. Once a round each."""
+    rows do alone; distinct: other inputs are not all answered the same to the last bit
+    (models whose outputs are floats and do not saturate). Once a round each."""
     corrupted: frozenset[Corruption] = Field(default=frozenset())
     """Inputs that are wrong on purpose, once a round each; the answer must be a clean
     error or a sane value. They count as failures in Triton's own metrics."""
