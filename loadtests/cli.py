@@ -77,3 +77,21 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-flight", type=int, metavar="N", help="more are rejected")
     parser.add_argument("--seed", type=int, metavar="N")
     parser.add_argument("--slo", metavar="TERMS", help='like "p99<20ms,errors<0.1%%"')
+
+
+def add_announcers(parser: argparse.ArgumentParser) -> None:
+    """The options that say who is told of a run; `announce.announcers_of` takes them."""
+    parser.add_argument(
+        "--sidecar",
+        metavar="URL",
+        help="tell the sidecar's tap there, which shows it as triton_run_info",
+    )
+    parser.add_argument(
+        "--grafana", metavar="URL", help="annotate the run there when it is over"
+    )
+    parser.add_argument(
+        "--grafana-token-file", type=Path, metavar="FILE", help="of a service account"
+    )
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send a span of the run there, OTLP over HTTP"
+    )

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from loadtests.cli import add_target
+from loadtests.cli import add_announcers, add_target
 
 if TYPE_CHECKING:
     from exporter.cli import Subparsers
@@ -65,20 +65,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--json", type=Path, metavar="FILE", help="write the whole result there"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument(
-        "--sidecar",
-        metavar="URL",
-        help="tell the sidecar's tap there, which shows it as triton_run_info",
-    )
-    parser.add_argument(
-        "--grafana", metavar="URL", help="annotate the run there when it is over"
-    )
-    parser.add_argument(
-        "--grafana-token-file", type=Path, metavar="FILE", help="of a service account"
-    )
-    parser.add_argument(
-        "--otlp", metavar="URL", help="send a span of the run there, OTLP over HTTP"
-    )
+    add_announcers(parser)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -149,6 +150,16 @@ class Scenario(Settings):
             return None if self.slo is None else parse(self.slo)
         except PlanError as error:
             raise ValueError("; ".join(error.problems)) from None
+
+
+def to_json(scenario: Scenario) -> str:
+    """The scenario for another process, secrets included: not for files or logs."""
+    document = scenario.model_dump(mode="json")
+    document["target"]["headers"] = {
+        name: value.get_secret_value()
+        for name, value in scenario.target.headers.items()
+    }
+    return json.dumps(document)
 
 
 def load(path: Path, environment: Mapping[str, str] = os.environ) -> Scenario:

@@ -88,12 +88,12 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
         f"  right answers  {result.throughput:.5g}/s"
         + (f" of {result.intended_rate:.5g}/s intended" if about.mode == "open" else "")
     )
-    yield from _histogram("latency", result.from_intended)
+    yield from histogram_line("latency", result.from_intended)
     if about.mode == "open":
-        yield from _histogram("from send", result.from_send)
-        yield from _histogram("sender late by", result.dispatch_delay)
-    yield from _histogram("first response", result.first_response)
-    yield from _histogram("between", result.between_responses)
+        yield from histogram_line("from send", result.from_send)
+        yield from histogram_line("sender late by", result.dispatch_delay)
+    yield from histogram_line("first response", result.first_response)
+    yield from histogram_line("between", result.between_responses)
     yield from _misses(result)
     yield from _slo(scenario, result)
     yield f"  {result.verdict}"
@@ -101,7 +101,8 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
         yield f"  note: {warning}"
 
 
-def _histogram(name: str, histogram: Histogram) -> Iterator[str]:
+def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
+    """One line of quantiles, those that the sample supports; none where it is empty."""
     if not histogram.count:
         return
     shown = [

@@ -129,6 +129,10 @@ class ClosedLoop:
             self._timer = None
         self.over.set()
 
+    def start_with(self, concurrency: int) -> None:
+        """Begin with so many, where it has not begun."""
+        self._wanted = concurrency
+
     def resize(self, concurrency: int) -> None:
         """Keep so many in flight from now on."""
         if not self.over.is_set():

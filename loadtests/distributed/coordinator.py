@@ -1,0 +1,207 @@
+"""What the Locust master does: one schedule for all workers, one result from them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from loadtests.announce import AnnouncedRun, telling
+from loadtests.distributed.tally import Tally
+from loadtests.scenario import ClosedLoop, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from loadtests.announce import Announcer
+    from loadtests.scenario import Scenario
+
+_LEAD_SECONDS: Final = 0.5
+"""From the word to start to the start: the word has to reach every worker."""
+_READY_SECONDS: Final = 120.0
+_OVERTIME_SECONDS: Final = 15.0
+_LOST_ALLOWED: Final = 0.01
+
+log = logging.getLogger("tritonwatch")
+
+
+@dataclass(slots=True)
+class Share:
+    """What one worker has to do, and has done."""
+
+    ready: bool = False
+    lost: bool = False
+    failed: str = ""
+    done: Mapping[str, Any] | None = None
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def over(self) -> bool:
+        """Whether no more is to be expected of it."""
+        return self.lost or bool(self.failed) or self.done is not None
+
+
+class Coordinator:
+    """One run over all workers; `send(what, content, worker)` reaches a worker."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        workers: Sequence[str],
+        send: Callable[[str, dict[str, Any], str], None],
+        announcers: Sequence[Announcer] = (),
+    ) -> None:
+        self.scenario = scenario
+        self.shares = {worker: Share() for worker in workers}
+        self.started_at: float | None = None
+        self._send = send
+        self._asked_at = time.monotonic()
+        self._over_since: float | None = None
+        self._closing = contextlib.ExitStack()
+        self._announcers = announcers
+        self._announced = AnnouncedRun("load", scenario.name, scenario.profile.kind)
+
+    def prepare(self) -> None:
+        """Have every worker make its requests ready."""
+        for worker in self.shares:
+            self._send("prepare", {"scenario": to_json(self.scenario)}, worker)
+
+    def hear(self, what: str, content: Mapping[str, Any]) -> None:
+        """A worker says that it is ready, done, or has failed."""
+        share = self.shares.get(content["worker"])
+        if share is None or share.over:
+            return  # it joined later, or was given up
+        if "news" in content:
+            share.tally.merge(Tally.from_state(content["news"]))
+        match what:
+            case "ready":
+                share.ready = True
+                if all(s.ready or s.over for s in self.shares.values()):
+                    self._start()
+            case "done":
+                share.done = content
+            case "failed":
+                share.failed = str(content["message"])
+                log.error("worker %s: %s", content["worker"], share.failed)
+
+    def count(self, worker: str, news: Mapping[str, Any]) -> None:
+        """What ended since the worker said so last."""
+        share = self.shares.get(worker)
+        if share is not None:
+            share.tally.merge(Tally.from_state(news))
+
+    def look(self, alive: Sequence[str]) -> None:
+        """Give up workers that are not there any more."""
+        for worker, share in self.shares.items():
+            if worker not in alive and not share.over:
+                share.lost = True
+                log.error(
+                    "worker %s was lost after %d of its requests had ended; "
+                    "what it sent later is unknown",
+                    worker,
+                    share.tally.count,
+                )
+        if self.started_at is None and any(s.ready for s in self.shares.values()):
+            late = time.monotonic() - self._asked_at > _READY_SECONDS
+            if late or all(s.ready or s.over for s in self.shares.values()):
+                self._start()
+
+    def over(self, quiet_seconds: float) -> bool:
+        """Whether every worker's word is in, and Locust's own reports after it."""
+        now = time.monotonic()
+        if not (all(share.over for share in self.shares.values()) or self._overdue()):
+            return False
+        self._over_since = now if self._over_since is None else self._over_since
+        return now - self._over_since >= quiet_seconds
+
+    def _overdue(self) -> bool:
+        if self.started_at is None:
+            return time.monotonic() - self._asked_at > _READY_SECONDS
+        if isinstance(self.scenario.profile, ClosedLoop):
+            return False
+        length = self.scenario.profile.length_seconds + self.scenario.timeout_seconds
+        return time.time() > self.started_at + length + _OVERTIME_SECONDS
+
+    def _start(self) -> None:
+        if self.started_at is not None:
+            return
+        ready = [worker for worker, share in self.shares.items() if share.ready]
+        self.started_at = time.time() + _LEAD_SECONDS
+        for place, worker in enumerate(ready):
+            order = {
+                "start_at": self.started_at,
+                "worker": place,
+                "workers": len(ready),
+            }
+            self._send("start", order, worker)
+        phases = self.scenario.profile.phases()
+        self._closing.enter_context(telling(self._announced, self._announcers, phases))
+
+    def close(self) -> None:
+        """Tell that the run is over."""
+        self._announced.ended()
+        self._closing.close()
+        for problem in self._announced.problems:
+            log.warning("%s", problem)
+
+    # What came of it.
+
+    def tally(self) -> Tally:
+        """All workers together."""
+        whole = Tally()
+        for share in self.shares.values():
+            whole.merge(share.tally)
+        return whole
+
+    def reasons(self) -> list[str]:
+        """What speaks against the numbers."""
+        found: list[str] = []
+        for worker, share in self.shares.items():
+            if share.lost:
+                found.append(
+                    f"worker {worker} was lost after {share.tally.count} of its requests"
+                )
+            elif share.failed:
+                found.append(f"worker {worker}: {share.failed}")
+            elif share.done is None:
+                found.append(f"worker {worker} gave no result")
+            else:
+                found += [f"worker {worker}: {r}" for r in share.done["reasons"]]
+        return found
+
+    def warnings(self) -> list[str]:
+        """What is to be told beside the numbers."""
+        done = (share.done for share in self.shares.values() if share.done is not None)
+        return [warning for content in done for warning in content["warnings"]]
+
+    def errors(self) -> dict[str, int]:
+        """What servers said, and how often."""
+        errors: dict[str, int] = {}
+        for share in self.shares.values():
+            for message, number in (share.done or {}).get("errors", {}).items():
+                errors[message] = errors.get(message, 0) + number
+        return errors
+
+    def document(self) -> dict[str, Any]:
+        """The result as JSON can hold it."""
+        return {
+            "format": "tritonwatch-load-distributed",
+            "version": 1,
+            "scenario": self.scenario.model_dump(mode="json"),
+            "started_at": self.started_at,
+            "verdict": {"valid": not self.reasons(), "reasons": self.reasons()},
+            "warnings": self.warnings(),
+            "errors": self.errors(),
+            "workers": {
+                worker: {
+                    "lost": share.lost,
+                    "failed": share.failed,
+                    "ended": share.tally.count,
+                    "summary": (share.done or {}).get("summary"),
+                }
+                for worker, share in self.shares.items()
+            },
+            **self.tally().to_state(),
+        }

@@ -1,0 +1,267 @@
+"""Locust's events to a coordinator on the master and a run on each worker."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import gevent
+from locust import LoadTestShape, events
+from locust.exception import StopUser
+from locust.runners import (
+    STATE_MISSING,
+    WORKER_REPORT_INTERVAL,
+    LocalRunner,
+    MasterRunner,
+    WorkerRunner,
+)
+
+from exporter.errors import TritonwatchError
+from loadtests.announce import announcers_of
+from loadtests.cli import add_announcers, add_target
+from loadtests.distributed import locust_numbers
+from loadtests.distributed.coordinator import Coordinator
+from loadtests.distributed.summary import text
+from loadtests.distributed.worker import WorkerRun
+from loadtests.scenario import ClosedLoop
+from loadtests.scenario_options import scenario_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadtests.scenario import Scenario
+
+EXIT_USAGE: Final = 2
+EXIT_INVALID: Final = 3
+_DONE_SECONDS: Final = 10.0
+_WEEK_SECONDS: Final = 7 * 86_400
+_LOOK_SECONDS: Final = 0.25
+
+log = logging.getLogger("tritonwatch")
+
+
+class Load:
+    """What this process knows of the load: master, worker, or both in one."""
+
+    def __init__(self) -> None:
+        self.environment: Any = None
+        self.coordinator: Coordinator | None = None
+        self.run: WorkerRun | None = None
+        self.scenario: Scenario | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether Locust's users are the load, rather than a schedule."""
+        return self.scenario is None or isinstance(self.scenario.profile, ClosedLoop)
+
+
+LOAD: Final = Load()
+
+
+class ScheduleShape(LoadTestShape):
+    """One user a worker for as long as the schedule takes; users are only shown."""
+
+    def tick(self) -> tuple[int, float] | None:
+        """None when every worker is done."""
+        coordinator, runner = LOAD.coordinator, LOAD.environment.runner
+        if coordinator is not None:
+            alive = _alive(runner)
+            coordinator.look(alive)
+            quiet = 0.0 if isinstance(runner, LocalRunner) else WORKER_REPORT_INTERVAL
+            if coordinator.over(quiet + 0.5):
+                return None
+        workers = max(len(_alive(runner)), 1)
+        return workers, float(workers)
+
+
+def _alive(runner: Any) -> list[str]:
+    if isinstance(runner, MasterRunner):
+        return [c.id for c in runner.clients.all if c.state != STATE_MISSING]
+    return [runner.client_id]
+
+
+def _add_options(parser: Any) -> None:
+    group = parser.add_argument_group("tritonwatch")
+    add_target(group)
+    group.add_argument(
+        "--load-profile",
+        metavar="KIND",
+        help="an open loop; without, -u users in a closed",
+    )
+    group.add_argument("--rate", type=float, metavar="R", help="of the profile")
+    group.add_argument("--duration", type=float, metavar="S", help="of the profile")
+    group.add_argument("--set", action="append", metavar="KEY=VALUE")
+    group.add_argument(
+        "--result", metavar="FILE", help="write the merged histograms there as JSON"
+    )
+    add_announcers(group)
+
+
+def _init(environment: Any, **_: object) -> None:
+    locust_numbers.install()
+    LOAD.environment = environment
+    runner = environment.runner
+    if isinstance(runner, MasterRunner | LocalRunner):
+        try:
+            LOAD.scenario = _scenario(environment)
+        except TritonwatchError as error:
+            sys.stderr.write(f"tritonwatch: {error}\n")
+            sys.exit(EXIT_USAGE)
+        if not LOAD.closed:
+            make: Any = ScheduleShape
+            environment.shape_class = make()
+            environment.shape_class.runner = runner
+        for what in ("ready", "done", "failed"):
+            runner.register_message(f"tritonwatch_{what}", _hear)
+        environment.events.test_start.add_listener(_begin)
+        environment.events.test_stop.add_listener(_end)
+        environment.events.worker_report.add_listener(_count)
+    if isinstance(runner, WorkerRunner | LocalRunner):
+        runner.register_message("tritonwatch_prepare", _prepare)
+        runner.register_message("tritonwatch_start", _start)
+        environment.events.report_to_master.add_listener(_report)
+        environment.events.test_stop.add_listener(_stop)
+        environment.events.quitting.add_listener(_stop)
+    # gevent's timers count from when its loop looked at the clock last, and that was
+    # before all the imports: --run-time would be seconds too short.
+    gevent.get_hub().loop.update_now()
+
+
+def _scenario(environment: Any) -> Scenario:
+    options = argparse.Namespace(**vars(environment.parsed_options))
+    options.profile, options.concurrency = options.load_profile, None
+    host = (options.host or "").removesuffix("/")
+    scheme, separator, address = host.partition("://")
+    if separator and scheme in {"grpc", "http"}:
+        options.protocol = options.protocol or scheme
+        options.address = options.address or address
+    if options.profile is None and options.scenario is None:
+        # Locust's users are the concurrency, and its --run-time is the end.
+        options.profile, options.duration = "closed", _WEEK_SECONDS
+    return scenario_of(options)
+
+
+# On the master.
+
+
+def _begin(environment: Any, **_: object) -> None:
+    if LOAD.scenario is None:
+        return
+    options, runner = environment.parsed_options, environment.runner
+    announcers = announcers_of(
+        sidecar=options.sidecar,
+        grafana=options.grafana,
+        grafana_token_file=options.grafana_token_file,
+        otlp=options.otlp,
+    )
+
+    def send(what: str, content: dict[str, Any], worker: str) -> None:
+        runner.send_message(f"tritonwatch_{what}", content, worker)
+
+    LOAD.coordinator = Coordinator(LOAD.scenario, _alive(runner), send, announcers)
+    LOAD.coordinator.prepare()
+
+
+def _hear(environment: Any, msg: Any, **_: object) -> None:
+    coordinator = LOAD.coordinator
+    if coordinator is None:
+        return
+    coordinator.hear(msg.type.removeprefix("tritonwatch_"), msg.data)
+    failed = [share for share in coordinator.shares.values() if share.failed]
+    if len(failed) == len(coordinator.shares):
+        environment.process_exit_code = 1
+        # Not from within the message's own handler, which the stop would wait for.
+        gevent.spawn_later(0, environment.runner.quit)
+
+
+def _count(client_id: str, data: dict[str, Any], **_: object) -> None:
+    news = data.pop("tritonwatch", None)
+    if news is not None and LOAD.coordinator is not None:
+        LOAD.coordinator.count(client_id, news)
+
+
+def _end(environment: Any, **_: object) -> None:
+    if isinstance(environment.runner, LocalRunner):
+        _stop(environment)
+    gevent.spawn(_conclude, environment).join(_DONE_SECONDS + 1.0)
+
+
+def _conclude(environment: Any) -> None:
+    coordinator, LOAD.coordinator = LOAD.coordinator, None
+    if coordinator is None:
+        return
+    LOAD.coordinator = coordinator
+    with gevent.Timeout(_DONE_SECONDS, exception=False):
+        while not coordinator.over(0.0):
+            coordinator.look(_alive(environment.runner))
+            gevent.sleep(_LOOK_SECONDS)
+    LOAD.coordinator = None
+    coordinator.close()
+    sys.stdout.write(text(coordinator))
+    sys.stdout.flush()
+    if coordinator.reasons() and environment.process_exit_code is None:
+        environment.process_exit_code = EXIT_INVALID
+    result: Path | str | None = environment.parsed_options.result
+    if result is not None:
+        _write(str(result), coordinator)
+
+
+def _write(path: str, coordinator: Coordinator) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump(coordinator.document(), file)
+    except OSError as error:
+        log.error("%s cannot be written: %s", path, error.strerror)  # noqa: TRY400
+
+
+# On each worker.
+
+
+def _prepare(environment: Any, msg: Any, **_: object) -> None:
+    if LOAD.run is not None:
+        LOAD.run.stop()
+    LOAD.run = WorkerRun(environment, msg.data["scenario"])
+
+
+def _start(environment: Any, msg: Any, **_: object) -> None:  # noqa: ARG001
+    if LOAD.run is not None:
+        LOAD.run.start(msg.data)
+
+
+def _report(client_id: str, data: dict[str, Any], **_: object) -> None:  # noqa: ARG001
+    if LOAD.run is not None:
+        data["tritonwatch"] = LOAD.run.news()
+
+
+def _stop(environment: Any, **_: object) -> None:  # noqa: ARG001
+    if LOAD.run is not None:
+        LOAD.run.stop()
+
+
+def user_came() -> None:
+    """A Locust user starts: in a closed loop, one request more in flight."""
+    if LOAD.run is not None:
+        LOAD.run.user_came()
+
+
+def user_left() -> None:
+    """A Locust user stops."""
+    if LOAD.run is not None:
+        LOAD.run.user_left()
+
+
+def wait() -> None:
+    """What a Locust user does; the sender does the rest."""
+    gevent.sleep(_LOOK_SECONDS)
+    if LOAD.run is None:
+        raise StopUser
+
+
+def install() -> None:
+    """Listen to Locust."""
+    hooks: Any = events
+    hooks.init_command_line_parser.add_listener(_add_options)
+    hooks.init.add_listener(_init)

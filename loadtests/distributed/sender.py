@@ -1,0 +1,190 @@
+"""A worker's sender: `python -m loadtests.distributed.sender`, its orders on stdin.
+
+First a scenario as JSON; when its requests are ready it says so, and waits for
+{"start_at", "worker", "workers"}. {"concurrency": n} resizes a closed loop, {"stop":
+true} ends the run, and so does the end of stdin: no sender outlives its worker.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import queue
+import signal
+import sys
+import threading
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from exporter.errors import TritonwatchError
+from loadtests import plan
+from loadtests.distributed import frames
+from loadtests.distributed.frames import Frame
+from loadtests.engine import Options, Progress, run_closed, run_open
+from loadtests.prepare import prepared
+from loadtests.profiles.seeding import arrivals_of
+from loadtests.result_file import summary
+from loadtests.scenario import ClosedLoop, Scenario
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from loadtests.engine.loops import ClosedLoop as Loop
+    from loadtests.mix import Mix
+    from loadtests.result import RunResult
+
+_PROGRESS_SECONDS: Final = 0.1
+_STOP: Final = '{"stop": true}'
+_TOO_SOON: Final = "the run was stopped before anything was sent"
+
+
+def main() -> int:
+    """Run one load for one worker."""
+    # Ctrl-C goes to the whole terminal; the worker says when to stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Unbuffered: a thread that waits in a buffered reader holds its lock at the exit.
+    orders = io.FileIO(sys.stdin.fileno(), closefd=False)
+    told = _Writer(sys.stdout.buffer)
+    first = orders.readline()
+    if not first:
+        return 0
+    scenario = Scenario.model_validate_json(first)
+    try:
+        with prepared(scenario) as mix:
+            told.put(Frame("ready", {"entries": [e.name for e in mix.entries]}))
+            start = json.loads(orders.readline() or _STOP)
+            if start.get("stop"):
+                told.put(Frame("failed", {"message": _TOO_SOON}))
+                return 0
+            told.put(_ended(_Run(scenario, mix, orders, told).run(start)))
+    except TritonwatchError as error:
+        told.put(Frame("failed", {"message": str(error)}))
+    finally:
+        told.close()
+    return 0
+
+
+class _Run:
+    """One run, and the orders that come meanwhile."""
+
+    def __init__(
+        self, scenario: Scenario, mix: Mix, orders: io.FileIO, told: _Writer
+    ) -> None:
+        self._scenario = scenario
+        self._mix = mix
+        self._told = told
+        self._stopped = threading.Event()
+        self._loop: tuple[asyncio.AbstractEventLoop, Loop] | None = None
+        self._concurrency = 0
+        self._thread = threading.Thread(target=self._obey, args=(orders,), daemon=True)
+
+    def run(self, start: dict[str, Any]) -> RunResult:
+        """Send this worker's share."""
+        self._thread.start()
+        scenario, profile = self._scenario, self._scenario.profile
+        worker, workers = int(start["worker"]), int(start["workers"])
+        objective = scenario.objective()
+        options = Options(
+            timeout_seconds=scenario.timeout_seconds,
+            seed=scenario.seed,
+            slo_seconds=None if objective is None else objective.limit_seconds,
+            start_at=float(start["start_at"]),
+            progress=self._tell,
+            progress_seconds=_PROGRESS_SECONDS,
+            stop=self._stopped.is_set,
+            profile=profile.model_dump(mode="json"),
+        )
+        target = scenario.target.target()
+        if isinstance(profile, ClosedLoop):
+            return run_closed(
+                target,
+                self._mix,
+                concurrency=self._concurrency,
+                duration_seconds=profile.duration_seconds,
+                # Each worker draws and begins sequences of its own.
+                options=replace(options, seed=scenario.seed + worker),
+                control=self._control,
+            )
+        arrivals = arrivals_of(profile, scenario.seed)
+        chosen = plan.share(plan.checked(arrivals), worker, workers, seed=scenario.seed)
+        return run_open(
+            target,
+            self._mix,
+            arrivals,
+            in_flight=scenario.in_flight,
+            options=replace(options, chosen=chosen),
+        )
+
+    def _tell(self, progress: Progress) -> None:
+        if progress.finished.size:
+            ended = progress.requests.where(progress.finished)
+            self._told.put(Frame("batch", {"in_flight": progress.in_flight}, ended))
+
+    def _control(self, loop: Loop) -> None:
+        import asyncio  # noqa: PLC0415
+
+        self._loop = (asyncio.get_running_loop(), loop)
+        loop.start_with(self._concurrency)
+
+    def _obey(self, orders: io.FileIO) -> None:
+        for line in orders:
+            order = json.loads(line)
+            if order.get("stop"):
+                break
+            self._concurrency = int(order["concurrency"])
+            if self._loop is not None:
+                events, loop = self._loop
+                events.call_soon_threadsafe(loop.resize, self._concurrency)
+        if self._loop is None:
+            self._stopped.set()
+        else:
+            # A closed loop has no other end: it is over, and not interrupted.
+            events, loop = self._loop
+            events.call_soon_threadsafe(loop.stop)
+
+
+class _Writer:
+    """Writes frames from a thread of its own: a slow reader must not delay a send."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self._waiting: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def put(self, frame: Frame) -> None:
+        """Write it soon."""
+        self._waiting.put(frame)
+
+    def close(self) -> None:
+        """Write all that waits."""
+        self._waiting.put(None)
+        self._thread.join(10.0)
+
+    def _write(self) -> None:
+        while True:
+            frame = self._waiting.get()
+            if frame is None:
+                return
+            try:
+                frames.write(self._out, frame)
+            except (BrokenPipeError, ValueError):
+                return  # the worker is gone
+
+
+def _ended(result: RunResult) -> Frame:
+    return Frame(
+        "result",
+        {
+            "summary": summary(result),
+            "reasons": list(result.verdict.reasons),
+            "warnings": list(result.verdict.warnings),
+            "errors": dict(result.errors),
+            "planned": len(result.requests),
+            "payload_sha256": result.about.payload_sha256,
+        },
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""What a Locust worker does: keeps a sender, and turns what it tells into events."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import gevent
+from gevent import subprocess
+
+from loadtests.distributed import frames
+from loadtests.distributed.tally import Tally
+from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from loadtests.result import Requests
+
+_END_SECONDS: Final = 5.0
+_BURST: Final = 500
+"""Events fired without letting others run."""
+
+
+class RequestFault(Exception):  # noqa: N818 - what Locust lists as a failure
+    """A request without a right answer; one a kind."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+_FAULTS: Final = {
+    Outcome.ERROR: RequestFault("error: the server refused it or failed"),
+    Outcome.WRONG: RequestFault("wrong: not an answer of this model"),
+    Outcome.TIMEOUT: RequestFault("timeout"),
+    Outcome.REJECTED: RequestFault("rejected: too many in flight"),
+    Outcome.UNSENT: RequestFault("unsent: the sender came too late"),
+}
+
+
+class WorkerRun:
+    """One run of this worker. Everything happens in gevent's hub."""
+
+    def __init__(self, environment: Any, scenario: str) -> None:
+        self._environment = environment
+        self._protocol = json.loads(scenario)["target"]["protocol"]
+        self._users = 0
+        self._started_at: float | None = None
+        self._ended = False
+        self._entries: list[str] = []
+        self._news = Tally()
+        self._sender = subprocess.Popen(
+            [sys.executable, "-m", "loadtests.distributed.sender"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._order(scenario)
+        self._reader = gevent.spawn(self._read)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the sender has told its result."""
+        return self._ended
+
+    def start(self, order: dict[str, Any]) -> None:
+        """All workers are ready: the common start, and which share is this one's."""
+        self._started_at = float(order["start_at"])
+        self._order(json.dumps(order))
+        self._resize()
+
+    def user_came(self) -> None:
+        """One more in a closed loop."""
+        self._users += 1
+        self._resize()
+
+    def user_left(self) -> None:
+        """One less."""
+        self._users -= 1
+        self._resize()
+
+    def stop(self) -> None:
+        """Send nothing more; wait until what is in flight has ended, but not for ever."""
+        if not self._ended:
+            self._order(json.dumps({"stop": True}))
+        self._reader.join(_END_SECONDS)
+        if self._sender.poll() is None and not self._ended:
+            self._sender.kill()
+            self._reader.join(_END_SECONDS)
+
+    def news(self) -> dict[str, Any]:
+        """What ended since this was asked last."""
+        news, self._news = self._news, Tally()
+        return news.to_state()
+
+    def _resize(self) -> None:
+        if self._started_at is not None and not self._ended:
+            self._order(json.dumps({"concurrency": self._users}))
+
+    def _order(self, line: str) -> None:
+        try:
+            self._sender.stdin.write(line.encode() + b"\n")
+            self._sender.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            return  # it ended; the reader tells
+
+    def _read(self) -> None:
+        try:
+            while (frame := frames.read(self._sender.stdout)) is not None:
+                self._take(frame)
+        except ValueError as error:
+            self._fail(f"the sender broke off: {error}")
+        if not self._ended:
+            self._fail("the sender ended without a result")
+        self._sender.stdin.close()
+        self._sender.wait()
+
+    def _take(self, frame: frames.Frame) -> None:
+        match frame.kind:
+            case "ready":
+                self._entries = list(frame.content["entries"])
+                self._tell("ready", {})
+            case "batch" if frame.requests is not None:
+                self._news.add(frame.requests)
+                self._fire(frame.requests)
+            case "result":
+                self._ended = True
+                self._tell("done", {**frame.content, "news": self.news()})
+            case "failed":
+                self._fail(str(frame.content["message"]))
+
+    def _fail(self, message: str) -> None:
+        self._ended = True
+        self._tell("failed", {"message": message, "news": self.news()})
+
+    def _tell(self, what: str, content: dict[str, Any]) -> None:
+        runner = self._environment.runner
+        told = {"worker": runner.client_id, **content}
+        runner.send_message(f"tritonwatch_{what}", told)
+
+    def _fire(self, requests: Requests) -> None:
+        """Locust's own event for each, so that its table and every listener work."""
+        fire = self._environment.events.request.fire
+        origin = self._started_at or 0.0
+        milliseconds = (requests.done - requests.intended) * 1e3
+        for place in range(len(requests)):
+            outcome = Outcome(int(requests.outcome[place]))
+            sent = outcome not in (Outcome.REJECTED, Outcome.UNSENT)
+            fire(
+                request_type=self._protocol,
+                name=self._entries[requests.entry[place]],
+                response_time=float(milliseconds[place]) if sent else None,
+                response_length=0,
+                exception=_FAULTS.get(outcome),
+                context={},
+                start_time=origin + float(requests.intended[place]),
+            )
+            if place % _BURST == _BURST - 1:
+                gevent.sleep(0)
