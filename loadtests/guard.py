@@ -219,10 +219,11 @@ class Guard:
         target: Target | None,
         limits: GuardLimits,
         *,
+        server: tuple[int, ...] | None = None,
         read: Callable[[Sequence[int]], Reading] = machine.read,
     ) -> None:
         self._limits = limits
-        self._server = _server_of(target)
+        self._server = server_of(target) if server is None else server
         self._local = target is not None and _host(target.address) in _LOCAL
         self._read = read
         self._readings: list[Reading] = []
@@ -265,7 +266,8 @@ def guarded(result: RunResult, watch: Watch) -> RunResult:
     return result.invalid(*verdict.reasons).warned(*verdict.warnings)
 
 
-def _server_of(target: Target | None) -> tuple[int, ...]:
+def server_of(target: Target | None) -> tuple[int, ...]:
+    """The processes of a server on this machine; empty for one elsewhere."""
     if target is None or _host(target.address) not in _LOCAL:
         return ()
     port = target.address.rpartition(":")[2]

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from loadtests.capacity.isotonic import crossing, pooled
+from loadtests.capacity.trend import Trend, trend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 RESAMPLES: Final = 500
-_NEAR: Final = 10.0  # levels whose share is within this factor of what is allowed
+_NEAR: Final = 1.3  # levels within this factor of the boundary make the trend
 _MOST_SHARE: Final = 0.3
+_LEAST_LEVELS: Final = 3
 _LEAST_BLOCKS: Final = 4
 _NONE_SEEN: Final = 0.25  # misses that stand for "none in so many requests"
 _BLOCKS_A_RUN: Final = 2
@@ -121,63 +123,113 @@ def estimate(
 ) -> Estimate:
     """The rate at which the worst of the terms reaches its allowed share.
 
-    Shares are fitted never to fall with the rate, their logarithm is linear between
-    rates. The interval is a residual block bootstrap: each block's misses are taken as
-    fitted + sqrt(fitted) e, the e of all blocks near the boundary are drawn anew with
-    replacement, and the fit is made again. A block is half a run, longer than a
-    server's memory of its queue; a request is not, since near saturation its neighbours
-    wait in the same queue and the variance is up to a hundred times the binomial one.
-    Pooling the e over levels is what makes a few runs of each enough. They are widened
-    by sqrt(B / (B - L + 1)) for the L levels fitted, and the interval by Student's t of
-    B / 2 - L degrees of freedom over the normal quantile: halves of a run are not quite
-    independent.
+    An isotonic fit finds the boundary of each term; about it (within a factor of 1.3)
+    a straight line of the logarithm of the share over that of the rate is fitted by
+    quasi-likelihood, and where it reaches what is allowed is the estimate.
+
+    The interval is a residual block bootstrap: each block's misses are taken as
+    line + sqrt(line) e, the e of all blocks near the boundary are drawn anew with
+    replacement, and the isotonic fit is made again. A block is half a run, longer than
+    a server's memory of its queue; a request is not, since near saturation its
+    neighbours wait in the same queue and the variance is up to a hundred times the
+    binomial one. Taking the e about the line and pooling them over levels is what makes
+    a few runs of each enough: a level that by luck saw no miss would otherwise claim to
+    vary little. They are widened by sqrt(B / (B - 2)), and the interval by Student's t
+    of B / 2 - 2 degrees of freedom over the normal quantile.
     """
     levels = Levels.of(runs)
-    by_term = levels.capacity(levels.misses, allowed)
-    rate = float(by_term.min())
-    shares = np.maximum(
-        levels.fitted(levels.misses), _NONE_SEEN / levels.counts[:, None]
-    )
-    near = _near(shares, allowed)[levels.level]
-    blocks = int(near.sum())
-    if blocks < _LEAST_BLOCKS or not 0 < rate < np.inf:
-        return Estimate(rate, 0.0, np.inf, tuple(by_term), None, blocks)
-    expected = shares[levels.level] * levels.block_counts[:, None]
-    residuals = ((levels.block_misses - expected) / np.sqrt(expected))[near]
-    fitted = np.unique(levels.level[near]).size
-    residuals *= np.sqrt(blocks / max(blocks - fitted + 1, 2))
-    freedom = max(blocks // _BLOCKS_A_RUN - fitted, 2)
-    logs = np.empty(resamples)
-    for i in range(resamples):
-        drawn = residuals[rng.integers(0, blocks, levels.level.size)]
-        misses = np.maximum(expected + np.sqrt(expected) * drawn, 0.0)
-        found = levels.capacity(
-            _by_level(levels.level, misses, levels.rates.size), allowed
-        )
-        logs[i] = np.log(np.clip(found.min(), *_limits(levels.rates)))
+    crossings = levels.capacity(levels.misses, allowed)
+    lines = [
+        _line(levels, k, float(crossings[k]), allowed) for k in range(allowed.size)
+    ]
+    roots = [
+        line.reaches(float(allowed[k])) if line is not None else float(crossings[k])
+        for k, line in enumerate(lines)
+    ]
+    binding = int(np.argmin(roots))
+    rate, line = roots[binding], lines[binding]
+    near = _near(levels, float(crossings[binding]), binding, allowed)
+    blocks = int(near[levels.level].sum())
+    if line is None or blocks < _LEAST_BLOCKS or not 0 < rate < np.inf:
+        return Estimate(rate, 0.0, np.inf, tuple(roots), None, blocks)
+    boot = _Bootstrap.of(levels, lines, near, allowed)
+    logs = np.array([boot.draw(rng) for _ in range(resamples)]) - np.log(rate)
     tail = (1.0 - confidence) / 2
+    freedom = max(blocks // _BLOCKS_A_RUN - 2, 2)
     wider = stats.t.ppf(1 - tail, freedom) / stats.norm.ppf(1 - tail)
-    low, high = np.quantile(logs, (tail, 1 - tail)) - np.log(rate)
+    low, high = np.quantile(logs, (tail, 1 - tail))
     ends = rate * np.exp(np.array([min(low, 0.0), max(high, 0.0)]) * wider)
     return Estimate(
         rate=rate,
         low=float(ends[0]),
         high=float(ends[1]),
-        by_term=tuple(by_term.tolist()),
-        dispersion=float(np.mean(residuals[:, int(by_term.argmin())] ** 2)),
+        by_term=tuple(roots),
+        dispersion=float(boot.residuals[:, binding].var()),
         blocks=blocks,
     )
 
 
-def _near(shares: Floats, allowed: Floats) -> NDArray[np.bool_]:
-    """Levels (L,) at which some term is near its limit."""
-    most = np.minimum(allowed * _NEAR, np.maximum(_MOST_SHARE, allowed * 1.5))
-    inside = (shares > allowed / _NEAR) & (shares < most)
-    return np.asarray(inside.any(axis=1), np.bool_)
+@dataclass(frozen=True, slots=True)
+class _Bootstrap:
+    """What is drawn from: expected misses (B, K) and residuals (R, K)."""
+
+    levels: Levels
+    expected: Floats
+    residuals: Floats
+    allowed: Floats
+
+    @classmethod
+    def of(
+        cls,
+        levels: Levels,
+        lines: Sequence[Trend | None],
+        near: NDArray[np.bool_],
+        allowed: Floats,
+    ) -> _Bootstrap:
+        shares = np.maximum(
+            levels.fitted(levels.misses), _NONE_SEEN / levels.counts[:, None]
+        )
+        for k, line in enumerate(lines):
+            if line is not None:
+                smooth = np.minimum(line.shares(levels.rates), 1.0)
+                shares[:, k] = np.where(near, smooth, shares[:, k])
+        expected = shares[levels.level] * levels.block_counts[:, None]
+        residuals = (levels.block_misses - expected) / np.sqrt(expected)
+        kept = residuals[near[levels.level]]
+        kept = kept - kept.mean(axis=0)
+        blocks = kept.shape[0]
+        return cls(levels, expected, kept * np.sqrt(blocks / (blocks - 2)), allowed)
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """The logarithm of the boundary of one resample."""
+        levels = self.levels
+        drawn = self.residuals[
+            rng.integers(0, self.residuals.shape[0], levels.level.size)
+        ]
+        misses = np.maximum(self.expected + np.sqrt(self.expected) * drawn, 0.0)
+        sums = _by_level(levels.level, misses, levels.rates.size)
+        boundary = levels.capacity(sums, self.allowed).min()
+        low, high = float(levels.rates[0]) / 2, float(levels.rates[-1]) * 2
+        return float(np.log(np.clip(boundary, low, high)))
 
 
-def _limits(rates: Floats) -> tuple[float, float]:
-    return float(rates[0]) / 2, float(rates[-1]) * 2
+def _near(
+    levels: Levels, boundary: float, term: int, allowed: Floats
+) -> NDArray[np.bool_]:
+    """Levels (L,) about a boundary, without those far into overload."""
+    if not 0 < boundary < np.inf:
+        return np.zeros(levels.rates.size, np.bool_)
+    share = levels.fitted(levels.misses)[:, term]
+    most = max(_MOST_SHARE, 1.5 * float(allowed[term]))
+    inside = np.abs(np.log(levels.rates / boundary)) < np.log(_NEAR)
+    return np.asarray(inside & (share < most), np.bool_)
+
+
+def _line(levels: Levels, term: int, boundary: float, allowed: Floats) -> Trend | None:
+    near = _near(levels, boundary, term, allowed)
+    if near.sum() < _LEAST_LEVELS:
+        return None
+    return trend(levels.rates[near], levels.counts[near], levels.misses[near, term])
 
 
 def _by_level(level: NDArray[np.int64], values: Floats, levels: int) -> Floats:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from loadtests.capacity.observation import Observation
 
-Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds"]
+Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stopped"]
 _FACTOR: Final = 1.5
 _BRACKET: Final = 1.2
 _AHEAD: Final = 0.9  # of a run: how much sooner the two nearest levels are tried
@@ -28,7 +28,7 @@ _FEW: Final = 200  # resamples while searching; the result takes more
 class SearchSettings(Settings):
     """How long and how finely a capacity is searched for."""
 
-    budget_seconds: float = Field(default=100.0, gt=1, le=86_400)
+    budget_seconds: float = Field(default=90.0, gt=1, le=86_400)
     """Time of load in all."""
     run_seconds: float = Field(default=6.0, gt=0.5, le=3600)
     """Time of a run near the boundary."""
@@ -63,16 +63,23 @@ class Search:
     settings: SearchSettings
     rng: np.random.Generator
     tell: Callable[[str], None] = lambda _: None
+    stopped: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] | None = None
+    """Seconds that count for the budget; without one, those of load."""
     runs: list[Observation] = field(default_factory=list)
     rejected: int = 0
     spent_seconds: float = 0.0
     _tries: dict[int, int] = field(default_factory=dict)
     _index: int = 0
+    _began: float = 0.0
 
     def run(self, start_rate: float) -> Ending:
         """Bracket the boundary from `start_rate`, then gather runs about it."""
         start = min(max(start_rate, self.settings.least_rate), self.settings.most_rate)
+        self._began = self.clock() if self.clock else 0.0
         centre = self._bracket(start)
+        if self.stopped():
+            return "stopped"
         if centre is None:
             highest = max((run.rate for run in self.runs), default=0.0)
             held = bool(self.runs) and self._holds(self.runs[-1])
@@ -83,6 +90,8 @@ class Search:
             <= self.settings.budget_seconds
         ):
             self._try(self._next(centre), self.settings.run_seconds)
+            if self.stopped():
+                return "stopped"
             if self._precise():
                 return "precise"
         return "budget"
@@ -101,7 +110,7 @@ class Search:
         while low is None or high is None or high / low > _BRACKET:
             if self.spent_seconds > settings.budget_seconds / 2 and low and high:
                 break
-            if self.spent_seconds > settings.budget_seconds:
+            if self.spent_seconds > settings.budget_seconds or self.stopped():
                 return None
             run = self._try(rate, settings.bracket_seconds)
             if run is None:
@@ -134,7 +143,8 @@ class Search:
         """
         levels = Levels.of(self.runs)
         rate = float(levels.capacity(levels.misses, self.allowed).min())
-        rate = min(max(rate, centre / _FACTOR), centre * _FACTOR)
+        # One unlucky short run may have put the bracket aside: go on from its edge.
+        rate = min(max(rate, float(levels.rates[0])), float(levels.rates[-1]))
         grain = np.log(self.settings.level_ratio)
         exact = float(np.log(rate / centre) / grain)
         below = int(np.floor(exact))
@@ -162,6 +172,8 @@ class Search:
         run = self.measure(rate, seconds, self._index)
         self._index += 1
         self.spent_seconds += seconds
+        if self.clock is not None:
+            self.spent_seconds = self.clock() - self._began
         if run is None or not run.requests:
             self.rejected += 1
             return None

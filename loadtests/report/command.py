@@ -1,0 +1,218 @@
+"""The command `tritonwatch load report`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from exporter.cli import Subparsers
+    from loadtests.capacity.report_model import CapacityReport
+    from loadtests.report.compare import Comparison
+    from loadtests.result import RunResult
+
+EXIT_OK: Final = 0
+EXIT_FINDING: Final = 1
+EXIT_UNKNOWN: Final = 3
+_DESCRIPTION: Final = """\
+Make a report of what `load run --json` or `load capacity --json` wrote, or compare two
+of them: exit 0 if the second is not worse, 1 if it is, 3 if that cannot be told. The
+error rate of calling something worse that is the same is 5 % over all figures."""
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "report",
+        help="a report of a result, or two results compared",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("before", nargs="?", type=Path, metavar="RESULT")
+    parser.add_argument(
+        "after",
+        nargs="?",
+        type=Path,
+        metavar="SECOND",
+        help="compare it with the first",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write it as JSON")
+    parser.add_argument(
+        "--tolerance",
+        type=_share,
+        default=0.05,
+        metavar="SHARE",
+        help="smaller changes do not matter (default 0.05)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of resampling"
+    )
+    parser.add_argument(
+        "--schema",
+        choices=("run", "capacity", "comparison"),
+        help="print the JSON schema of a report, and end",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; want a share like 0.05")
+    return value
+
+
+def _run(options: argparse.Namespace) -> int:
+    from loadtests.errors import PlanError  # noqa: PLC0415 - beside the heavy ones
+
+    if options.schema is not None:
+        sys.stdout.write(schema(options.schema) + "\n")
+        return EXIT_OK
+    if options.before is None:
+        raise PlanError(
+            "found no file; want what --json of `load run` or `load capacity` wrote",
+            "load report",
+        )
+    before = read(options.before)
+    if options.after is not None:
+        return _compare(options, before, read(options.after))
+    return _report(options, before)
+
+
+def schema(kind: str) -> str:
+    """The published JSON schema of one kind of report."""
+    from loadtests.capacity import report_model  # noqa: PLC0415
+    from loadtests.report import compare, run_report  # noqa: PLC0415
+
+    if kind == "run":
+        return run_report.schema()
+    if kind == "capacity":
+        return report_model.schema()
+    found = compare.Comparison.model_json_schema()
+    return json.dumps(found, indent=2, sort_keys=True)
+
+
+def read(path: Path) -> RunResult | CapacityReport:
+    """A run's result, or a capacity report.
+
+    Raises:
+        PlanError: it is neither.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from loadtests import result_file  # noqa: PLC0415
+    from loadtests.capacity import report_model  # noqa: PLC0415
+    from loadtests.errors import PlanError  # noqa: PLC0415
+
+    document = _document(path)
+    if document.get("format") == result_file.FORMAT:
+        return result_file.from_document(document, str(path))
+    if document.get("format") != report_model.FORMAT:
+        raise PlanError(
+            f"found format {document.get('format')!r}; want {result_file.FORMAT} or "
+            f"{report_model.FORMAT}, as --json of `load run` and `load capacity` write",
+            str(path),
+        )
+    try:
+        return report_model.CapacityReport.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise PlanError(
+            f"is no whole capacity report: {place}: {first['msg']}", str(path)
+        ) from None
+
+
+def _document(path: Path) -> dict[str, Any]:
+    from loadtests.errors import PlanError  # noqa: PLC0415
+    from loadtests.result_file import MAX_FILE_BYTES  # noqa: PLC0415
+
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise PlanError(f"is larger than {MAX_FILE_BYTES} bytes", str(path))
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"is no JSON: {error}", str(path)) from None
+    if not isinstance(document, dict):
+        raise PlanError("is no report; want a JSON object", str(path))
+    return document
+
+
+def _report(options: argparse.Namespace, found: RunResult | CapacityReport) -> int:
+    from loadtests.capacity import text as capacity_text  # noqa: PLC0415
+    from loadtests.capacity.report_model import CapacityReport  # noqa: PLC0415
+    from loadtests.report import capacity_page, run_page, run_text  # noqa: PLC0415
+    from loadtests.report.run_report import report_of  # noqa: PLC0415
+
+    if isinstance(found, CapacityReport):
+        sys.stdout.write(capacity_text.render(found))
+        _write(options.html, capacity_page.render(found))
+        _write(options.json, found.model_dump_json(indent=2) + "\n")
+        return EXIT_OK if found.valid else EXIT_UNKNOWN
+    report = report_of(found)
+    sys.stdout.write(run_text.render(report))
+    _write(options.html, run_page.render(report))
+    _write(options.json, report.model_dump_json(indent=2) + "\n")
+    return EXIT_OK if report.valid else EXIT_UNKNOWN
+
+
+def _compare(
+    options: argparse.Namespace,
+    before: RunResult | CapacityReport,
+    after: RunResult | CapacityReport,
+) -> int:
+    from loadtests.report import comparison_text  # noqa: PLC0415
+
+    comparison = _comparison(options, before, after)
+    names = options.before.name, options.after.name
+    sys.stdout.write(comparison_text.render(comparison, *names))
+    _write(options.html, comparison_text.html(comparison, *names))
+    _write(options.json, comparison.model_dump_json(indent=2) + "\n")
+    return {"worse": EXIT_FINDING, "unknown": EXIT_UNKNOWN}.get(
+        comparison.call, EXIT_OK
+    )
+
+
+def _comparison(
+    options: argparse.Namespace,
+    before: RunResult | CapacityReport,
+    after: RunResult | CapacityReport,
+) -> Comparison:
+    from loadtests.capacity.report_model import CapacityReport  # noqa: PLC0415
+    from loadtests.errors import PlanError  # noqa: PLC0415
+    from loadtests.report import compare  # noqa: PLC0415
+
+    first, second = (isinstance(found, CapacityReport) for found in (before, after))
+    if first != second:
+        raise PlanError(
+            "found a run and a capacity report; want two of one kind", "load report"
+        )
+    if isinstance(before, CapacityReport) and isinstance(after, CapacityReport):
+        return compare.capacities_compared(
+            before, after, tolerance_ratio=options.tolerance
+        )
+    assert not isinstance(before, CapacityReport)  # noqa: S101 - both are runs
+    assert not isinstance(after, CapacityReport)  # noqa: S101
+    return compare.compared(
+        before, after, tolerance_ratio=options.tolerance, seed=options.seed
+    )
+
+
+def _write(path: Path | None, content: str) -> None:
+    from loadtests.errors import PlanError  # noqa: PLC0415
+
+    if path is None:
+        return
+    try:
+        path.write_text(content, "utf-8")
+    except OSError as error:
+        raise PlanError(f"cannot be written: {error.strerror}", str(path)) from None

@@ -1,0 +1,346 @@
+"""A load run as a report: what the published JSON holds, and what the page draws."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from exporter.settings import Settings
+from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from exporter.histogram import Histogram
+    from loadtests.result import Floats, Requests, RunResult
+
+SLICES: Final = 120
+_LEAST_SLICE_SECONDS: Final = 0.25
+_CURVE_POINTS: Final = 200
+_QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+_LEAST_TREND: Final = 20
+_HOUR: Final = 3600.0
+
+
+class Quantile(Settings):
+    """A quantile in seconds, with its 95 % interval where the sample carries one."""
+
+    value: float | None
+    """Null where it cannot be told, or misses reach so deep that it is infinite."""
+    low: float | None
+    high: float | None
+
+
+class Latency(Settings):
+    """Latencies of one kind."""
+
+    count: int
+    mean: float | None
+    max: float | None
+    p50: Quantile
+    p90: Quantile
+    p95: Quantile
+    p99: Quantile
+    p999: Quantile
+
+
+class Slice(Settings):
+    """Requests that were due in one part of the run."""
+
+    start_seconds: float
+    offered_per_second: float
+    answered_per_second: float
+    """Right answers of those, a second of the slice."""
+    missed: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    max: float | None
+
+
+class Part(Settings):
+    """A phase of the profile."""
+
+    name: str
+    start_seconds: float
+    end_seconds: float
+    requests: int
+    offered_per_second: float
+    intended_per_second: float | None
+    miss_ratio: float | None
+    p50: float | None
+    p99: float | None
+    """Over all requests of it; null also where misses make it infinite."""
+
+
+class Trend(Settings):
+    """Change of the median latency over the run, by Theil and Sen over the slices."""
+
+    seconds_per_hour: float
+    low: float
+    high: float
+    rises: bool
+    """The 95 % interval is above 0."""
+
+
+class CurvePoint(Settings):
+    """One point of the distribution."""
+
+    quantile: float
+    from_intended: float
+    from_send: float | None
+
+
+class SidecarView(Settings):
+    """What the sidecar saw of the run: the difference of two of its pages."""
+
+    phase_seconds: dict[str, float] = Field(default={})
+    """Mean seconds of a request by phase, from Triton's traces or statistics."""
+    energy_joules: dict[str, float] = Field(default={})
+    """By model; "idle" and "unattributed" are the rest."""
+
+
+class RunReport(Settings):
+    """What `tritonwatch load report` says about one run."""
+
+    format: Literal["tritonwatch-load-report"] = "tritonwatch-load-report"
+    version: Literal[1] = 1
+    models: tuple[str, ...]
+    mode: str
+    protocol: str
+    address: str
+    profile: dict[str, Any]
+    valid: bool
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    duration_seconds: float
+    requests: int
+    outcomes: dict[str, int]
+    miss_ratio: float | None
+    throughput: float
+    """Right answers a second."""
+    intended_rate: float
+    latency: Latency
+    """From the intended send, over all requests: misses are infinitely late."""
+    from_send: Latency
+    """From the real send, of the answered and the timed out."""
+    dispatch_delay: Latency
+    """What the sender added."""
+    first_response: Latency | None
+    between_responses: Latency | None
+    slices: tuple[Slice, ...]
+    parts: tuple[Part, ...]
+    curve: tuple[CurvePoint, ...]
+    trend: Trend | None
+    sidecar: SidecarView | None
+    errors: dict[str, int]
+    sender_cpu_seconds: float
+    seed: int
+    payload_sha256: str
+    started_at: float
+    workers: int
+    hardware: dict[str, Any]
+    versions: dict[str, str]
+
+
+def report_of(result: RunResult) -> RunReport:
+    """The report of a run."""
+    about, requests = result.about, result.requests
+    slices = tuple(_slices(result))
+    return RunReport(
+        models=about.entries,
+        mode=about.mode,
+        protocol=about.protocol,
+        address=about.address,
+        profile=dict(about.profile),
+        valid=result.verdict.valid,
+        reasons=result.verdict.reasons,
+        warnings=result.verdict.warnings,
+        duration_seconds=result.duration_seconds,
+        requests=len(requests),
+        outcomes={o.name.lower(): requests.count(o) for o in Outcome},
+        miss_ratio=result.miss_ratio,
+        throughput=result.throughput,
+        intended_rate=result.intended_rate,
+        latency=_overall(result),
+        from_send=_latency(result.from_send),
+        dispatch_delay=_latency(result.dispatch_delay),
+        first_response=_optional(result.first_response),
+        between_responses=_optional(result.between_responses),
+        slices=slices,
+        parts=tuple(_parts(result)),
+        curve=tuple(_curve(result)),
+        trend=_trend(slices),
+        sidecar=_sidecar(getattr(result, "sidecar", None)),
+        errors=dict(result.errors),
+        sender_cpu_seconds=result.sender_cpu_seconds,
+        seed=about.seed,
+        payload_sha256=about.payload_sha256,
+        started_at=about.started_at,
+        workers=about.workers,
+        hardware=dict(about.hardware),
+        versions=dict(about.versions),
+    )
+
+
+def schema() -> str:
+    """The JSON schema of a report."""
+    return json.dumps(RunReport.model_json_schema(), indent=2, sort_keys=True)
+
+
+def waits(requests: Requests) -> Floats:
+    """Seconds (N,) from the intended send; infinite without a right answer."""
+    right = requests.outcome == Outcome.OK
+    return np.where(right, requests.done - requests.intended, math.inf)
+
+
+def quantile(values: Floats, q: float) -> float | None:
+    """Of the inverse distribution function; None where it is infinite or empty."""
+    if not values.size:
+        return None
+    found = float(np.quantile(values, q, method="inverted_cdf"))
+    return found if math.isfinite(found) else None
+
+
+def _latency(histogram: Histogram) -> Latency:
+    def one(q: float) -> Quantile:
+        ends = histogram.quantile_interval(q)
+        low, high = ends or (None, None)
+        return Quantile(
+            value=histogram.quantile(q) if ends else None, low=low, high=high
+        )
+
+    return Latency(
+        count=histogram.count,
+        mean=histogram.sum / histogram.count if histogram.count else None,
+        max=histogram.max,
+        **{name: one(q) for name, q in _QUANTILES.items()},
+    )
+
+
+def _overall(result: RunResult) -> Latency:
+    """As `_latency`, with misses counted as infinitely late."""
+    answered = _latency(result.from_intended)
+    if not result.miss_ratio:
+        return answered
+    told = {}
+    for name, q in _QUANTILES.items():
+        value = result.quantile(q)
+        finite = value if value is not None and math.isfinite(value) else None
+        told[name] = Quantile(value=finite, low=None, high=None)
+    return answered.model_copy(update=told)
+
+
+def _optional(histogram: Histogram) -> Latency | None:
+    return _latency(histogram) if histogram.count else None
+
+
+def _slices(result: RunResult) -> Iterator[Slice]:
+    requests, length = result.requests, result.duration_seconds
+    if not len(requests) or length <= 0:
+        return
+    count = int(min(max(length / _LEAST_SLICE_SECONDS, 1), SLICES))
+    edges = np.linspace(0.0, length, count + 1)
+    late, due = waits(requests), requests.intended
+    width = length / count
+    for start, end in pairwise(edges.tolist()):
+        inside = late[(due >= start) & (due < end)]
+        known = inside[np.isfinite(inside)]
+        yield Slice(
+            start_seconds=float(start),
+            offered_per_second=inside.size / width,
+            answered_per_second=known.size / width,
+            missed=int(inside.size - known.size),
+            p50=quantile(inside, 0.5),
+            p95=quantile(inside, 0.95),
+            p99=quantile(inside, 0.99),
+            max=float(known.max()) if known.size else None,
+        )
+
+
+def _parts(result: RunResult) -> Iterator[Part]:
+    late, due = waits(result.requests), result.requests.intended
+    for phase in phases_of(result.about.profile):
+        start, end = phase["start_seconds"], phase["end_seconds"]
+        inside = late[(due >= start) & (due < end)]
+        missed = np.count_nonzero(~np.isfinite(inside))
+        yield Part(
+            name=phase["name"],
+            start_seconds=start,
+            end_seconds=end,
+            requests=inside.size,
+            offered_per_second=inside.size / (end - start),
+            intended_per_second=phase["requests_per_second"],
+            miss_ratio=float(missed / inside.size) if inside.size else None,
+            p50=quantile(inside, 0.5),
+            p99=quantile(inside, 0.99),
+        )
+
+
+def phases_of(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The phases of a profile as a result keeps it; none where it has one only."""
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
+
+    from loadtests.profiles import AnyProfile  # noqa: PLC0415 - a dozen modules
+
+    try:
+        found = TypeAdapter(AnyProfile).validate_python(dict(profile)).phases()
+    except ValidationError:  # a closed loop, or a recording that is not here
+        return []
+    if len(found) < 2:  # noqa: PLR2004 - one phase is the whole run
+        return []
+    return [
+        {
+            "name": phase.name,
+            "start_seconds": phase.start_seconds,
+            "end_seconds": phase.end_seconds,
+            "requests_per_second": phase.requests_per_second,
+        }
+        for phase in found
+    ]
+
+
+def _curve(result: RunResult) -> Iterator[CurvePoint]:
+    """Evenly spaced where the tail is read: on a scale of 1 / (1 - q)."""
+    count = len(result.requests)
+    late = np.sort(waits(result.requests))
+    sent = np.sort(
+        (result.requests.done - result.requests.sent)[
+            result.requests.outcome == Outcome.OK
+        ]
+    )
+    if not count:
+        return
+    for nines in np.linspace(0.0, math.log10(max(count, 2)), _CURVE_POINTS):
+        q = 1.0 - 10.0 ** -float(nines)
+        rank = min(int(q * count), count - 1)
+        if not math.isfinite(late[rank]):
+            return
+        yield CurvePoint(
+            quantile=q,
+            from_intended=float(late[rank]),
+            from_send=float(sent[rank]) if rank < sent.size else None,
+        )
+
+
+def _trend(slices: tuple[Slice, ...]) -> Trend | None:
+    from scipy import stats  # noqa: PLC0415 - a second
+
+    known = [(s.start_seconds, s.p50) for s in slices if s.p50 is not None]
+    if len(known) < _LEAST_TREND:
+        return None
+    times, medians = np.array(known, np.float64).T
+    found = stats.theilslopes(medians, times, 0.95)
+    slope, low, high = (
+        float(end) * _HOUR for end in (found.slope, found.low_slope, found.high_slope)
+    )
+    return Trend(seconds_per_hour=slope, low=low, high=high, rises=low > 0)
+
+
+def _sidecar(seen: object) -> SidecarView | None:
+    return SidecarView.model_validate(seen) if seen else None
