@@ -11,6 +11,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from exporter.cold_start import cli as cold_start_cli
 from exporter.comparison import cli as comparison_cli
 from exporter.errors import ConfigError, ListenError, TritonwatchError
 
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_audit(commands)
     _add_golden(commands)
     comparison_cli.add(commands)
+    cold_start_cli.add(commands)
     # Packages beside the exporter bring their own commands, so that nothing here
     # imports them.
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda e: e.name):

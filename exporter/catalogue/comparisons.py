@@ -62,10 +62,9 @@ COMPARISON_ASKING: Final = MetricSpec(
 MODEL_LOAD: Final = MetricSpec(
     "triton_model_load_seconds",
     "gauge",
-    "How long the latest load of the model version seen by this process took, by source:"
-    " server (Triton's own duration) or observed (from not ready to ready, to the"
-    " collector's interval).",
-    (*MODEL, "source"),
+    "How long the latest load of the model version took, from loading to ready as seen"
+    " in the repository index, to the cold_start collector's interval.",
+    MODEL,
     "seconds",
 )
 MODEL_FIRST_INFERENCE: Final = MetricSpec(

@@ -45,7 +45,8 @@ class MarginSettings(Settings):
     agreement: float = Field(default=0.02, ge=0, le=1)
     """Share of answers on which the two may disagree."""
     output_distance: float = Field(default=0.05, ge=0, le=1)
-    """Mean distance of the answers, |a - b| / (|a| + |b|)."""
+    """Mean distance of the answers: length of their difference over the sum of their
+    lengths."""
     accuracy: float = Field(default=0.01, ge=0, le=1)
     """Share of right answers, as a difference."""
     success: float = Field(default=0.01, ge=0, le=1)

@@ -57,6 +57,18 @@ class HttpClient:
             raise _status_error(status, body)
         return body
 
+    def post(self, path: str, body: bytes, *, timeout_seconds: float) -> bytes:
+        """The body of a POST that answered 200.
+
+        Raises:
+            TritonError: as for every other call.
+        """
+        headers = {"Content-Type": "application/json"}
+        status, _, reply = self._request("POST", path, body, headers, timeout_seconds)
+        if status != 200:  # noqa: PLR2004
+            raise _status_error(status, reply)
+        return reply
+
     def infer(self, request: InferRequest, *, timeout_seconds: float) -> InferReply:
         """One request, one response, tensors as binary data."""
         body, headers = _encode_request(request)

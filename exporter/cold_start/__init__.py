@@ -1,0 +1,1 @@
+"""Models that are loaded: how long it takes until they answer, and who suffers."""

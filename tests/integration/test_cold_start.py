@@ -1,0 +1,98 @@
+"""Cold starts on a real Triton: seen from outside, and measured by loading."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+LOAD, FIRST = "triton_model_load_seconds", "triton_model_first_inference_seconds"
+COLD = "triton_model_cold_inference_seconds"
+
+
+@pytest.fixture
+def watched(playground, settings, start_sidecar):
+    config = settings(playground, probes=[], power=None)
+    config["collectors"].append({"kind": "cold_start", "interval_seconds": 0.06})
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda p: p.value("triton_model_ready", model="double") == 1)
+    return sidecar
+
+
+def test_a_model_that_goes_and_comes_back_is_timed_until_it_answers(
+    playground, watched
+):
+    name = {"model": "double"}
+    assert watched.page().value(LOAD, **name) is None
+    playground.model("double", "unload")
+    watched.wait(lambda p: p.value("triton_model_ready", **name) != 1)
+    playground.model("double", "load")
+    page = watched.wait(lambda p: p.value(FIRST, **name) is not None, 20)
+    load, first, cold = (page.value(m, **name) for m in (LOAD, FIRST, COLD))
+    # A stub process is started, which takes longer than any look or inference.
+    assert 0 < cold < first
+    assert load <= first
+    # Our own first inference is nobody's production.
+    assert page.sum("triton_requests_total", **name) == 0
+    assert page.all(LOAD, model="sleepy") == []
+
+
+def command(*arguments, playground, tmp_path):
+    file = tmp_path / "triton.yaml"
+    target = {"grpc": playground.grpc, "http": playground.http}
+    file.write_text(json.dumps({"target": target, "power": None}), "utf-8")
+    return subprocess.run(
+        [COMMAND, "coldstart", "--config", file, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+
+
+def test_loading_again_and_again_tells_times_memory_and_victims(playground, tmp_path):
+    done = command(
+        *("--model", "double", "--repeat", "2", "--victim", "sleepy", "--json"),
+        *("--pid", str(playground.triton.pid)),
+        playground=playground,
+        tmp_path=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    times = report["seconds"]
+    assert times["load"]["n"] == 2
+    # Two are too few for an interval.
+    assert times["load"]["low"] is None
+    assert times["first_inference"]["value"] > times["load"]["value"]
+    assert all(
+        each["load"] + each["cold_inference"] <= each["first_inference"]
+        for each in report["each"]
+    )
+    # The model's own process is the difference.
+    memory = report["memory_bytes"]["server"]
+    assert memory["loaded"] > memory["unloaded"] + (1 << 20)
+    assert report["memory_bytes"]["model"] is None
+    victim = report["victims"]["sleepy"]
+    assert victim["loading"]["requests"] > 0
+    assert victim["quiet"]["requests"] > 0
+    assert victim["quiet"]["failed"] == victim["loading"]["failed"] == 0
+    assert playground.states()["double"] == "READY"
+
+
+def test_what_cannot_be_loaded_is_said_in_a_sentence(playground, triton, tmp_path):
+    unknown = command("--model", "nope", playground=playground, tmp_path=tmp_path)
+    assert unknown.returncode == 1
+    assert "found no model 'nope'; the server has ['doomed', 'double'" in unknown.stderr
+    refused = command("--model", "slow", playground=triton, tmp_path=tmp_path)
+    assert refused.returncode == 1
+    assert "--model-control-mode=explicit" in refused.stderr
+    itself = command(
+        *("--model", "double", "--victim", "double"),
+        playground=playground,
+        tmp_path=tmp_path,
+    )
+    assert itself.returncode == 2

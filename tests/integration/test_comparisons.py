@@ -1,0 +1,269 @@
+"""Champion against challenger on a real Triton: verdicts, budgets, and bad challengers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from exporter.errors import TritonError
+from exporter.testing.faults import Fault, set_fault, write_faulty_model
+from exporter.triton.embedded import EmbeddedTriton
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import InferRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+DEMO = Path(__file__).parents[2] / "deploy" / "models"
+HELD_OUT = DEMO / "digits_fp32/data/held_out.npz"
+EFFECT, VERDICT = "triton_comparison_effect", "triton_comparison_verdict"
+PAIRS = "triton_comparison_pairs_total"
+BOTH_MODELS = {"include": ["digits*"]}
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    with np.load(HELD_OUT) as data:
+        return data["pixels"].astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """One network as two versions of a model, and others that will misbehave."""
+    folder = tmp_path_factory.mktemp("compared") / "models"
+    write_faulty_model(
+        folder, "digits", source=DEMO / "digits_fp32", versions=("1", "2")
+    )
+    for name in ("digits_int8", "hangs", "crashes", "errs"):
+        write_faulty_model(folder, name, source=DEMO / "digits_int8")
+    shutil.copytree(DEMO / "diabetes", folder / "diabetes")
+    shutil.copytree(DEMO / "stream", folder / "stream")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(repository, triton_environment):
+    with EmbeddedTriton(repository, environment=triton_environment) as triton:
+        yield triton
+
+
+@pytest.fixture(autouse=True)
+def _sound_again(repository) -> Generator[None]:
+    yield
+    set_fault(repository, "digits", Fault(), version="2")
+    set_fault(repository, "digits_int8", Fault())
+
+
+def comparison(**changes):
+    return {
+        "name": "test",
+        "champion": "digits:1",
+        "challenger": "digits:2",
+        "inputs": {"source": "golden", "file": str(HELD_OUT)},
+        "budget": {"idle_pairs_per_second": 200, "max_pairs_per_second": 200},
+        # Wide ones, which a few hundred pairs can decide.
+        "margins": {"agreement": 0.1, "output_distance": 0.2, "success": 0.1},
+        **changes,
+    }
+
+
+@pytest.fixture
+def compare(server, settings, start_sidecar):
+    def start(*comparisons, **changes):
+        config = settings(server, comparisons=list(comparisons), **changes)
+        config["probes"] = []
+        config["power"] = None
+        return start_sidecar(config)
+
+    return start
+
+
+def verdict(page, metric, name="test"):
+    found = page.all(VERDICT, comparison=name, metric=metric)
+    return next((labels["verdict"] for labels, value in found if value == 1), None)
+
+
+def decided(metric, *wanted, name="test"):
+    return lambda page: verdict(page, metric, name) in wanted
+
+
+class Load(contextlib.AbstractContextManager):
+    """Production: requests to one model, one after the other, from a few threads."""
+
+    def __init__(self, grpc, pixels, threads=2, version="1") -> None:
+        self._client = GrpcClient(grpc)
+        self._pixels, self._version = pixels, version
+        self._stop = threading.Event()
+        self.sent = 0
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._send) for _ in range(threads)]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(10)
+        self._client.close()
+
+    def _send(self):
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            row = self._pixels[number % len(self._pixels)][None]
+            request = InferRequest(
+                "digits",
+                self._version,
+                f"production-{number}",
+                {"pixels": row},
+                {"pixels": "FP32"},
+            )
+            with contextlib.suppress(TritonError):
+                self._client.infer(request, timeout_seconds=5)
+            with self._lock:
+                self.sent += 1
+            time.sleep(0.002)
+
+
+def test_two_equal_versions_are_found_equivalent_and_never_different(compare):
+    sidecar = compare(comparison())
+    page = sidecar.wait(decided("agreement", "equivalent"), 40)
+    assert verdict(page, "output_distance") == "equivalent"
+    assert verdict(page, "success") in {"equivalent", "undecided"}
+    assert page.value(EFFECT, metric="agreement", bound="estimate") == 0
+    low, high = (
+        page.value(EFFECT, metric="success", bound=bound) for bound in ("low", "high")
+    )
+    assert low < 0 < high
+    for metric in ("agreement", "accuracy", "success", "latency_mean", "latency_p95"):
+        assert verdict(page, metric) not in {"worse", "better"}
+
+
+def test_a_challenger_that_shifts_its_classes_is_worse(compare, repository):
+    set_fault(repository, "digits", Fault("shifted_class"), version="2")
+    sidecar = compare(comparison())
+    page = sidecar.wait(decided("accuracy", "worse"), 40)
+    assert verdict(page, "agreement") == "worse"
+    assert page.value(EFFECT, metric="accuracy", bound="high") < -0.01
+    status = sidecar.get("/api/v1/status").text
+    assert '"verdict": "worse"' in status.replace('":"', '": "')
+
+
+def test_a_challenger_that_is_slower_is_worse_in_latency_alone(compare, repository):
+    fault = Fault("slow", factor=1.0, delay_ms=5)
+    set_fault(repository, "digits", fault, version="2")
+    sidecar = compare(comparison())
+    page = sidecar.wait(decided("latency_mean", "worse"), 40)
+    page = sidecar.wait(decided("latency_p50", "worse"), 40)
+    assert page.value(EFFECT, metric="latency_p50", bound="low") > 0.05
+    page = sidecar.wait(decided("agreement", "equivalent"), 40)
+    assert verdict(page, "accuracy") in {"equivalent", "undecided"}
+
+
+def test_a_bad_challenger_costs_pairs_and_nothing_else(compare, repository):
+    bad = {
+        "hangs": ({"challenger_failed", "challenger_missing"}, "hang"),
+        "crashes": ({"challenger_failed", "challenger_missing"}, "crash"),
+        "errs": ({"challenger_failed"}, "error"),
+    }
+    for model, (_, fault) in bad.items():
+        set_fault(repository, model, Fault(fault, hang_seconds=5))
+    sidecar = compare(
+        comparison(name="sound"),
+        *(
+            comparison(
+                name=model, challenger=model, timeout_seconds=0.5, metrics=["success"]
+            )
+            for model in bad
+        ),
+    )
+    # The sound one gets on as if nothing were.
+    page = sidecar.wait(decided("agreement", "equivalent", name="sound"), 40)
+    asked = {model: page.sum(PAIRS, comparison=model) for model in bad}
+    for model, (outcomes, _) in bad.items():
+        # The champion's measurements go on while the challenger gives none.
+        sidecar.wait(lambda p, m=model: p.sum(PAIRS, comparison=m) > asked[m] + 5, 40)
+        page = sidecar.wait(decided("success", "worse", name=model), 60)
+        failed = sum(page.sum(PAIRS, comparison=model, outcome=o) for o in outcomes)
+        assert failed > 0
+        assert page.sum(PAIRS, comparison=model, outcome="champion_failed") == 0
+    assert page.value("tritonwatch_collector_success", collector="statistics") == 1
+
+
+def test_models_that_cannot_be_compared_are_one_clear_error(compare):
+    sidecar = compare(
+        comparison(name="sound", challenger="digits_int8", metrics=["agreement"]),
+        comparison(name="odd", challenger="diabetes"),
+        comparison(name="gone", challenger="no_such"),
+        comparison(name="stream", challenger="stream"),
+        comparison(
+            name="file", inputs={"source": "golden", "file": "/nowhere/golden.npz"}
+        ),
+    )
+    page = sidecar.wait(
+        lambda p: (p.value(PAIRS, comparison="sound", outcome="both") or 0) > 20, 30
+    )
+    for name in ("odd", "gone", "stream", "file"):
+        assert page.value("triton_comparison_running", comparison=name) == 0
+    assert page.value("tritonwatch_collector_success", collector="comparison") == 0
+    found = json.loads(sidecar.get("/api/v1/status").text)["comparisons"]
+    problems = {c["comparison"]: c["problem"] for c in found}
+    assert problems["sound"] is None
+    assert problems["odd"] == (
+        "input 'age' is absent in digits 1 and FP32[-1, 1] in diabetes 1; both must "
+        "take the same requests"
+    )
+    assert problems["gone"] == "no_such is not among the server's ready models"
+    assert problems["stream"].startswith("stream is a decoupled model; only models")
+    assert "/nowhere/golden.npz" in problems["file"]
+    assert page.value("triton_up") == 1
+
+
+def test_a_shadow_stays_within_its_budget_under_load(compare, server, pixels):
+    ratio = 0.1
+    sidecar = compare(
+        comparison(
+            inputs={"source": "synthetic"},
+            budget={
+                "request_ratio": ratio,
+                "busy_ratio": ratio,
+                "idle_pairs_per_second": 0,
+                "max_pairs_per_second": 1000,
+            },
+        )
+    )
+    requests = "triton_requests_total"
+    sidecar.wait(lambda p: bool(p.all(requests, model="digits")), 20)
+    with Load(server.grpc, pixels) as load:
+        sidecar.wait(lambda p: p.sum(PAIRS) >= 30, 40)
+        page = sidecar.settle()
+        asked, sent = page.sum(PAIRS), load.sent
+    used = page.value("triton_comparison_budget_used_ratio", resource="requests")
+    busy = page.value("triton_comparison_budget_used_ratio", resource="busy")
+    assert 0 < used <= ratio
+    assert 0 < busy <= ratio
+    assert asked <= ratio * sent
+    # And none of it is taken for production.
+    page = sidecar.settle(3)
+    assert page.sum(requests, model="digits", version="1") == load.sent
+    assert page.sum(requests, model="digits", version="2") == 0
+
+
+def test_the_precision_pair_shows_what_int8_costs(compare, repository):
+    set_fault(repository, "digits_int8", Fault("int8_overflow"))
+    sidecar = compare(
+        comparison(champion="digits:1", challenger="digits_int8", name="precision")
+    )
+    page = sidecar.wait(decided("accuracy", "worse", name="precision"), 40)
+    assert page.value(EFFECT, metric="accuracy", bound="estimate") < -0.3
