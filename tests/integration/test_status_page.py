@@ -1,0 +1,160 @@
+"""The status page in a real browser beside a real Triton."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect, sync_playwright
+
+from exporter.testing import FakeModel, FakeTriton
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
+
+WAIT_MS = 30_000
+HOSTILE = '<img src=x onerror="document.title=1">'
+SLOS = [
+    {
+        "kind": "availability",
+        "name": "answers",
+        "objective_ratio": 0.99,
+        "source": "probes",
+    }
+]
+
+
+@pytest.fixture(scope="module")
+def browser(require_commands):
+    require_commands("chromium")
+    with sync_playwright() as playwright:
+        # The tests may run as root, for whom Chromium has no sandbox.
+        running = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Open a sidecar's page; fails the test on any error of the page's script."""
+    errors = []
+    contexts = []
+
+    def open_page(port: int, **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "console",
+            lambda message: (
+                errors.append(message.text)
+                if "Content Security Policy" in message.text
+                else None
+            ),
+        )
+        page.goto(f"http://127.0.0.1:{port}/")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+def table(page, name: str):
+    return page.get_by_role("region", name=name, exact=True)
+
+
+def test_it_shows_what_metrics_show_and_follows(
+    playground, settings, start_sidecar, opened
+) -> None:
+    config = settings(playground, probe={"interval_seconds": 0.2}, slos=SLOS)
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda page: page.value("triton_model_serving", model="double") == 1)
+    page = opened(sidecar.port)
+    rows = table(page, "Readiness and probes by model")
+    expect(rows.get_by_role("row").filter(has_text="double")).to_contain_text("yes")
+    expect(page.locator("#server")).to_contain_text("up and ready")
+    expect(page.locator("#latency canvas")).to_be_visible()
+    page.locator("#model").select_option("double 1")
+    quantile = table(page, "Quantiles of double 1").get_by_role("row", name="p50")
+    expect(quantile).to_be_visible(timeout=WAIT_MS)
+    first = quantile.inner_text()
+    # The same document is behind both, and a number that moves is redrawn.
+    expect(quantile).not_to_have_text(re.compile(re.escape(first)), timeout=WAIT_MS)
+    with page.expect_response("**/api/v1/status") as asked:
+        pass
+    series = asked.value.json()["series"]
+    [median] = [
+        entry["value"]
+        for entry in series["triton_probe_latency_seconds"]
+        if (entry["model"], entry["protocol"], entry["quantile"])
+        == ("double", "grpc", "0.5")
+    ]
+    assert in_seconds(quantile.inner_text()) == pytest.approx(median, rel=0.006)
+    [objective] = series["triton_slo_objective_ratio"]
+    scraped = sidecar.page().value("triton_slo_objective_ratio", slo="answers")
+    assert objective["value"] == scraped == 0.99
+    expect(
+        table(page, "Objectives").get_by_role("row", name="answers")
+    ).to_contain_text("99 %")
+
+
+def in_seconds(row: str) -> float:
+    number, unit = re.search(r"([\d.]+) (µs|ms|s)\b", row).groups()
+    return float(number) * {"µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+
+
+def test_it_says_when_the_sidecar_is_gone_and_goes_on_when_it_is_back(
+    playground, settings, start_sidecar, opened
+) -> None:
+    config = settings(playground)
+    sidecar = start_sidecar(config)
+    page = opened(sidecar.port)
+    expect(page.locator("#server")).to_contain_text("ready", timeout=WAIT_MS)
+    sidecar.end()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("cannot be reached", timeout=WAIT_MS)
+    again = start_sidecar(
+        config | {"listen": {"address": "127.0.0.1", "port": sidecar.port}}
+    )
+    assert again.port == sidecar.port
+    expect(alert).to_be_hidden(timeout=WAIT_MS)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_anybody_from_reading_it(
+    playground, settings, start_sidecar, opened, scheme
+) -> None:
+    sidecar = start_sidecar(settings(playground, slos=SLOS))
+    sidecar.wait(lambda page: page.value("triton_model_serving", model="double") == 1)
+    page = opened(sidecar.port, color_scheme=scheme)
+    expect(table(page, "Objectives")).to_be_visible(timeout=WAIT_MS)
+    found = Axe().run(page).response["violations"]
+    serious = [v for v in found if v["impact"] in {"serious", "critical"}]
+    assert not serious, [(v["id"], v["nodes"][0]["html"]) for v in serious]
+
+
+def test_it_fits_a_phone(playground, settings, start_sidecar, opened) -> None:
+    sidecar = start_sidecar(settings(playground, slos=SLOS))
+    phone = {"width": 375, "height": 740}
+    page = opened(sidecar.port, viewport=phone, is_mobile=True, has_touch=True)
+    expect(table(page, "Objectives")).to_be_visible(timeout=WAIT_MS)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_names_are_text_whatever_they_say(settings, start_sidecar, opened) -> None:
+    with FakeTriton([FakeModel(HOSTILE)]) as fake:
+        sidecar = start_sidecar(settings(fake))
+        sidecar.wait(lambda page: page.value("triton_model_ready", model=HOSTILE) == 1)
+        page = opened(sidecar.port)
+        rows = table(page, "Readiness and probes by model")
+        expect(rows).to_contain_text(HOSTILE, timeout=WAIT_MS)
+        time.sleep(1)
+        assert page.title() == "tritonwatch"
+        assert page.locator("img").count() == 0
