@@ -66,8 +66,10 @@ class TapProtocol(BoundedProtocol):
         if self.transport.is_closing():
             return
         self._waits_since = self.loop.time()
-        self.transport.write(answer.wire())
-        if not self.parser.should_keep_alive() or "connection" in answer.headers:
+        kept = self.parser.should_keep_alive() and "connection" not in answer.headers
+        # Not told, a proxy would send its next request into the closing connection.
+        self.transport.write(answer.wire(kept=kept))
+        if not kept:
             self.transport.close()
 
     def _in_turn(self) -> bool:

@@ -57,13 +57,13 @@ class TapAnswer:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def wire(self) -> bytes:
-        """As it is sent over HTTP/1.1."""
-        status = HTTPStatus(self.status)
+    def wire(self, *, kept: bool) -> bytes:
+        """As it is sent over HTTP/1.1, on a connection that is kept or not."""
+        headers = self.headers if kept else {**self.headers, "connection": "close"}
         lines = [
-            f"HTTP/1.1 {status.value} {status.phrase}",
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}",
             f"content-length: {len(self.body)}",
-            *(f"{name}: {value}" for name, value in self.headers.items()),
+            *(f"{name}: {value}" for name, value in headers.items()),
         ]
         return "\r\n".join((*lines, "", "")).encode() + self.body
 

@@ -25,7 +25,7 @@ CONFIG = Path(__file__).parents[2] / "deploy" / "nginx" / "tritonwatch-mirror.co
 MODEL = "double"
 # The shipped patience of nginx with a tap is 100 ms: this one, made so long that who
 # had to wait for it would be seen on any machine.
-PATIENCE_SECONDS = 4
+PATIENCE_SECONDS = 8
 CLIENTS = 4
 
 
@@ -260,12 +260,12 @@ def test_a_sidecar_in_a_bad_state_costs_the_client_nothing(
             f"127.0.0.1:{tap}",
             **{"        mirror /_tritonwatch;\n": ""},
         ).port
-        latencies([mirrored, plain], 20)
+        first = latencies([mirrored, plain], 20)
         if state != "slow":
             sidecar.process.send_signal(number)
         found = latencies([mirrored, plain], 200)
-    # Whoever waited for the tap once waited for all of nginx's patience.
-    assert max(found[mirrored]) < PATIENCE_SECONDS
+    # Whoever waited for the tap once waited for nearly all of nginx's patience.
+    assert max(first[mirrored] + found[mirrored]) < PATIENCE_SECONDS / 2
     middle = {port: statistics.median(times) for port, times in found.items()}
     tail = {port: np.quantile(times, 0.95) for port, times in found.items()}
     # A copy costs the proxy some work; a wait would cost a hundred times this.

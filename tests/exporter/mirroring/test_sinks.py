@@ -612,3 +612,5 @@ def test_a_connection_that_is_not_to_be_kept_is_closed_after_its_answer(serve):
         while part := raw.recv(4096):
             answer += part
     assert answer.startswith(b"HTTP/1.1 200 OK")
+    # Not told, a proxy that keeps connections sends its next request into this one.
+    assert b"\r\nconnection: close\r\n" in answer
