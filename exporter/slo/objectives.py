@@ -87,13 +87,13 @@ class PresetObjective(Settings):
 
     interactive: p95 < 100 ms and p99 < 500 ms. realtime: p95 < 50 ms and 99.9 % of
     requests succeed. throughput: at least `per_second` inferences a second in 99 % of
-    looks.
+    looks. energy: at most `joules_per_inference`, idle share in, in 99 % of looks.
     """
 
     kind: Literal["preset"] = "preset"
     name: str = Field(pattern=_NAME)
     """Beginning of the names of what it stands for."""
-    preset: Literal["interactive", "realtime", "throughput"]
+    preset: Literal["interactive", "realtime", "throughput", "energy"]
     """Which one."""
     models: str = Field(default="*", max_length=200)
     """Shell-style pattern of the models whose events count."""
@@ -101,6 +101,10 @@ class PresetObjective(Settings):
     """Production requests or our probes."""
     per_second: float | None = Field(default=None, gt=0)
     """For throughput: inferences a second."""
+    joules_per_inference: float | None = Field(default=None, gt=0)
+    """For energy: joules of an inference, its share of the idle energy added."""
+    boundary: Literal["gpu", "host"] = Field(default="gpu")
+    """For energy: of the boards or of the host."""
 
     @model_validator(mode="after")
     def _complete(self) -> PresetObjective:
@@ -108,6 +112,12 @@ class PresetObjective(Settings):
             raise ValueError(
                 f"found preset {self.preset} and per_second {self.per_second}; "
                 "per_second goes with throughput, and only there"
+            )
+        if (self.preset == "energy") != (self.joules_per_inference is not None):
+            raise ValueError(
+                f"found preset {self.preset} and joules_per_inference "
+                f"{self.joules_per_inference}; joules_per_inference goes with energy, "
+                "and only there"
             )
         return self
 
@@ -121,6 +131,17 @@ class PresetObjective(Settings):
                     models=self.models,
                     metric="triton_inferences_total",
                     at_least=self.per_second,
+                ),
+            )
+        if self.preset == "energy":
+            return (
+                SignalObjective(
+                    name=f"{self.name}-energy",
+                    objective_ratio=0.99,
+                    models=self.models,
+                    metric="triton_inference_energy_joules",
+                    labels={"boundary": self.boundary, "basis": "full"},
+                    at_most=self.joules_per_inference,
                 ),
             )
         if self.preset == "interactive":

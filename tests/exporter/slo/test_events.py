@@ -138,6 +138,23 @@ def test_a_preset_stands_for_named_objectives(preset, names) -> None:
     assert [objective.name for objective in objectives] == names
 
 
+def test_the_energy_preset_judges_joules_of_an_inference_idle_and_all() -> None:
+    preset = PresetObjective(name="web", preset="energy", joules_per_inference=2.0)
+    (objective,) = preset.expand()
+    assert objective.name == "web-energy"
+    counter = EventCounter(objective)
+    spec = catalogue.INFERENCE_ENERGY
+    for basis, boundary, joules in (
+        ("full", "gpu", 1.9),
+        ("full", "gpu", 2.1),
+        ("full", "host", 9.0),
+        ("active", "gpu", 9.0),
+    ):
+        place = (boundary, "nvml", basis)
+        counter.look([Sample(spec, joules, ("m", "1", *place))], 0)
+    assert (counter.good, counter.bad) == (1, 1)
+
+
 def test_the_interactive_preset_is_the_fields() -> None:
     p95, p99 = PresetObjective(name="web", preset="interactive").expand()
     assert isinstance(p95, LatencyObjective)
@@ -169,6 +186,13 @@ def test_the_interactive_preset_is_the_fields() -> None:
             (
                 "found preset throughput and per_second None; per_second goes with"
                 " throughput, and only there"
+            ),
+        ),
+        (
+            "{kind: preset, name: x, preset: energy}",
+            (
+                "found preset energy and joules_per_inference None;"
+                " joules_per_inference goes with energy, and only there"
             ),
         ),
     ],
