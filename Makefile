@@ -67,6 +67,7 @@ types: env
 
 lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --all-extras --group dev pyproject.toml -o requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o deploy/docker/requirements.lock
 
 clean:  ## remove both environments and every cache
 	rm -rf $(VENV) .triton .pytest_cache .mypy_cache .ruff_cache .hypothesis
