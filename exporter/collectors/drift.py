@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from exporter import catalogue
 from exporter.collectors import drift_explanation, drift_samples
 from exporter.collectors.drift_subject import Subject
 from exporter.inventory import latest_version
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MAX_SUBJECTS: Final = 200
-
-_ACCURACY: Final = "triton_estimated_accuracy_ratio"
 
 
 class DriftCollector:
@@ -138,7 +137,8 @@ class DriftCollector:
         found: dict[str, float] = {}
         if self._foresees:
             for sample in self._access.exposed():
-                if sample.spec.name == _ACCURACY and isinstance(sample, Sample):
+                estimated = sample.spec is catalogue.ESTIMATED_ACCURACY
+                if estimated and isinstance(sample, Sample):
                     model = sample.labels[0]
                     found[model] = min(sample.value, found.get(model, sample.value))
         return found

@@ -1,6 +1,7 @@
 """A model's tensors and a reference's features: do they fit, and how rows are taken.
 
-A tensor whose rows are wider than `MAX_COLUMNS` is watched by its sketch: norm, moments
+Learning takes about half a megabyte a feature. So of a model with more than `MAX_COLUMNS`
+values in a row the tensors that no longer fit are watched by their sketch: norm, moments
 and random projections, under the name `TENSOR.sketch`, see `drift.embeddings`.
 """
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     Tensors = Mapping[str, NDArray[np.generic[Any]]]
 
 MAX_COLUMNS: Final = 256
+MAX_LEARNT: Final = 512
 SKETCH: Final = ".sketch"
 
 _MOMENTS: Final = 3
@@ -76,11 +78,14 @@ def schema_of(
     """
     if features:
         return _named(tensors, features)
-    plain, wide = [], []
+    plain: list[Tensor] = []
+    wide: list[VectorSketch] = []
+    room = MAX_COLUMNS
     for tensor in tensors.values():
         if tensor.row_shape is None or not tensor.width:
             continue
-        if tensor.width <= MAX_COLUMNS:
+        if tensor.width <= room:
+            room -= tensor.width
             plain.append(Tensor(tensor.name, tensor.datatype, tensor.row_shape))
         elif tensor.datatype not in TEXT_DATATYPES and tensor.width <= MAX_WIDTH:
             wide.append(VectorSketch(tensor.name, tensor.width))
@@ -89,6 +94,8 @@ def schema_of(
         (*base.tensors, *(sketch.tensor for sketch in wide)),
         (*base.features, *(f for sketch in wide for f in sketch.features)),
     )
+    if len(schema.features) > MAX_LEARNT:
+        raise _too_many(len(schema.features))
     if not schema.features:
         shapes = _listed(
             [f"{t.name} of {_shape(t.row_shape)}" for t in tensors.values()]
@@ -99,9 +106,16 @@ def schema_of(
     return schema
 
 
+def _too_many(features: int) -> ProfileError:
+    found = f"{features} features; at most {MAX_LEARNT} can be learnt from live traffic"
+    return ProfileError([f"{found}: name some, or make the reference of a file"])
+
+
 def _named(
     tensors: Mapping[str, Declared], features: Sequence[DriftFeatureSettings]
 ) -> Schema:
+    if len(features) > MAX_LEARNT:
+        raise _too_many(len(features))
     wanted = list(dict.fromkeys(feature.tensor for feature in features))
     found = [tensors[name] for name in wanted if name in tensors]
     opened = [

@@ -253,7 +253,7 @@ class Watch:
 
     def _resume(self, closed_at: float, panes: list[Counts]) -> None:
         for pane in panes:
-            total = self._sliding.push(pane)
+            self._sliding.push(pane)
         # A window without rows changes nothing and says how the alarm stands.
         verdict = self._monitor.update(self._nothing)
-        self._see(closed_at, total, verdict)
+        self._see(closed_at, self._sliding.total(), verdict)

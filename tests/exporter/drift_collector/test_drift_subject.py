@@ -12,8 +12,9 @@ import structlog
 from drift.features import Schema, Tensor
 from drift.reference import Profile
 from drift.statistics import AnyStatistic
+from exporter import catalogue
 from exporter.collectors.drift_settings import StatisticName
-from exporter.samples import MetricSpec, Sample
+from exporter.samples import Sample
 
 ALARM = "triton_model_drift_alarm"
 
@@ -251,6 +252,19 @@ def test_a_model_of_open_shapes_alone_cannot_be_learnt(bench, spec_of):
     assert "text of open shape" in bench.document()["problems"][0]
 
 
+def test_what_is_learnt_of_one_model_is_bounded(bench, spec_of):
+    # 256 values as they are; what is more by sketches of 35 features a tensor.
+    wide = {f"t{i}": ("FP32", (-1, 200)) for i in range(9)}
+    bench.models(spec_of("wide", inputs=wide))
+    bench.watch(LEARN)
+    assert bench.state("wide") == "learning"
+    tensors = {f"t{i}": ("FP32", (-1, 1)) for i in range(300)}
+    bench.models(spec_of("many", inputs=tensors))
+    bench.collect(after=1)
+    assert bench.state("many") == "refused"
+    assert "at most 512" in bench.document("many")["problems"][0]
+
+
 def test_a_learnt_reference_survives_a_restart(bench, tmp_path):
     entry = {**LEARN, "state": tmp_path / "state"}
     bench.watch(entry)
@@ -318,10 +332,7 @@ def test_drift_that_grows_gives_a_date(bench, entry):
 
 
 def accuracy_of(model, value):
-    spec = MetricSpec(
-        "triton_estimated_accuracy_ratio", "gauge", "", ("model", "version"), "ratio"
-    )
-    return [Sample(spec, value, (model, "1"))]
+    return [Sample(catalogue.ESTIMATED_ACCURACY, value, (model, "1"))]
 
 
 def test_half_of_a_profile_is_never_mistaken_for_one(bench, entry):
