@@ -122,9 +122,8 @@ class Comparison:
 
     @cached_property
     def harmonic(self) -> Floats:
-        """1 / n + 1 / m per feature; infinite where a side is empty."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(1.0 / self.size + 1.0 / self.baseline.size)
+        """1 / n + 1 / m per feature; NaN where a side is empty."""
+        return _reciprocal(self.size) + _reciprocal(self.baseline.size)
 
     @cached_property
     def _dependent(self) -> Floats:
@@ -133,9 +132,8 @@ class Comparison:
         if not phi.growth.any():
             return self.harmonic
         ones = np.ones(phi.growth.shape)
-        window = phi.stretch(self.window.rows * ones) / self.size
-        with np.errstate(divide="ignore"):
-            return np.asarray(window + self.baseline.stretch / self.baseline.size)
+        window = phi.stretch(self.window.rows * ones) * _reciprocal(self.size)
+        return window + self.baseline.stretch * _reciprocal(self.baseline.size)
 
     @cached_property
     def spread(self) -> Floats:
@@ -159,6 +157,10 @@ class Comparison:
         """`values` (features,), NaN where a side has no values to compare."""
         empty = (self.size == 0) | (self.baseline.size == 0)
         return np.where(empty, np.nan, values)
+
+
+def _reciprocal(size: Floats) -> Floats:
+    return np.where(size > 0, 1.0 / np.maximum(size, 1.0), np.nan)
 
 
 def cumulative(cells: NDArray[np.int64]) -> Floats:

@@ -136,10 +136,12 @@ def judge(
     distances = _distances(comparison)
     constant = counts.constant_beside(profile.counts)
     places = {name: index for index, name in enumerate(profile.schema.names)}
+    outcome = _outcome(profile, counts, detectable, alarm=look.alarm)
+    drifted = outcome == "drift"
     features = tuple(
         _feature(profile, counts, culprit, places[culprit.feature]).model_copy(
             update={
-                "changed": look.alarm and places[culprit.feature] in look.named,
+                "changed": drifted and places[culprit.feature] in look.named,
                 "distances": distances[places[culprit.feature]],
                 "constant": bool(constant[places[culprit.feature]]),
             }
@@ -147,7 +149,7 @@ def judge(
         for culprit in look.features
     )
     return Judgement(
-        outcome=_outcome(profile, counts, detectable, alarm=look.alarm),
+        outcome=outcome,
         false_alarms=false_alarms,
         log_evidence=look.log_evidence,
         log_threshold=monitor.log_threshold,
@@ -166,9 +168,11 @@ def judge(
 def _outcome(
     profile: Profile, counts: Counts, detectable: float | None, *, alarm: bool
 ) -> Outcome:
+    if profile.rows < MIN_ROWS:
+        return "not_enough_data"
     if alarm:
         return "drift"
-    few = min(profile.rows, counts.rows) < MIN_ROWS
+    few = counts.rows < MIN_ROWS
     blind = detectable is None or detectable > LARGEST_UNSEEN
     return "not_enough_data" if few or blind else "no_drift"
 

@@ -171,7 +171,8 @@ def columns_of(
             width = sum(by_name[name].width for name in names)
             if width == tensor.width:
                 return names
-    absent = [name for name in candidates[-1] if name not in by_name]
+    wanted = candidates[-1] if tensor.width > 1 else candidates[0]
+    absent = [name for name in wanted if name not in by_name]
     what = (
         f"columns {', '.join(map(repr, absent[:5]))} of tensor {tensor.name!r} are absent"
         if absent

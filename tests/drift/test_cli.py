@@ -1,0 +1,320 @@
+"""`tritonwatch drift`: exit codes, what is said, and awkward data, through the command."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from drift.judgement import Judgement
+from drift.reference import Profile
+from exporter.cli import main
+
+
+def table(rng, rows, *, shift=0.0, missing=0.0):
+    age = rng.normal(40 + 12 * shift, 12, size=rows)
+    age[rng.random(rows) < missing] = np.nan
+    return {
+        "age": age.astype(np.float32),
+        "income": rng.lognormal(10, 0.5, size=rows).astype(np.float32),
+        "plan": rng.choice(["free", "plus", "team"], size=rows, p=[0.6, 0.3, 0.1]),
+    }
+
+
+def save(path, columns):
+    if path.suffix == ".npz":
+        np.savez(path, **columns)
+    else:
+        names = list(columns)
+        lines = [",".join(names)]
+        lines += [
+            ",".join("" if str(v) == "nan" else str(v) for v in row)
+            for row in zip(*columns.values(), strict=True)
+        ]
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(1)
+    return {
+        "train": save(tmp_path / "train.npz", table(rng, 4000)),
+        "same": save(tmp_path / "same.csv", table(rng, 800)),
+        "moved": save(tmp_path / "moved.csv", table(rng, 800, shift=0.5, missing=0.1)),
+        "few": save(tmp_path / "few.csv", table(rng, 12)),
+    }
+
+
+@pytest.fixture
+def profile(files, tmp_path):
+    path = tmp_path / "profile.json"
+    arguments = ["drift", "fit", "--data", str(files["train"]), "--ordered"]
+    assert main([*arguments, "--output", str(path)]) == 0
+    return path
+
+
+def run(*arguments):
+    return main(["drift", *map(str, arguments)])
+
+
+def test_a_profile_says_where_it_comes_from(profile, files):
+    found = Profile.from_bytes(profile.read_bytes())
+    assert found.schema.names == ("age", "income", "plan")
+    assert found.rows == 4000
+    assert found.provenance.source == "train.npz"
+    assert len(found.provenance.sha256) == 64
+    assert {"python", "numpy", "tritonwatch"} <= set(found.provenance.versions)
+    assert found.caveats == ()
+    again = profile.with_name("again.json")
+    run("fit", "--data", files["train"], "--ordered", "--output", again)
+    assert again.read_bytes() == profile.read_bytes()
+
+
+def test_unchanged_data_are_no_drift_and_exit_0(profile, files, capsys):
+    capsys.readouterr()
+    assert run("compare", profile, files["same"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("NO DRIFT  No drift in 3 features.")
+    assert "at most 0.01 of the time" in text
+    assert re.search(r"A shift of 0\.\d+ standard deviations", text)
+
+
+def test_moved_data_are_drift_and_exit_1_naming_feature_size_and_bins(
+    profile, files, capsys
+):
+    capsys.readouterr()
+    assert run("compare", profile, files["moved"]) == 1
+    text = capsys.readouterr().out
+    assert "Drift in 1 of 3 features." in text
+    assert re.search(r"^age: ", text, re.MULTILINE)
+    assert "missing 0.0 % -> " in text
+    assert not re.search(r"^income: ", text, re.MULTILINE)
+
+
+def test_too_few_data_say_so_and_exit_0(profile, files, capsys):
+    capsys.readouterr()
+    assert run("compare", profile, files["few"]) == 0
+    assert capsys.readouterr().out.startswith("NOT ENOUGH DATA")
+
+
+def test_json_has_everything_and_nothing_that_is_no_json(profile, files, capsys):
+    capsys.readouterr()
+    assert run("compare", profile, files["moved"], "--json") == 1
+    text = capsys.readouterr().out
+    found = json.loads(text, parse_constant=pytest.fail)
+    again = Judgement.model_validate(found)
+    assert again.outcome == "drift"
+    assert [feature.name for feature in again.changed] == ["age"]
+    kinds = [distance.kind for distance in again.features[0].distances]
+    assert {"psi", "jensen_shannon", "kolmogorov_smirnov", "wasserstein"} <= set(kinds)
+
+
+def test_two_data_files_are_compared_without_a_profile(files, capsys):
+    assert run("compare", files["train"], files["same"]) == 0
+    assert "promise not kept: the reference is not in the order" in (
+        capsys.readouterr().out
+    )
+
+
+def test_the_stated_chance_of_a_false_alarm_holds(tmp_path):
+    rng = np.random.default_rng(3)
+    from drift.fitting import fit  # noqa: PLC0415
+    from drift.judgement import judge  # noqa: PLC0415
+    from drift.tables.reading import Table  # noqa: PLC0415
+
+    alarms = 0
+    for _ in range(150):
+        train = save(tmp_path / "t.npz", table(rng, 1000))
+        [(reference, _)] = Table(train).chunks()
+        profile = fit(Table(train).schema(), reference)
+        window = profile.accumulator()
+        later = table(rng, 300)
+        window.update({**later, "plan": later["plan"].astype(object)})
+        alarms += judge(profile, window.take(), false_alarms=0.05).outcome == "drift"
+    # At most 5 %: of 150, 17 or more has chance 8e-4 (binomial).
+    assert alarms <= 16
+
+
+class Page(HTMLParser):
+    """What a page refers to, and its plots."""
+
+    def __init__(self):
+        super().__init__()
+        self.links, self.tags = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [v for k, v in attrs if k in {"href", "src", "xlink:href"}]
+
+
+def test_a_report_is_one_page_that_needs_nothing_else(profile, files, tmp_path, capsys):
+    page = tmp_path / "report.html"
+    assert run("report", profile, files["moved"], "--output", page) == 1
+    content = page.read_text("utf-8")
+    parsed = Page()
+    parsed.feed(content)
+    assert all(link.startswith("#") for link in parsed.links)
+    assert "script" not in parsed.tags
+    assert "url(" not in content
+    assert "http" not in re.sub(r"http-equiv", "", content)
+    # Two distributions and seven distances a numeric feature, five of a category.
+    assert parsed.tags.count("svg") == 3 + 7 + 7 + 4
+    assert "prefers-color-scheme: dark" in content
+    for word in ("moved most", "SHA-256", "train.npz", "missing", "null &lt;"):
+        assert word in content
+
+
+def test_names_from_data_are_text_on_the_page(tmp_path):
+    evil = "<img src=x onerror=alert(1)>"
+    columns = {evil: np.arange(600.0), "c": np.array([evil, "b"] * 300)}
+    train = save(tmp_path / "train.npz", columns)
+    page = tmp_path / "report.html"
+    run("report", train, train, "--output", page)
+    parsed = Page()
+    parsed.feed(page.read_text("utf-8"))
+    assert "img" not in parsed.tags
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "PROFILE", "nothing.csv"], "No such file"),
+        (["compare", "nothing.json", "DATA"], "No such file"),
+        (["compare", "PROFILE", "PROFILE"], "found a profile; want data"),
+        (["compare", "DAMAGED", "DATA"], "damaged profile file"),
+        (
+            ["compare", "PROFILE", "LACKING"],
+            "columns 'plan' of tensor 'plan' are absent",
+        ),
+        (["compare", "PROFILE", "TEXT"], "hold text; the reference has numbers"),
+        (["fit", "--data", "DATA", "--output", "/nowhere/p.json"], "cannot be written"),
+        (
+            ["fit", "--data", "DATA", "--output", "p.json", "--features", "BAD"],
+            "features.0.tensor: Field required",
+        ),
+        (
+            ["fit", "--data", "DATA", "--output", "p.json", "--categorical", "zip"],
+            "--categorical names zip; there are age",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(
+    arguments, message, profile, files, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    damaged = tmp_path / "damaged.json"
+    damaged.write_bytes(profile.read_bytes()[:-7])
+    lacking = save(tmp_path / "lacking.csv", {"age": [1.0], "income": [2.0]})
+    text = save(tmp_path / "text.csv", {"age": ["old"], "income": [1], "plan": ["a"]})
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("features: [{name: a}]")
+    known = {
+        "PROFILE": profile,
+        "DATA": files["same"],
+        "DAMAGED": damaged,
+        "LACKING": lacking,
+        "TEXT": text,
+        "BAD": bad,
+    }
+    capsys.readouterr()
+    assert run(*(known.get(argument, argument) for argument in arguments)) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.startswith("tritonwatch drift: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("value", ["0", "1", "x", "-1"])
+def test_a_chance_that_is_none_is_refused(value, files):
+    with pytest.raises(SystemExit) as caught:
+        run("compare", files["train"], files["same"], "--false-alarms", value)
+    assert caught.value.code == 2
+
+
+AWKWARD = {
+    "nan": np.full(600, np.nan),
+    "constant": np.full(600, 7.0),
+    "huge": 1e9 + np.arange(600.0),
+    "giant": np.full(600, 1e300) * np.arange(600),
+    "infinite": np.full(600, np.inf),
+    "half_infinite": np.where(np.arange(600) % 2, np.inf, 1.0),
+    "one_row": np.array([3.0]),
+    "names": np.array([f"user-{i}" for i in range(600)]),
+}
+
+
+@pytest.mark.parametrize("later", sorted(AWKWARD))
+@pytest.mark.parametrize("first", sorted(AWKWARD))
+def test_awkward_columns_get_a_defined_answer(first, later, tmp_path, capsys):
+    if (first == "names") != (later == "names"):
+        expected = {2}
+    elif first == later or "one_row" in {first, later}:
+        expected = {0}
+    else:
+        expected = {0, 1}
+    train = save(tmp_path / "train.npz", {"x": AWKWARD[first]})
+    data = save(tmp_path / "data.npz", {"x": AWKWARD[later]})
+    page = tmp_path / "page.html"
+    assert run("report", train, data, "--output", page) in expected
+    capsys.readouterr()
+    code = run("compare", train, data, "--json")
+    assert code in expected
+    if code != 2:
+        found = Judgement.model_validate_json(capsys.readouterr().out)
+        assert found.rows == len(AWKWARD[later])
+        assert np.isfinite(found.log_evidence)
+        assert "NaN" not in page.read_text("utf-8")
+
+
+def test_values_that_vanish_or_stand_still_are_drift(tmp_path):
+    rng = np.random.default_rng(4)
+    train = save(tmp_path / "train.npz", {"x": rng.normal(size=2000)})
+    for name in ("nan", "constant", "infinite", "huge"):
+        data = save(tmp_path / "data.npz", {"x": AWKWARD[name]})
+        assert run("compare", train, data) == 1, name
+
+
+def test_a_million_categories_stay_bounded(tmp_path):
+    rng = np.random.default_rng(5)
+    ids = rng.integers(0, 2**40, size=200_000)
+    train = save(tmp_path / "train.npz", {"id": ids[:150_000], "x": ids[:150_000] % 7})
+    later = save(tmp_path / "later.npz", {"id": ids[150_000:], "x": ids[150_000:] % 7})
+    path = tmp_path / "p.json"
+    assert run("fit", "--data", train, "--output", path, "--categorical", "id,x") == 0
+    # 256 names and at most 2,048 others a feature.
+    assert path.stat().st_size < 100_000
+    assert run("compare", path, later) == 0
+
+
+def test_a_broken_pipe_or_an_interrupt_leaves_no_half_profile(tmp_path, files):
+    target = tmp_path / "p.json"
+    target.write_text("old")
+    broken = save(tmp_path / "broken.csv", {"a": [1] * 12_000 + ["x"]})
+    assert run("fit", "--data", broken, "--output", target) == 2
+    assert target.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("tmp")) == []
+
+
+def test_the_command_as_installed_tells_its_progress_on_stderr(tmp_path):
+    command = Path(sys.executable).with_name("tritonwatch")
+    data = save(tmp_path / "d.npz", {"x": np.arange(1000.0)})
+    run = subprocess.run(
+        [command, "drift", "fit", "--data", data, "--output", tmp_path / "p.json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.startswith(f"{tmp_path / 'p.json'}: 1,000 rows, 1 numeric")
+    assert "promise not kept" in run.stdout
+    helped = subprocess.run(
+        [command, "drift", "--help"], capture_output=True, text=True, check=True
+    )
+    assert all(word in helped.stdout for word in ("fit", "compare", "report"))

@@ -1,0 +1,314 @@
+"""Data files as tensors: what is read, and what is refused with its place."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from drift.errors import DataError, SchemaError
+from drift.tables.layout import Layout
+from drift.tables.reading import Choices, Table, digest
+
+
+def csv_file(tmp_path, text, name="data.csv"):
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def parquet_file(tmp_path, columns):
+    path = tmp_path / "data.parquet"
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def npz_file(tmp_path, **arrays):
+    path = tmp_path / "data.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+def read(path, **choices):
+    table = Table(path, Choices(**choices))
+    chunks = [tensors for tensors, _ in table.chunks()]
+    whole = {name: np.concatenate([c[name] for c in chunks]) for name in chunks[0]}
+    return table, whole
+
+
+def test_csv_has_numbers_text_and_missing_values(tmp_path):
+    text = 'a,b,c\n1,red,\n2.5,"blue, or so",NA\nNaN,"say ""x""",1e9\n'
+    table, rows = read(csv_file(tmp_path, text))
+    assert [(t.name, t.datatype) for t in table.tensors] == [
+        ("a", "FP64"),
+        ("b", "BYTES"),
+        ("c", "FP64"),
+    ]
+    assert np.array_equal(rows["a"], [1, 2.5, np.nan], equal_nan=True)
+    assert rows["b"].tolist() == ["red", "blue, or so", 'say "x"']
+    assert np.array_equal(rows["c"], [np.nan, np.nan, 1e9], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "problem"),
+    [
+        ("", "data.csv: ", "found nothing"),
+        ("a,b\n", "data.csv: ", "no rows"),
+        ("a,a\n1,2\n", "data.csv:1: ", "column 'a' twice"),
+        ("a,\n1,2\n", "data.csv:1: ", "without name"),
+        ("a,b\n1,2\n1,2,3\n", "data.csv:3: ", "found 3 fields; want 2"),
+        ("a,b\n1,2\n1\n", "data.csv:3: ", "found 1 fields; want 2"),
+        ('a,b\n1,"2\n', "data.csv:", "unexpected end of data"),
+        ('a,b\n1,"2"3\n', "data.csv:2: ", "expected after"),
+        (b"a,b\n1,\xff\xfe\n", "data.csv:", "not UTF-8"),
+        ("a,b\n1," + "x" * 200_000 + "\n", "data.csv:2: ", "field larger"),
+    ],
+)
+def test_a_csv_that_is_none_is_refused_with_its_line(tmp_path, text, where, problem):
+    with pytest.raises(DataError, match=problem) as caught:
+        read(csv_file(tmp_path, text))
+    assert where in str(caught.value)
+
+
+def test_a_word_among_numbers_is_refused_with_line_and_column(tmp_path):
+    text = "a,b\n" + "1,2\n" * 12_000 + "1,abc\n"
+    with pytest.raises(DataError) as caught:
+        read(csv_file(tmp_path, text))
+    assert "data.csv:12002:b: found 'abc'" in str(caught.value)
+    assert "--categorical b" in str(caught.value)
+    _, rows = read(csv_file(tmp_path, text), categorical=frozenset({"b"}))
+    assert set(rows["b"]) == {"2", "abc"}
+
+
+def test_digits_grouped_as_python_does_are_no_number(tmp_path):
+    table, _ = read(csv_file(tmp_path, "a\n1_000\n"))
+    assert table.tensors[0].datatype == "BYTES"
+
+
+def test_a_quoted_field_may_span_lines_and_errors_still_name_the_line(tmp_path):
+    with pytest.raises(DataError, match=r"data\.csv:4: found 3 fields"):
+        read(csv_file(tmp_path, 'a,b\n"x\ny",1\n2,3,4\n'))
+
+
+@settings(max_examples=200, deadline=None)
+@given(content=st.binary(max_size=200))
+def test_any_bytes_are_a_table_or_a_data_error(content, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fuzz")
+    for ending in ("csv", "npz", "parquet"):
+        path = csv_file(folder, content, f"data.{ending}")
+        with contextlib.suppress(DataError):
+            read(path)
+
+
+def test_parquet_types_become_datatypes(tmp_path):
+    times = pa.array([0, 86_400], pa.timestamp("us"))
+    path = parquet_file(
+        tmp_path,
+        {
+            "f4": pa.array([1.5, None], pa.float32()),
+            "i8": pa.array([1, 2], pa.int8()),
+            "holes": pa.array([1, None], pa.int64()),
+            "flag": [True, False],
+            "text": ["a", None],
+            "words": pa.array(["x", "y"]).dictionary_encode(),
+            "list": pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+            "loose": [[1, 2, 3], [4, 5, 6]],
+            "when": times,
+        },
+    )
+    table, rows = read(path)
+    found = {t.name: (t.datatype, t.row_shape) for t in table.tensors}
+    assert found == {
+        "f4": ("FP32", ()),
+        "i8": ("INT8", ()),
+        "holes": ("FP64", ()),
+        "flag": ("BOOL", ()),
+        "text": ("BYTES", ()),
+        "words": ("BYTES", ()),
+        "list": ("FP32", (2,)),
+        "loose": ("INT64", (3,)),
+    }
+    assert table.skipped == ("when (timestamp[us])",)
+    assert np.array_equal(rows["holes"], [1, np.nan], equal_nan=True)
+    assert rows["text"].tolist() == ["a", None]
+    assert rows["loose"].tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_parquet_lists_of_different_lengths_are_refused(tmp_path):
+    path = parquet_file(tmp_path, {"x": [[1, 2], [3]]})
+    with pytest.raises(DataError, match="different lengths"):
+        read(path)
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    path = parquet_file(tmp_path, {"x": [1.0]})
+    real = builtins.__import__
+
+    def absent(name, *rest, **more):
+        if name.split(".")[0] == "pyarrow":
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(DataError, match=r"pip install 'tritonwatch\[parquet\]'"):
+        Table(path)
+
+
+def test_npz_arrays_are_tensors(tmp_path):
+    path = npz_file(
+        tmp_path, x=np.zeros((5, 2, 3), np.float32), c=np.array(list("abcde"))
+    )
+    table, rows = read(path)
+    found = {t.name: (t.datatype, t.row_shape) for t in table.tensors}
+    assert found == {"x": ("FP32", (2, 3)), "c": ("BYTES", ())}
+    assert rows["c"].tolist() == list("abcde")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "problem"),
+    [
+        ({"x": np.zeros(3), "y": np.zeros(4)}, "as many rows"),
+        ({"x": np.float64(1.0)}, "as many rows"),
+        ({"x": np.zeros((0, 2))}, "0 rows"),
+        ({"x": np.zeros(3, complex)}, "complex"),
+        ({"x": np.array([{}, {}], object)}, "pickled"),
+        ({}, "no arrays"),
+    ],
+)
+def test_an_npz_that_is_no_table_is_refused(tmp_path, arrays, problem):
+    with pytest.raises(DataError, match=problem):
+        read(npz_file(tmp_path, **arrays))
+
+
+def test_columns_by_their_names_become_one_tensor(tmp_path):
+    table, rows = read(csv_file(tmp_path, "x[1],x[0],y[1]\n1,2,3\n"))
+    assert [(t.name, t.row_shape) for t in table.tensors] == [("x", (2,)), ("y[1]", ())]
+    assert rows["x"].tolist() == [[2.0, 1.0]]
+    assert table.schema().names == ("x[0]", "x[1]", "y[1]")
+
+
+def test_a_layout_names_tensors_and_features(tmp_path):
+    layout = Layout.parse(
+        {
+            "tensors": [
+                {"name": "in", "datatype": "FP32", "shape": [2], "columns": ["b", "a"]}
+            ],
+            "features": [
+                {"name": "age", "tensor": "in", "column": 1},
+                {"name": "plan", "tensor": "c", "type": "categorical"},
+            ],
+        },
+        "features.yaml",
+    )
+    table, rows = read(csv_file(tmp_path, "a,b,c,d\n1,2,3,4\n"), layout=layout)
+    assert rows["in"].dtype == np.float32
+    assert rows["in"].tolist() == [[2.0, 1.0]]
+    schema = table.schema()
+    assert schema.names == ("age", "plan")
+    assert [tensor.name for tensor in schema.tensors] == ["in", "c"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({"tensor": []}, "tensor: Extra"),
+        ({"features": [{"name": "a"}]}, r"features\.0\.tensor: Field required"),
+        ([1], "the file"),
+        ({"tensors": [{"name": "x", "columns": ["nope"]}]}, "'nope' of tensor 'x'"),
+        (
+            {"tensors": [{"name": "x", "shape": [3], "columns": ["a"]}]},
+            "do not hold 3 values",
+        ),
+        ({"tensors": [{"name": "a", "datatype": "F4"}]}, "datatype 'F4'"),
+    ],
+)
+def test_a_layout_that_does_not_fit_is_refused(tmp_path, content, problem):
+    with pytest.raises(DataError, match=problem):
+        read(csv_file(tmp_path, "a,b\n1,2\n"), layout=Layout.parse(content, "l.yaml"))
+
+
+def test_a_category_that_is_not_there_is_named(tmp_path):
+    table = Table(
+        csv_file(tmp_path, "a\n1\n"), Choices(categorical=frozenset({"nope"}))
+    )
+    with pytest.raises(SchemaError, match="names nope; there are a"):
+        table.schema()
+
+
+def test_times_give_the_hour_of_the_week(tmp_path):
+    text = "t,a\n2026-11-16T00:10:00Z,1\n2026-11-16T00:50:00,2\n2026-11-16T02:00:00+01:00,3\n"
+    table = Table(csv_file(tmp_path, text), Choices(time="t"))
+    parts = [(tensors["a"].tolist(), hour) for tensors, hour in table.chunks()]
+    # 16 November 2026 is a Monday.
+    assert parts == [([1.0, 2.0], 0), ([3.0], 1)]
+    assert [tensor.name for tensor in table.tensors] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("t,a\n10,1\n5,2\n", "row 2 is missing or older"),
+        ("t,a\n10,1\n,2\n", "row 2 is missing or older"),
+        ("t,a\nyesterday,1\n", "found 'yesterday'; want a time"),
+        ("u,a\n1,1\n", "--time names 't'; the file has u, a"),
+    ],
+)
+def test_times_that_are_none_or_out_of_order_are_refused(tmp_path, text, problem):
+    table = Table(csv_file(tmp_path, text), Choices(time="t"))
+    with pytest.raises(DataError, match=problem):
+        list(table.chunks())
+
+
+def test_parquet_times_and_numbers_agree_with_csv(tmp_path):
+    # 18 November 2026, a Wednesday, 5 and 7 o'clock.
+    seconds = np.array([1_794_978_000, 1_794_985_200])
+    moments = pa.array(seconds * 10**6, pa.timestamp("us"))
+    path = parquet_file(tmp_path, {"t": moments, "a": [1.0, 2.0]})
+    hours = [hour for _, hour in Table(path, Choices(time="t")).chunks()]
+    assert hours == [53, 55]
+
+
+def test_another_files_columns_are_arranged_as_the_references_or_refused(tmp_path):
+    reference = Table(npz_file(tmp_path, x=np.zeros((3, 2), np.float32)))
+    schema = reference.schema()
+    table = Table(csv_file(tmp_path, "x[1],x[0],z\n1,2,3\n")).arranged_as(schema)
+    [(tensors, _)] = table.chunks()
+    assert tensors["x"].dtype == np.float32
+    assert tensors["x"].tolist() == [[2.0, 1.0]]
+    with pytest.raises(DataError, match=r"columns 'x\[1\]' of tensor 'x' are absent"):
+        Table(csv_file(tmp_path, "x[0]\n1\n")).arranged_as(schema)
+    with pytest.raises(DataError, match="hold text; the reference has numbers"):
+        Table(csv_file(tmp_path, "x[0],x[1]\n1,a\n")).arranged_as(schema)
+    wide = npz_file(tmp_path, x=np.zeros((3, 5)))
+    with pytest.raises(DataError, match=r"rows of shape \(5,\), not \(2,\)"):
+        Table(wide).arranged_as(schema)
+
+
+def test_the_ending_and_the_file_must_be_there(tmp_path):
+    with pytest.raises(
+        DataError, match=r"'\.txt'; want one of \.parquet, \.csv, \.npz"
+    ):
+        Table(csv_file(tmp_path, "a\n1\n", "data.txt"))
+    with pytest.raises(DataError, match="no such file"):
+        Table(tmp_path / "nothing.csv")
+    with pytest.raises(DataError):
+        digest(tmp_path / "nothing.csv")
+
+
+def test_the_digest_is_that_of_the_bytes(tmp_path):
+    path = csv_file(tmp_path, "abc")
+    assert digest(path) == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
+
+
+def test_progress_is_told_in_rows(tmp_path):
+    told = []
+    list(Table(npz_file(tmp_path, x=np.zeros(150_000))).chunks(told.append))
+    assert told == [65_536, 131_072, 150_000]
