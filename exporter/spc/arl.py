@@ -28,6 +28,7 @@ _NODES_PER_SIGMA: Final = 5.0
 _MOST_NODES: Final = 400
 _FAR_SIGMA: Final = 9.0
 _HALVINGS: Final = 60
+_GROWTH: Final = 1.25
 _HIGHEST_LIMIT: Final = 1_000.0
 _TOLERANCE: Final = 1e-7
 
@@ -139,19 +140,25 @@ def limit_for(run_length: Callable[[float], float], wanted: float) -> float:
     if not wanted > 1:
         raise ValueError(f"found an average run length of {wanted:g}; want above 1")
     low, high = 0.0, 1.0
-    while run_length(high) < wanted:
-        low, high = high, 2 * high
+    # In small steps: far beyond the limit no equation can be solved in 53 bits.
+    while _known(run_length(high)) < wanted:
+        low, high = high, _GROWTH * high
         if high > _HIGHEST_LIMIT:
             raise ValueError(f"no limit gives an average run length of {wanted:g}")
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if run_length(middle) < wanted:
+        if _known(run_length(middle)) < wanted:
             low = middle
         else:
             high = middle
         if high - low < _TOLERANCE * high:
             break
     return 0.5 * (low + high)
+
+
+def _known(length: float) -> float:
+    """A run length beyond what the solution can hold comes out as nonsense."""
+    return length if length > 0 else math.inf
 
 
 def _nodes(low: float, high: float, width_sigma: float) -> tuple[Floats, Floats]:

@@ -128,3 +128,12 @@ def test_the_chi_square_tail_is_near_its_table() -> None:
         assert normal.chi_square_above(critical, freedom) == pytest.approx(
             0.01, abs=0.001
         )
+
+
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda c: f"{c.kind}")
+@pytest.mark.parametrize("wanted", [20.0, 20_000.0, 1e6, 4e8])
+def test_a_limit_is_found_for_every_run_length_that_may_be_asked_for(
+    chart, wanted
+) -> None:
+    limit = limit_of(chart, wanted, "both")
+    assert chart.run_length(limit, 0.0, "both") == pytest.approx(wanted, rel=1e-3)
