@@ -28,7 +28,8 @@ from exporter.slo.collector import SloSettings
 from exporter.slo.objectives import expanded
 from exporter.spans import SpanBuffer
 from exporter.tap import Tap
-from exporter.tap_route import Tapped
+from exporter.tap_grpc import GrpcTap
+from exporter.tap_route import MessageTapped, Tapped
 from exporter.transitions import Transitions
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from exporter.push import OtlpSettings
     from exporter.samples import AnySample
     from exporter.settings import Settings
-    from exporter.tap_route import TapRoute
+    from exporter.tap_route import MessageRoute, TapRoute
 
 log = structlog.get_logger()
 
@@ -86,6 +87,7 @@ class Sidecar:
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._telling: asyncio.Task[None] | None = None
         self.tap = Tap(self._tap_routes)
+        self.grpc_tap = GrpcTap(self._message_route)
         self.access = self._connect(config)
 
     def start(self) -> None:
@@ -95,12 +97,12 @@ class Sidecar:
             ListenError: the tap's address cannot be bound.
         """
         self._apply(self.config, keep=False)
-        self.tap.follow(self.config.listen.tap.address, self.config.listen.tap.port)
+        self._follow_taps()
         self._telling = asyncio.create_task(self._tell(), name="transitions")
 
     async def stop(self) -> None:
         """End all of it; nothing runs afterwards."""
-        await self.tap.stop()
+        await asyncio.gather(self.tap.stop(), self.grpc_tap.stop())
         if self._telling is not None:
             self._telling.cancel()
         for running in self._running.values():
@@ -131,8 +133,7 @@ class Sidecar:
         if not same_server:
             self._ending[_OLD_SERVER] = asyncio.create_task(self._leave(old, before))
         try:
-            tap = self.config.listen.tap
-            self.tap.follow(tap.address, tap.port)
+            self._follow_taps()
         except ListenError as error:
             log.warning("tap_not_listening", reason=str(error))
         self.config = config
@@ -190,6 +191,7 @@ class Sidecar:
         for key, ok in self.serving().items():
             yield Sample(catalogue.MODEL_SERVING, ok, key)
         yield from self.tap.samples()
+        yield from self.grpc_tap.samples()
         yield Sample(catalogue.RELOAD_SUCCESS, self._reload_successful)
         yield Sample(catalogue.RELOAD_TIMESTAMP, self._configured_at)
 
@@ -263,6 +265,19 @@ class Sidecar:
             name, settings, collector, self._clock, self._wall_clock
         )
         return runner, collector
+
+    def _follow_taps(self) -> None:
+        where = self.config.listen.tap
+        self.tap.follow(where.address, where.port)
+        self.grpc_tap.follow(where.address, where.grpc_port)
+
+    def _message_route(self) -> MessageRoute | None:
+        routes = (
+            running.collector.message_route()
+            for running in self._running.values()
+            if isinstance(running.collector, MessageTapped)
+        )
+        return next((route for route in routes if route is not None), None)
 
     def _tap_routes(self) -> Iterator[TapRoute]:
         for running in self._running.values():

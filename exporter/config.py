@@ -104,6 +104,8 @@ class TapSettings(Settings):
     """Address to bind: loopback, since whoever can reach it can add to the numbers."""
     port: int = Field(default=8004, ge=0, le=65535)
     """Port to bind; 0 takes a free one."""
+    grpc_port: int = Field(default=8005, ge=0, le=65535)
+    """Port of the gRPC tap, for mirrored requests; 0 takes a free one."""
 
 
 class ListenSettings(Settings):

@@ -89,6 +89,30 @@ class TapRoute:
     answer_seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MessageRoute:
+    """What becomes of the messages of the gRPC tap.
+
+    `admit` is asked first, in the event loop, so it has to be quick: an outcome where
+    the message is not to be read. `take` is called in a worker thread and raises
+    nothing. Both add a reason for the sender, or "".
+    """
+
+    source: str
+    max_message_bytes: int
+    admit: Callable[[bytes], tuple[Outcome | None, str]]
+    take: Callable[[bytes], tuple[Outcome, str]]
+
+
+@runtime_checkable
+class MessageTapped(Protocol):
+    """A collector that is sent messages over gRPC."""
+
+    def message_route(self) -> MessageRoute | None:
+        """What becomes of them; None where it takes none."""
+        ...
+
+
 @runtime_checkable
 class Tapped(Protocol):
     """A collector that is sent what it collects."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from exporter.collectors.base import Access, CollectorSettings
 from exporter.mirroring.cloudevents import EventSink
+from exporter.mirroring.grpc import MessageSink
 from exporter.mirroring.http import InferSink
 from exporter.mirroring.intake import Intake, Rates
 from exporter.settings import Settings
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from exporter.samples import AnySample
-    from exporter.tap_route import TapRoute
+    from exporter.tap_route import MessageRoute, TapRoute
 
 
 class CloudEventsSettings(Settings):
@@ -43,6 +44,9 @@ class MirrorSettings(CollectorSettings):
     kind: Literal["mirror"] = "mirror"
     http: bool = Field(default=True)
     """Take KServe-v2 requests at /v2/models/MODEL/infer on `listen.tap`."""
+    grpc: bool = Field(default=False)
+    """Take KServe-v2 requests as gRPC messages, ModelInfer and ModelStreamInfer, on
+    `listen.tap.grpc_port`."""
     cloudevents: CloudEventsSettings | None = Field(default=CloudEventsSettings())
     """Take requests and responses as CloudEvents on `listen.tap`; null for none."""
     samples_per_second: float = Field(default=20.0, gt=0, le=100_000)
@@ -89,9 +93,18 @@ class MirrorCollector:
             )
             self._routes.append(events.route())
 
+        self._message_route: MessageRoute | None = None
+        if settings.grpc:
+            messages = MessageSink(self._intake, max_body_bytes=settings.max_body_bytes)
+            self._message_route = messages.route()
+
     def routes(self) -> Sequence[TapRoute]:
         """What the tap is to answer."""
         return self._routes
+
+    def message_route(self) -> MessageRoute | None:
+        """What becomes of gRPC messages."""
+        return self._message_route
 
     def collect(self) -> Sequence[AnySample]:
         """How much was handed on so far."""

@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import http.client
 import json
-import random
 import socket
 import struct
 import threading
@@ -17,16 +16,10 @@ import zlib
 import numpy as np
 import pytest
 
-from exporter.collectors.base import Access
 from exporter.collectors.mirror import MirrorSettings
-from exporter.inventory import Inventory, InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
+from exporter.inventory import Inventory
 from exporter.tap import Tap
 from exporter.tap_route import TapHead
-from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import ModelSpec
 
 REQUEST = "org.kubeflow.serving.inference.request"
@@ -38,28 +31,9 @@ def inventory(*names):
     return Inventory(models={(n, "1"): ModelSpec(n, "1", (), ()) for n in names})
 
 
-def new_access(board):
-    return Access(
-        grpc=GrpcClient("127.0.0.1:1"),
-        http=None,
-        metrics=None,
-        models=ModelFilter(exclude=("secret_*",)),
-        board=board,
-        own=OwnTraffic(run_id="test"),
-        clock=time.monotonic,
-        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - unused
-        exposed=tuple,
-        mirror=MirrorHub(),
-    )
-
-
 @pytest.fixture
-def access():
-    board = InventoryBoard()
-    board.publish(inventory("m", "other"))
-    found = new_access(board)
-    yield found
-    found.grpc.close()
+def access(make_access):
+    return make_access("m", "other")
 
 
 class Served:
@@ -475,15 +449,11 @@ COUNTED = {400: "malformed", 413: "too_large", 415: "unsupported", 422: "unsuppo
 
 
 @pytest.fixture(scope="module")
-def shared():
+def shared(make_access):
     """One tap for all that is refused: nothing of it may be left behind."""
-    board = InventoryBoard()
-    board.publish(inventory("m"))
-    access = new_access(board)
-    served = Served(access)
+    served = Served(make_access("m"))
     yield served
     served.close()
-    access.grpc.close()
 
 
 @pytest.mark.parametrize("name", REFUSED)
