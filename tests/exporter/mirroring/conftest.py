@@ -1,0 +1,49 @@
+"""A mirror collector behind real taps, and a reader of what they take."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from exporter.collectors.base import Access
+from exporter.inventory import Inventory, InventoryBoard
+from exporter.mirror import MirrorHub
+from exporter.own_traffic import OwnTraffic
+from exporter.settings import ModelFilter
+from exporter.spans import SpanBuffer
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import ModelSpec
+
+
+def inventory(*names):
+    return Inventory(models={(n, "1"): ModelSpec(n, "1", (), ()) for n in names})
+
+
+@pytest.fixture(scope="session")
+def make_access():
+    """Access to a server that holds models of these names, and is never asked."""
+    made = []
+
+    def make(*names):
+        board = InventoryBoard()
+        board.publish(inventory(*names))
+        access = Access(
+            grpc=GrpcClient("127.0.0.1:1"),
+            http=None,
+            metrics=None,
+            models=ModelFilter(exclude=("secret_*",)),
+            board=board,
+            own=OwnTraffic(run_id="test"),
+            clock=time.monotonic,
+            spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - unused
+            exposed=tuple,
+            mirror=MirrorHub(),
+        )
+        made.append(access)
+        return access
+
+    yield make
+    for access in made:
+        access.grpc.close()
