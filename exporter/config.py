@@ -13,6 +13,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from exporter import config_file, config_problems
 from exporter.collectors import AnyCollector
 from exporter.collectors.drift_settings import DriftSettings, doubled_entries
+from exporter.collectors.mirror import MirrorSettings
 from exporter.collectors.process import ProcessSettings
 from exporter.collectors.server import ServerSettings
 from exporter.collectors.statistics import StatisticsSettings
@@ -202,6 +203,10 @@ class Config(Settings):
             for default in (ServerSettings(), StatisticsSettings(), ProcessSettings())
         }
         chosen.update({collector.kind: collector for collector in self.collectors})
+        shadowed = any(c.inputs.source == "mirror" for c in self.comparisons)
+        if self.drift or shadowed or "outputs" in chosen:
+            # They look at mirrored requests, and have none without it.
+            chosen.setdefault("mirror", MirrorSettings())
         return tuple(chosen.values())
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from exporter.collectors.mirror import MirrorSettings
+from exporter.config import Config
 from exporter.inventory import Inventory
 from exporter.tap import Tap
 from exporter.tap_route import TapHead
@@ -584,3 +585,19 @@ def test_a_connection_that_is_not_to_be_kept_is_closed_after_its_answer(serve):
     assert answer.startswith(b"HTTP/1.1 200 OK")
     # Not told, a proxy that keeps connections sends its next request into this one.
     assert b"\r\nconnection: close\r\n" in answer
+
+
+# The configuration.
+
+
+@pytest.mark.parametrize(
+    ("more", "listens"),
+    [
+        ({}, False),
+        ({"drift": [{"models": "m", "learn": {"rows": 500}}]}, True),
+        ({"collectors": [{"kind": "mirror", "http": False}]}, True),
+    ],
+)
+def test_what_looks_at_data_brings_the_tap_with_it(more, listens):
+    kinds = [c.kind for c in Config.model_validate(more).all_collectors()]
+    assert ("mirror" in kinds) == listens
