@@ -36,6 +36,8 @@ log = structlog.get_logger()
 
 _IDLE_SECONDS: Final = 0.2
 _RECENT: Final = 32
+_KNOWN: Final = 8
+"""Of so many requests the mean busy time is worth more than a guess."""
 _PATIENCE: Final = 3.0
 """The second is asked when the first is done, or after so many of the champion's usual
 durations; a challenger that hangs must not hold it up longer."""
@@ -166,7 +168,13 @@ class Shadow:
         specs = self._specs()
         if specs is None:
             return _IDLE_SECONDS
-        busy = sum(self._busy_seconds((s.name, s.version)) for s in specs)
+        champion, challenger = specs
+        busy = self._pair_seconds(
+            (
+                (champion.name, champion.version),
+                (challenger.name, challenger.version),
+            )
+        )
         now = self._access.clock()
         wait = self.budget.wait_seconds(now, 1, busy)
         if wait > 0:
@@ -250,15 +258,32 @@ class Shadow:
         self.keys = keys
         return champion, challenger
 
-    def _busy_seconds(self, key: ModelKey) -> float:
-        """What one of our requests keeps the model busy, as far as is known."""
+    def _pair_seconds(self, keys: tuple[ModelKey, ModelKey]) -> float:
+        """What one pair keeps the server busy, as far as is known.
+
+        The challenger is taken to cost what the champion does until it was asked.
+        """
+        champion = self._busy_seconds(keys[0])
+        if champion is None:
+            # What a client waits is more than what the server works.
+            waited = sum(self._recent) / len(self._recent) if self._recent else 0.0
+            champion = waited
+        challenger = self._busy_seconds(keys[1])
+        return champion + (champion if challenger is None else challenger)
+
+    def _busy_seconds(self, key: ModelKey) -> float | None:
+        """What one request keeps the model busy: ours, or else production's."""
         look = self._access.work.current
         work = None if look is None else look.models.get(key)
+        if work is None:
+            return None
         asked = self._access.own.counts(key).ok
-        if work is None or asked < _RECENT:
-            return sum(self._recent) / len(self._recent) if self._recent else 0.0
-        busy = work.busy_seconds - work.production_busy_seconds
-        return busy / asked if math.isfinite(busy) and busy > 0 else 0.0
+        ours = work.busy_seconds - work.production_busy_seconds
+        if asked >= _KNOWN and math.isfinite(ours) and ours > 0:
+            return ours / asked
+        if work.inferences > 0 and work.production_busy_seconds > 0:
+            return work.production_busy_seconds / work.inferences
+        return None
 
 
 def _rows(spec: ModelSpec, asked: Input) -> int:

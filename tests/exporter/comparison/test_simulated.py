@@ -1,0 +1,102 @@
+"""The simulated error rate and delay of comparisons, small; in full in make bench."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from comparing import (
+    Plan,
+    difference_decisions,
+    lognormal_quantile_pairs,
+    mean_decisions,
+    quantile_decisions,
+)
+
+from exporter.comparison.confidence import WARM_UP_PAIRS, mean_ratio
+from exporter.comparison.proportions import paired_difference
+from exporter.comparison.quantile_ratio import quantile_ratio
+
+# Four standard deviations above 5 %.
+RUNS = 600
+MOST_WRONG = 0.05 * RUNS + 4 * (0.05 * 0.95 * RUNS) ** 0.5
+
+
+def normal(ratio: float = 1.0, sigma: float = 1.0):
+    """Logarithms of latencies, in standard deviations: ranks do not change by it."""
+    shift = np.log(ratio) / sigma
+    return lambda rng, shape: (
+        rng.standard_normal(shape),
+        rng.standard_normal(shape) + shift,
+    )
+
+
+def test_equal_models_are_hardly_ever_called_different_at_any_look():
+    plan = Plan(RUNS, 1500, seed=1)
+    called = {
+        "mean": mean_decisions(plan, normal()),
+        "p95": quantile_decisions(plan, 0.95, normal(), 0.8, 3.2),
+        "accuracy": difference_decisions(plan, 0.02, 0.02),
+    }
+    for name, decided in called.items():
+        assert (decided > 0).sum() <= MOST_WRONG, name
+    # A simulation that cannot call anything would show nothing.
+    assert (called["mean"] > 0).any()
+    assert (called["p95"] > 0).any()
+
+
+def test_a_p95_that_is_5_percent_worse_is_decided_soon():
+    best = lognormal_quantile_pairs(0.95, 0.25, 1.05)
+    plan = Plan(200, int(2 * best), seed=2)
+    decided = quantile_decisions(plan, 0.95, normal(1.05, 0.25), 0.8, 3.2)
+    assert np.median(np.where(decided > 0, decided, plan.pairs * 2)) < 2 * best
+    assert (decided > 0).mean() > 0.75
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_simulation_decides_when_the_comparison_does(seed):
+    """Pair by pair, so that the figures are about what runs in the sidecar."""
+    plan = Plan(1, 1500, seed=seed)
+    draws = normal(1.5, 0.5)
+    rng = np.random.default_rng(seed)
+    parts = [draws(rng, (1, 250)) for _ in range(6)]
+    x, y = (np.concatenate([p[i][0] for p in parts]) for i in range(2))
+    at_quantile = int(quantile_decisions(plan, 0.9, draws, 0.0, 4.0)[0])
+    assert at_quantile > 0
+    before, after = (
+        quantile_ratio(np.exp(x[:n]), np.exp(y[:n]), 0.9, 0.05)
+        for n in (at_quantile - 15, at_quantile + 15)
+    )
+    # Bins and the density's share move the moment by some pairs.
+    assert before.low <= 0 or after.low > 0
+    at_mean = int(mean_decisions(plan, draws)[0])
+    assert at_mean >= WARM_UP_PAIRS
+    shifted = [10 + v for v in (x, y)]
+    assert mean_ratio(shifted[0][:at_mean], shifted[1][:at_mean], 0.05).low > 0
+    if at_mean > WARM_UP_PAIRS:
+        before = mean_ratio(shifted[0][: at_mean - 1], shifted[1][: at_mean - 1], 0.05)
+        assert before.low <= 0
+
+
+def test_the_simulated_accuracy_is_the_exact_one():
+    plan = Plan(1, 2000, seed=5)
+    at = int(difference_decisions(plan, 0.05, 0.01)[0])
+    drawn = np.concatenate(
+        [part[0] for part in _parts(np.random.default_rng(5), plan.pairs)]
+    )
+    gains, losses = drawn < 0.05, (drawn >= 0.05) & (drawn < 0.06)
+
+    def interval(n):
+        return paired_difference(int(gains[:n].sum()), int(losses[:n].sum()), n, 0.05)
+
+    assert at > 0
+    assert interval(at).low > 0 >= interval(at - 1).low
+
+
+def _parts(rng, pairs):
+    return [rng.random((1, 250)) for _ in range(0, pairs, 250)]
