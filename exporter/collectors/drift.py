@@ -51,6 +51,7 @@ class DriftCollector:
             entry.forecast is not None and entry.forecast.accuracy_floor is not None
             for entry in settings.entries
         )
+        self._present: set[str] = set()
         self._full = False
 
     def collect(self) -> Sequence[AnySample]:
@@ -79,7 +80,8 @@ class DriftCollector:
 
     def _discover(self) -> None:
         inventory = self._access.board.current
-        for model in sorted({name for name, _ in inventory.models}):
+        self._present = {name for name, _ in inventory.models}
+        for model in sorted(self._present):
             latest = latest_version(inventory, model)
             taken: set[str] = set()
             for entry in self._entries_of(model):
@@ -108,7 +110,7 @@ class DriftCollector:
     def _subject(self, model: str, entry: DriftSettings) -> Subject | None:
         key = (model, entry.side)
         if key not in self._subjects:
-            if len(self._subjects) >= MAX_SUBJECTS:
+            if len(self._subjects) >= MAX_SUBJECTS and not self._make_room():
                 if not self._full:
                     log.warning("drift_models_full", most=MAX_SUBJECTS, first=model)
                 self._full = True
@@ -117,6 +119,15 @@ class DriftCollector:
                 entry, model, clock=self._access.clock, wall_clock=self._wall_clock
             )
         return self._subjects[key]
+
+    def _make_room(self) -> bool:
+        """Let go of a model that the server no longer has."""
+        for key, subject in self._subjects.items():
+            if subject.model not in self._present:
+                subject.save()
+                del self._subjects[key]
+                return True
+        return False
 
     def _wants(self, model: str) -> bool:
         return model in self._wanted
@@ -144,11 +155,13 @@ class DriftCollector:
         return found
 
     def _samples(self) -> Iterator[AnySample]:
+        # An unloaded model keeps its evidence, should it come back, and shows nothing.
+        shown = [s for s in self._subjects.values() if s.model in self._present]
         models: dict[str, list[Subject]] = {}
-        for subject in self._subjects.values():
+        for subject in shown:
             models.setdefault(subject.model, []).append(subject)
         # What matters most first: a series limit cuts off the end.
         for model, subjects in models.items():
             yield from drift_samples.of_model(model, subjects)
-        for subject in self._subjects.values():
+        for subject in shown:
             yield from drift_samples.of_features(subject)

@@ -166,6 +166,30 @@ def test_a_new_version_with_the_same_inputs_changes_nothing(bench, entry, spec_o
     assert bench.value("triton_drift_windows_total", "m", "inputs") == 4
 
 
+def test_an_unloaded_model_shows_nothing_and_goes_on_when_it_is_back(
+    bench, entry, spec_of
+):
+    bench.watch(entry)
+    for _ in range(4):
+        bench.window(bench.rows(300, shift=1.0))
+    assert bench.value(ALARM, "m") == 1
+    bench.models(spec_of("other"))
+    bench.collect(after=5)
+    assert {s.labels[0] for s in bench.samples} == {"other"}
+    bench.models(spec_of("m"))
+    bench.collect(after=5)
+    assert bench.value(ALARM, "m") == 1
+    assert {s.labels[0] for s in bench.samples} == {"m"}
+
+
+def test_models_that_come_and_go_leave_room_for_others(bench, spec_of):
+    bench.watch(LEARN)
+    for generation in range(4):
+        bench.models(*(spec_of(f"m{generation}-{i}") for i in range(90)))
+        bench.collect(after=5)
+        assert len(bench.all("triton_drift_state_info")) == 90
+
+
 def test_a_model_nobody_has_seen_yet_waits(bench, entry):
     bench.models()
     bench.watch({**entry, "models": "late"})
