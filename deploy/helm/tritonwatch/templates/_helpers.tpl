@@ -1,0 +1,66 @@
+{{- define "tritonwatch.name" -}}
+{{- printf "%s-tritonwatch" .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "tritonwatch.labels" -}}
+app.kubernetes.io/name: tritonwatch
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "tritonwatch.selector" -}}
+{{- if eq .Values.mode "sidecar" -}}
+{{- toYaml .Values.podLabels -}}
+{{- else -}}
+app.kubernetes.io/name: tritonwatch
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+{{- end -}}
+
+{{/* One container. As a native sidecar (an init container that restarts always) it is up before
+Triton and gone after it; its startup must not wait for Triton, or the pod would never start. */}}
+{{- define "tritonwatch.container" -}}
+- name: tritonwatch
+  image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  {{- if eq .Values.mode "sidecar" }}
+  restartPolicy: Always
+  {{- end }}
+  args: [serve, --config, /etc/tritonwatch/tritonwatch.yaml]
+  ports:
+    - name: tritonwatch
+      containerPort: 8003
+  startupProbe:
+    httpGet:
+      path: /-/healthy
+      port: tritonwatch
+    periodSeconds: 1
+    failureThreshold: 30
+  livenessProbe:
+    httpGet:
+      path: /-/healthy
+      port: tritonwatch
+    periodSeconds: 10
+  resources:
+    {{- toYaml .Values.resources | nindent 4 }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    readOnlyRootFilesystem: true
+    allowPrivilegeEscalation: false
+    capabilities:
+      drop: [ALL]
+    seccompProfile:
+      type: RuntimeDefault
+  volumeMounts:
+    - name: tritonwatch
+      mountPath: /etc/tritonwatch
+      readOnly: true
+{{- end -}}
+
+{{- define "tritonwatch.volume" -}}
+- name: tritonwatch
+  configMap:
+    name: {{ include "tritonwatch.name" . }}
+{{- end -}}

@@ -1,0 +1,286 @@
+"""What is deployed is valid for those who will read it: linters, schemas, our own check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+from exporter import config
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "tritonwatch"
+KUBERNETES = ("1.29", "1.33")
+# The operator's own kinds are in no Kubernetes schema.
+FOREIGN_KINDS = {"PodMonitor"}
+VALUES = {
+    "as it is": {},
+    "everything": {
+        "scrape": {
+            "annotations": True,
+            "podMonitor": {"enabled": True, "interval": "5s"},
+        },
+        "networkPolicy": {"enabled": True},
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    },
+    "around a sidecar": {
+        "mode": "sidecar",
+        "networkPolicy": {"enabled": True},
+        "podDisruptionBudget": {"enabled": True, "maxUnavailable": 1},
+    },
+}
+
+
+def bin_of(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def documents(text: str) -> list[dict]:
+    return [d for d in yaml.safe_load_all(text) if d]
+
+
+def assert_valid(document: dict) -> None:
+    if document["kind"] in FOREIGN_KINDS:
+        return
+    for version in KUBERNETES:
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def rendered(values: dict, chart: Path = CHART) -> list[dict]:
+    with helm_python.Chart.load(str(chart)) as loaded:
+        pages = loaded.render(values, name="prod", namespace="ml")
+    return [d for page in pages.values() for d in documents(page)]
+
+
+def containers(pod: dict) -> list[dict]:
+    return [*pod.get("initContainers", ()), *pod["containers"]]
+
+
+def assert_hardened(container: dict) -> None:
+    security = container["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert container["resources"]["limits"]["memory"]
+    # What needs Triton would keep the pod from ever starting.
+    assert container["startupProbe"]["httpGet"]["path"] == "/-/healthy"
+
+
+def test_the_dockerfile_pleases_hadolint() -> None:
+    done = run(bin_of("hadolint"), str(DEPLOY / "docker" / "Dockerfile"))
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_runs_as_nobody_and_its_health_check_needs_no_shell() -> None:
+    text = (DEPLOY / "docker" / "Dockerfile").read_text()
+    assert re.findall(r"^USER (.+)$", text, re.MULTILINE) == ["65532:65532"]
+    command = ast.literal_eval(
+        re.search(r"HEALTHCHECK.*?CMD (\[.*?\])\n", text, re.DOTALL)[1]
+    )
+    assert command[:2] == ["python", "-c"]
+    compile(command[2], "health check", "exec")
+
+
+def test_the_image_installs_what_the_project_asks_for_and_no_more() -> None:
+    lock = (DEPLOY / "docker" / "requirements.lock").read_text()
+    whole = (ROOT / "requirements.lock").read_text()
+    pins = set(re.findall(r"^([a-z0-9._-]+==\S+)", lock, re.MULTILINE))
+    assert pins <= set(re.findall(r"^([a-z0-9._-]+==\S+)", whole, re.MULTILINE))
+    assert not {pin.partition("==")[0] for pin in pins} & {"pytest", "ruff", "locust"}
+
+
+@pytest.mark.parametrize("folder", ["compose", "kubernetes"])
+def test_the_configurations_beside_deployments_are_taken(folder) -> None:
+    loaded = config.load(DEPLOY / folder / "tritonwatch.yaml")
+    assert loaded.slos
+
+
+def test_compose_mounts_files_that_are_there() -> None:
+    file = DEPLOY / "compose" / "compose.yaml"
+    services = yaml.safe_load(file.read_text())["services"]
+    assert {"triton", "tritonwatch", "prometheus", "alertmanager", "grafana"} == set(
+        services
+    )
+    for service in services.values():
+        for volume in service.get("volumes", ()):
+            source = re.sub(r"\$\{MODELS:-([^}]+)\}", r"\1", volume).partition(":")[0]
+            assert (file.parent / source).exists(), source
+    assert services["tritonwatch"]["read_only"] is True
+
+
+def test_promtool_takes_the_composes_prometheus(require_commands, tmp_path) -> None:
+    require_commands("promtool")
+    text = (DEPLOY / "compose" / "prometheus.yml").read_text()
+    (tmp_path / "prometheus.yml").write_text(text)
+    shutil.copytree(DEPLOY / "prometheus" / "rules", tmp_path / "rules")
+    done = run("promtool", "check", "config", str(tmp_path / "prometheus.yml"))
+    assert done.returncode == 0, done.stderr
+
+
+class TestKubernetes:
+    files = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+
+    def test_every_object_is_valid(self) -> None:
+        listed = yaml.safe_load(
+            (DEPLOY / "kubernetes" / "kustomization.yaml").read_text()
+        )["resources"]
+        for name in listed:
+            for document in documents((DEPLOY / "kubernetes" / name).read_text()):
+                assert_valid(document)
+
+    def test_the_sidecar_is_native_and_hardened(self) -> None:
+        [deployment] = documents(
+            (DEPLOY / "kubernetes" / "deployment.yaml").read_text()
+        )
+        pod = deployment["spec"]["template"]["spec"]
+        [sidecar] = pod["initContainers"]
+        assert sidecar["restartPolicy"] == "Always"
+        assert_hardened(sidecar)
+
+    def test_policies_select_the_pods_of_the_deployment(self) -> None:
+        found = [
+            document
+            for file in self.files
+            for document in documents(file.read_text())
+            if "kind" in document
+        ]
+        labels = next(
+            d["spec"]["template"]["metadata"]["labels"]
+            for d in found
+            if d["kind"] == "Deployment"
+        )
+        for document in found:
+            spec = document.get("spec", {})
+            if document["kind"] == "Service":
+                assert spec["selector"] == labels
+            if document["kind"] == "NetworkPolicy":
+                assert spec["podSelector"]["matchLabels"] == labels
+            if document["kind"] == "PodDisruptionBudget":
+                assert spec["selector"]["matchLabels"] == labels
+
+
+class TestHelm:
+    def test_lint_finds_nothing(self) -> None:
+        report = helm_python.lint(str(CHART), {}, strict=True)
+        worth = [m for m in report["messages"] if m["severity"] > 1]
+        assert (worth, report["errors"] or []) == ([], [])
+
+    @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+    def test_what_it_renders_is_valid(self, values) -> None:
+        found = rendered(values)
+        for document in found:
+            assert_valid(document)
+        kinds = {d["kind"] for d in found}
+        assert ("Deployment" in kinds) == (values.get("mode") != "sidecar")
+        for document in found:
+            if document["kind"] == "Deployment":
+                for container in containers(document["spec"]["template"]["spec"]):
+                    assert_hardened(container)
+
+    def test_the_configuration_it_writes_is_taken(self, tmp_path) -> None:
+        [written] = [d for d in rendered({}) if d["kind"] == "ConfigMap"]
+        file = tmp_path / "tritonwatch.yaml"
+        file.write_text(written["data"]["tritonwatch.yaml"])
+        assert config.load(file).target.grpc == "triton:8001"
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {"mode": "beside"},
+            {"imagee": {}},
+            {"scrape": {"podMonitor": {"enabled": "yes"}}},
+            {"podLabels": {}},
+        ],
+    )
+    def test_values_that_are_none_of_its_own_are_refused(self, values) -> None:
+        if values == {"podLabels": {}}:
+            # Helm merges maps, so an empty one adds nothing to the default.
+            values = {"podLabels": []}
+        with (
+            helm_python.Chart.load(str(CHART)) as chart,
+            pytest.raises(helm_python.HelmError),
+        ):
+            chart.validate_schema(values)
+
+    def test_another_chart_takes_the_container_into_its_own_pod(self, tmp_path) -> None:
+        parent = tmp_path / "mine"
+        shutil.copytree(CHART, parent / "charts" / "tritonwatch")
+        (parent / "Chart.yaml").write_text(
+            "apiVersion: v2\nname: mine\nversion: 1.0.0\n"
+            "dependencies: [{name: tritonwatch, version: 0.1.0}]\n"
+        )
+        (parent / "values.yaml").write_text("tritonwatch: {mode: sidecar}\n")
+        (parent / "templates").mkdir()
+        (parent / "templates" / "triton.yaml").write_text(PARENT)
+        found = rendered({}, parent)
+        [deployment] = [d for d in found if d["kind"] == "Deployment"]
+        assert_valid(deployment)
+        pod = deployment["spec"]["template"]["spec"]
+        [sidecar] = pod["initContainers"]
+        assert sidecar["restartPolicy"] == "Always"
+        assert_hardened(sidecar)
+        [written] = [d for d in found if d["kind"] == "ConfigMap"]
+        assert pod["volumes"][0]["configMap"]["name"] == written["metadata"]["name"]
+
+
+PARENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: triton
+spec:
+  selector:
+    matchLabels: {app.kubernetes.io/name: triton}
+  template:
+    metadata:
+      labels: {app.kubernetes.io/name: triton}
+    spec:
+      initContainers:
+        {{- include "tritonwatch.container" .Subcharts.tritonwatch | nindent 8 }}
+      containers:
+        - name: triton
+          image: tritonserver:1
+      volumes:
+        {{- include "tritonwatch.volume" .Subcharts.tritonwatch | nindent 8 }}
+"""
+
+
+class TestSystemd:
+    def unit(self, tmp_path: Path) -> Path:
+        text = (DEPLOY / "systemd" / "tritonwatch.service").read_text()
+        file = tmp_path / "tritonwatch.service"
+        file.write_text(text.replace("/opt/tritonwatch/bin/tritonwatch", "/bin/true"))
+        return file
+
+    def test_systemd_takes_the_unit(self, require_commands, tmp_path) -> None:
+        require_commands("systemd-analyze")
+        done = run("systemd-analyze", "verify", str(self.unit(tmp_path)))
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_it_is_hardened_as_systemd_counts(self, require_commands, tmp_path) -> None:
+        require_commands("systemd-analyze")
+        done = run(
+            "systemd-analyze",
+            "security",
+            "--offline=true",
+            "--threshold=25",
+            str(self.unit(tmp_path)),
+        )
+        assert done.returncode == 0, done.stdout[-600:] + done.stderr

@@ -1,0 +1,237 @@
+"""The statistics of a capacity search, against second implementations and known queues."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize
+from simulated_queues import QUEUES
+from sklearn.isotonic import IsotonicRegression
+
+from loadtests.capacity.estimate import estimate
+from loadtests.capacity.isotonic import crossing, pooled
+from loadtests.capacity.knee import knee, kneedle
+from loadtests.capacity.littles_law import check
+from loadtests.capacity.observation import observed
+from loadtests.capacity.search import Search, SearchSettings
+from loadtests.capacity.trend import trend
+from loadtests.capacity.usl import fitted, law
+from loadtests.capacity.warmup import settled
+from loadtests.result import Outcome, Requests
+
+ALLOWED = np.array([0.01])
+
+
+def searching(queue, seed, **settings):
+    rng = np.random.default_rng([11, seed])
+
+    def measure(rate, seconds, index):
+        arrivals = np.sort(rng.random(rng.poisson(rate * seconds))) * seconds
+        late = queue.waits(arrivals, rng) > queue.limit_seconds
+        return observed(
+            rate,
+            arrivals,
+            late[:, None],
+            start_seconds=min(1.0, seconds / 3),
+            end_seconds=seconds,
+            block_seconds=0.25,
+        )
+
+    return Search(measure, ALLOWED, SearchSettings(**settings), rng)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pooling_is_isotonic_regression(seed) -> None:
+    rng = np.random.default_rng(seed)
+    values, weights = rng.normal(np.arange(30) / 10, 1), rng.uniform(0.5, 5, 30)
+    model = IsotonicRegression().fit(np.arange(30), values, weights)
+    assert pooled(values, weights) == pytest.approx(model.predict(np.arange(30)))
+
+
+def test_a_crossing_is_where_an_exponential_share_reaches_what_is_allowed() -> None:
+    rates = np.array([100.0, 120.0, 144.0])
+    shares = 1e-3 * (rates / 100.0) ** 10
+    floor = np.full(3, 1e-6)
+    assert crossing(rates, shares, floor, 0.01) == pytest.approx(
+        100 * 10 ** (1 / 10), rel=1e-6
+    )
+    assert crossing(rates, shares, floor, 0.9) == np.inf
+    assert crossing(rates, shares, floor, 1e-5) == 0.0
+
+
+def test_a_trend_is_the_poisson_likelihood_s_line() -> None:
+    rng = np.random.default_rng(3)
+    rates = np.array([90.0, 95.0, 100.0, 106.0, 112.0])
+    counts = np.full(5, 4000.0)
+    misses = rng.poisson(counts * 0.01 * (rates / 100) ** 12).astype(float)
+    found = trend(rates, counts, misses)
+
+    def unlikely(line):
+        mean = counts * np.exp(line[0] + line[1] * np.log(rates / 100))
+        return (mean - misses * np.log(mean)).sum()
+
+    theirs = optimize.minimize(unlikely, [-4.6, 10], method="Nelder-Mead").x
+    reached = 100 * np.exp((np.log(0.01) - theirs[0]) / theirs[1])
+    assert found is not None
+    assert found.reaches(0.01) == pytest.approx(reached, rel=1e-3)
+    assert trend(rates, counts, np.zeros(5)) is None
+    assert trend(rates, counts, misses[::-1]) is None
+
+
+def test_mser_leaves_out_the_start_and_says_when_nothing_settles() -> None:
+    rng = np.random.default_rng(4)
+    noise = rng.normal(0, 0.1, 2000)
+    start = 5 * np.exp(-np.arange(2000) / 60)
+    cut = settled(1 + noise + start)
+    assert cut is not None
+    assert 100 < cut < 600
+    assert settled(1 + noise) in range(400)
+    assert settled(np.linspace(0, 1, 2000) + noise / 10) is None
+    assert settled(np.ones(20)) == 0
+
+
+def test_requests_near_saturation_vary_far_more_than_independent_ones() -> None:
+    queue = QUEUES[1]
+    search = searching(queue, 1)
+    search.run(100.0)
+    found = search.found()
+    assert found.dispersion is not None
+    assert found.dispersion > 3
+
+
+@pytest.mark.parametrize("queue", QUEUES, ids=lambda q: q.name)
+def test_the_interval_covers_the_known_capacity(queue) -> None:
+    """Twelve searches each; `make bench ONLY=capacity` takes a hundred."""
+    covered = 0
+    for seed in range(12):
+        search = searching(queue, seed)
+        assert search.run(queue.capacity / 2) in {"precise", "budget"}
+        found = search.found()
+        covered += found.low <= queue.capacity <= found.high
+    # With the 95 % that it promises, fewer than 9 of 12 happen once in 5,000 times.
+    assert covered >= 9
+
+
+def test_more_time_gives_a_narrower_interval_about_the_same_capacity() -> None:
+    queue = QUEUES[3]
+    widths = []
+    for budget in (60.0, 600.0):
+        search = searching(queue, 2, budget_seconds=budget, precision_ratio=1e-6)
+        search.run(300.0)
+        found = search.found()
+        widths.append(found.high - found.low)
+    assert widths[1] < widths[0] / 2
+    assert found.rate == pytest.approx(queue.capacity, rel=0.03)
+
+
+def test_a_search_ends_early_when_it_is_precise_enough() -> None:
+    search = searching(QUEUES[3], 3, budget_seconds=600.0, precision_ratio=0.06)
+    assert search.run(300.0) == "precise"
+    assert search.spent_seconds < 600
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_boundary_that_is_not_there_is_said_and_ends(share) -> None:
+    def measure(rate, seconds, index):
+        due = np.linspace(0, seconds, 50, endpoint=False)
+        late = np.full((50, 1), share > 0)
+        return observed(
+            rate, due, late, start_seconds=0, end_seconds=seconds, block_seconds=0.5
+        )
+
+    settings = SearchSettings(most_rate=500.0, least_rate=2.0)
+    search = Search(measure, ALLOWED, settings, np.random.default_rng(0))
+    ending = search.run(100.0)
+    assert ending == ("no_rate_holds" if share else "every_rate_holds")
+    assert search.found().rate in {0.0, np.inf}
+
+
+def test_a_search_whose_every_run_is_rejected_ends_with_its_budget() -> None:
+    settings = SearchSettings(budget_seconds=20.0)
+    search = Search(lambda *_: None, ALLOWED, settings, np.random.default_rng(0))
+    search.run(100.0)
+    assert not search.runs
+    assert search.rejected > 0
+    assert search.spent_seconds < 30
+
+
+def test_the_worst_of_several_terms_is_the_boundary() -> None:
+    rng = np.random.default_rng(6)
+    runs = []
+    for rate in np.repeat([90.0, 95.0, 100.0, 105.0, 110.0, 116.0], 4):
+        due = np.sort(rng.random(3000)) * 6
+        first = rng.random(3000) < 0.01 * (rate / 130) ** 15
+        second = rng.random(3000) < 0.001 * (rate / 100) ** 15
+        runs.append(
+            observed(
+                rate,
+                due,
+                np.stack([first, second], axis=1),
+                start_seconds=0,
+                end_seconds=6,
+                block_seconds=0.5,
+            )
+        )
+    found = estimate(runs, np.array([0.01, 0.001]), rng)
+    assert found.rate == pytest.approx(100, rel=0.05)
+    assert found.low < 100 < found.high
+    assert found.by_term[0] > found.by_term[1]
+    # Independent requests have no dispersion to speak of.
+    assert found.dispersion == pytest.approx(1.0, abs=0.6)
+
+
+def test_the_law_s_parameters_are_found_and_the_peak_with_them() -> None:
+    rng = np.random.default_rng(7)
+    n = np.repeat([1.0, 2, 4, 8, 16, 32, 64], 3)
+    x = law(n, 900.0, 0.03, 5e-4) * rng.normal(1, 0.01, n.size)
+    found = fitted(n, x, rng)
+    assert found is not None
+    assert found.refused is None
+    assert found.contention.low < 0.03 < found.contention.high
+    assert found.peak_concurrency is not None
+    assert found.peak_concurrency.value == pytest.approx(np.sqrt(0.97 / 5e-4), rel=0.1)
+    assert found.r_squared > 0.99
+
+
+def test_the_law_refuses_to_extrapolate_and_to_guess() -> None:
+    rng = np.random.default_rng(8)
+    n = np.repeat([1.0, 2, 4, 6, 8, 12], 3)
+    far = fitted(n, law(n, 900.0, 0.03, 5e-5) * rng.normal(1, 0.005, n.size), rng)
+    assert far is not None
+    assert far.peak_concurrency is None
+    assert "not extrapolated" in (far.refused or "")
+    rough = fitted(n, law(n, 900.0, 0.03, 6e-3) * rng.normal(1, 0.4, n.size), rng)
+    assert rough is not None
+    assert rough.refused is not None
+    assert fitted(n[:9], n[:9], rng) is None
+
+
+def test_the_knee_is_where_a_server_of_four_is_full() -> None:
+    n = np.array([1.0, 2, 3, 4, 5, 6, 8, 10, 12, 16])
+    x = np.minimum(n, 4.0) * 100
+    assert kneedle(n, x) == 4
+    assert kneedle(n, n) is None
+    assert kneedle(n[:3], x[:3]) is None
+    both = knee(n, x, fitted(n, x, np.random.default_rng(1)))
+    assert both.kneedle == 4
+    assert both.law is not None
+    assert both.agree is not None
+
+
+def test_littles_law_holds_for_a_queue_and_not_where_requests_are_lost() -> None:
+    rng = np.random.default_rng(9)
+    requests = Requests.empty(20_000)
+    requests.intended[:] = np.sort(rng.random(20_000)) * 100
+    requests.sent[:] = requests.intended
+    requests.done[:] = QUEUES[0].departures(requests.intended, rng)
+    requests.outcome[:] = Outcome.OK
+    found = check(requests, 10, 90)
+    assert found is not None
+    assert found.holds
+    assert found.in_system == pytest.approx(found.rate_times_latency, rel=0.05)
+    # A system that fills up over the window: no mean stands for anything.
+    requests.done[:] = requests.intended + requests.intended**2 / 20
+    grown = check(requests, 10, 90)
+    assert grown is not None
+    assert not grown.holds
+    assert check(Requests.empty(3), 0, 1) is None

@@ -1,0 +1,163 @@
+"""Bodies from files: what fits is sent as it stands, what does not is told."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+
+from exporter.triton.model import ModelSpec, TensorSpec
+from loadtests.errors import PlanError
+from loadtests.payloads.bodies import Row, body_of
+from loadtests.payloads.corrupt import corrupted
+from loadtests.payloads.data_file import rows_of
+
+BATCHED = ModelSpec(
+    "m",
+    "1",
+    (TensorSpec("x", "FP32", (-1, 3)),),
+    (TensorSpec("y", "FP32", (-1, 2)),),
+    max_batch_size=8,
+)
+TEXT = ModelSpec(
+    "t",
+    "",
+    (TensorSpec("words", "BYTES", (2,)), TensorSpec("n", "INT32", (1,))),
+    (TensorSpec("out", "FP32", (1,)),),
+)
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+Y = np.arange(8, dtype=np.float32).reshape(4, 2)
+
+
+def npz(folder, **arrays):
+    np.savez(folder / "data.npz", **arrays)
+    return folder / "data.npz"
+
+
+def as_json(folder, document):
+    file = folder / "data.json"
+    file.write_text(json.dumps(document), "utf-8")
+    return file
+
+
+def test_samples_become_batches_and_outputs_the_right_answers(tmp_path) -> None:
+    rows = list(rows_of(npz(tmp_path, x=X, y=Y), BATCHED, batch=2))
+    assert [row.inputs["x"].tolist() for row in rows] == [
+        X[:2].tolist(),
+        X[2:].tolist(),
+    ]
+    assert rows[1].expected["y"].tolist() == Y[2:].tolist()
+
+
+@pytest.mark.parametrize("columns", ["lists", "features"])
+def test_a_table_has_a_column_an_input_or_one_a_feature(tmp_path, columns) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = {"x": X.tolist()}
+    if columns == "features":
+        table = {name: X[:, place].tolist() for place, name in enumerate("abc")}
+    parquet.write_table(pa.table(table), tmp_path / "data.parquet")
+    rows = list(rows_of(tmp_path / "data.parquet", BATCHED))
+    assert len(rows) == 4
+    assert rows[3].inputs["x"].tolist() == X[3:].tolist()
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        [3, 4, 5],
+        {"content": [3, 4, 5]},
+        {"content": [[3, 4, 5]], "shape": [3]},
+        {"b64": base64.b64encode(np.array([3, 4, 5], "<f4").tobytes()).decode()},
+    ],
+)
+def test_perf_analyzers_input_is_read_in_all_its_forms(tmp_path, tensor) -> None:
+    document = {"data": [{"x": tensor}], "validation_data": [{"y": [1, 2]}]}
+    (row,) = rows_of(as_json(tmp_path, document), BATCHED)
+    assert row.inputs["x"].tolist() == [[3, 4, 5]]
+    assert row.expected["y"].tolist() == [[1, 2]]
+
+
+def test_sequences_of_perf_analyzer_are_sent_one_after_the_other(tmp_path) -> None:
+    steps = [[{"words": ["a", "b"], "n": [1]}, {"words": ["c", "d"], "n": [2]}]]
+    rows = list(rows_of(as_json(tmp_path, {"data": steps}), TEXT))
+    assert [row.inputs["n"].tolist() for row in rows] == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"z": X}, "needs the input 'x'"),
+        ({"x": X, "z": X}, "found ['z']"),
+        ({"x": X[:, :2]}, "samples of the shape [2]"),
+        ({"x": X, "y": Y[:3]}, "found [3, 4] samples"),
+        ({"x": X[:0]}, "found [0] samples"),
+        ({"x": np.array([["a", "b", "c"]])}, "want what is FP32"),
+        ({"x": X.astype(np.complex64)}, "want what is FP32"),
+    ],
+)
+def test_an_npz_that_does_not_fit_is_told_with_its_file(tmp_path, arrays, told) -> None:
+    file = npz(tmp_path, **arrays)
+    with pytest.raises(PlanError) as refused:
+        list(rows_of(file, BATCHED))
+    assert told in str(refused.value)
+    assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ([], "found no list"),
+        ({"data": []}, 'found no "data"'),
+        ({"data": [1]}, "no object"),
+        ({"data": [{"q": [1]}]}, "data[0]: found ['q']"),
+        ({"data": [{}]}, "found no ['x']"),
+        ({"data": [{"x": [1, 2]}]}, "2 values for 'x'"),
+        ({"data": [{"x": ["a", "b", "c"]}]}, "want what is FP32"),
+        ({"data": [{"x": [[1], [2, 3]]}]}, "uneven lists"),
+        ({"data": [{"x": {"b64": "%"}}]}, "no base64"),
+        ({"data": [{"x": [1, 2, 3]}], "validation_data": [{}, {}]}, "want as many"),
+    ],
+)
+def test_json_that_does_not_fit_is_told_with_its_place(
+    tmp_path, document, told
+) -> None:
+    file = as_json(tmp_path, document)
+    with pytest.raises(PlanError) as refused:
+        list(rows_of(file, BATCHED))
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("data.npz", b"no zip", "is no npz file"),
+        ("data.json", b"{", "is no JSON"),
+        ("data.parquet", b"x", "is no parquet file"),
+        ("data.csv", b"1,2", "found the ending '.csv'"),
+    ],
+)
+def test_a_file_of_another_kind_is_told(tmp_path, name, content, told) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(PlanError) as refused:
+        list(rows_of(tmp_path / name, BATCHED))
+    assert told in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path) -> None:
+    with pytest.raises(PlanError, match="No such file"):
+        rows_of(tmp_path / "none.npz", BATCHED)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_every_corruption_changes_the_body_and_keeps_it_readable(protocol) -> None:
+    body = body_of(BATCHED, Row({"x": X[:1]}), protocol)
+    ways = {corrupted(body, np.random.default_rng(n)).data for n in range(30)}
+    assert len(ways) == 3
+    assert body.data not in ways
+    if protocol == "grpc":
+        for way in ways:
+            assert pb.ModelInferRequest.FromString(way).model_name == "m"

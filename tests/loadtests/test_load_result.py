@@ -1,0 +1,162 @@
+"""What a run's numbers mean, and that a file gives them back exactly."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from loadtests import result_file
+from loadtests.engine.verdict import verdict_of
+from loadtests.errors import PlanError
+from loadtests.result import About, Outcome, Requests, RunResult
+
+
+def about(**changes) -> About:
+    given = {
+        "mode": "open",
+        "protocol": "grpc",
+        "address": "localhost:8001",
+        "entries": ("m",),
+        "seed": 1,
+        "timeout_seconds": 1.0,
+        "in_flight": 100,
+        "payload_sha256": "0" * 64,
+        "started_at": 0.0,
+        **changes,
+    }
+    return About(**given)
+
+
+def requests_of(outcomes: list[Outcome], *, delay=0.0001, latency=0.01) -> Requests:
+    """One request every 10 ms; those sent are sent and answered in that time."""
+    requests = Requests.empty(len(outcomes))
+    requests.intended[:] = np.arange(len(outcomes)) / 100
+    requests.outcome[:] = outcomes
+    unsent = [o in (Outcome.REJECTED, Outcome.UNSENT) for o in outcomes]
+    requests.sent[:] = np.where(unsent, np.nan, requests.intended + delay)
+    requests.done[:] = requests.sent - delay + latency
+    return requests
+
+
+def result_of(outcomes: list[Outcome], mode="open", **times: float) -> RunResult:
+    requests = requests_of(outcomes, **times)
+    return RunResult.of(
+        about(mode=mode), requests, duration_seconds=1.0, sender_cpu_seconds=0.1
+    )
+
+
+def test_errors_and_wrong_answers_do_not_flatter_the_latency_and_timeouts_count() -> (
+    None
+):
+    every = [Outcome.OK, Outcome.ERROR, Outcome.WRONG, Outcome.TIMEOUT]
+    result = result_of([*every, Outcome.REJECTED, Outcome.UNSENT])
+    assert result.from_intended.count == 2
+    assert result.dispatch_delay.count == 4
+    assert result.throughput == 1.0
+    assert result.miss_ratio == pytest.approx(5 / 6)
+
+
+def test_a_quantile_over_all_counts_what_was_not_answered_as_infinitely_late() -> None:
+    result = result_of([Outcome.OK] * 98 + [Outcome.REJECTED] * 2)
+    assert result.quantile(0.5) == pytest.approx(0.01)
+    assert result.quantile(0.98) == pytest.approx(0.01)
+    assert result.quantile(0.99) == math.inf
+
+
+def test_latency_counts_from_the_intended_time_and_the_delay_is_told_apart() -> None:
+    result = result_of([Outcome.OK] * 100, delay=0.004, latency=0.01)
+    assert result.from_intended.quantile(0.5) == pytest.approx(0.010, rel=0.012)
+    assert result.from_send.quantile(0.5) == pytest.approx(0.006, rel=0.012)
+    assert result.dispatch_delay.quantile(0.5) == pytest.approx(0.004, rel=0.012)
+
+
+@pytest.mark.parametrize(
+    ("result", "cpu", "slo", "told"),
+    [
+        (result_of([Outcome.OK] * 100, delay=0.003), 0.1, 0.02, "10% of the SLO's"),
+        (result_of([Outcome.OK] * 100, delay=0.009), 0.1, None, "50% of the p99"),
+        (result_of([Outcome.OK] * 98 + [Outcome.UNSENT] * 2), 0.1, None, "2 of 100"),
+        (result_of([Outcome.OK] * 100, mode="closed"), 0.95, None, "95% of a core"),
+        (result_of([]), 0.0, None, "nothing was sent"),
+    ],
+)
+def test_a_sender_that_was_the_bottleneck_makes_the_run_invalid(
+    result, cpu, slo, told
+) -> None:
+    verdict = verdict_of(result, cpu, slo).verdict
+    assert not verdict.valid
+    assert told in str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("result", "cpu", "slo"),
+    [
+        (result_of([Outcome.OK] * 100, delay=0.0019), 0.1, 0.02),
+        (result_of([Outcome.OK] * 99 + [Outcome.UNSENT]), 0.1, None),
+        # Shed by the in-flight limit: the server's doing, a miss, and valid.
+        (result_of([Outcome.OK] * 50 + [Outcome.REJECTED] * 50), 0.1, None),
+        (result_of([Outcome.OK] * 100, mode="closed"), 0.85, None),
+    ],
+)
+def test_a_sender_that_kept_up_leaves_it_valid(result, cpu, slo) -> None:
+    assert verdict_of(result, cpu, slo).verdict.valid
+
+
+def test_without_an_slo_a_notable_delay_is_told_but_does_not_decide() -> None:
+    result = verdict_of(result_of([Outcome.OK] * 100, delay=0.002), 0.1, None)
+    assert result.verdict.valid
+    assert "20% of the p99 latency" in result.verdict.warnings[0]
+
+
+def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
+    rng = np.random.default_rng(2)
+    requests = requests_of([Outcome(c) for c in rng.integers(0, 6, 2000)])
+    requests.done[:] += rng.exponential(0.01, 2000)
+    before = RunResult.of(
+        about(profile={"kind": "poisson"}),
+        requests,
+        duration_seconds=20.0,
+        sender_cpu_seconds=0.25,
+        errors={"INTERNAL: no": 3},
+    ).warned("a note")
+    file = tmp_path / "run.json"
+    result_file.write(before, file)
+    after = result_file.read(file)
+    for name in ("intended", "sent", "first", "done", "outcome", "entry"):
+        assert np.array_equal(
+            getattr(after.requests, name),
+            getattr(before.requests, name),
+            equal_nan=name not in ("outcome", "entry"),
+        )
+    assert after.from_intended == before.from_intended
+    assert (after.about, after.verdict, after.errors) == (
+        before.about,
+        before.verdict,
+        before.errors,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda d: [], "is no load run"),
+        (lambda d: d | {"format": "x"}, "is no load run"),
+        (lambda d: d | {"version": 9}, "found version 9"),
+        (lambda d: d | {"requests": {"count": 10**12}}, "is no whole load run"),
+        (lambda d: d | {"requests": d["requests"] | {"sent": "!"}}, "no whole"),
+        (lambda d: d | {"requests": d["requests"] | {"count": 5}}, "no whole"),
+        (lambda d: d | {"histograms": {}}, "no whole load run"),
+        (lambda d: d | {"about": {"mode": "open"}}, "no whole load run"),
+    ],
+)
+def test_a_file_that_is_no_whole_result_is_refused(tmp_path, change, told) -> None:
+    file = tmp_path / "run.json"
+    document = result_file.to_document(result_of([Outcome.OK] * 10))
+    file.write_text(json.dumps(change(document)), "utf-8")
+    with pytest.raises(PlanError) as refused:
+        result_file.read(file)
+    assert told in str(refused.value)
+    assert str(file) in str(refused.value)
