@@ -11,6 +11,7 @@ from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from exporter.audit.power import Taken
     from exporter.inventory import ModelKey
     from exporter.probes.base import Target, Verdict
 
@@ -127,6 +128,8 @@ class Evidence:
     )
     """Model -> settings in force; "" is the global ones."""
     probes: tuple[Probed, ...] = ()
+    power: tuple[Taken, ...] = ()
+    """What the machine took in the window, by boundary."""
     not_asked: int = 0
     """Targets of probes that there was no time to ask."""
 

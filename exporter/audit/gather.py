@@ -13,6 +13,7 @@ from exporter import catalogue, connect, errors
 from exporter.audit import asking, model_config
 from exporter.audit.evidence import Disagreement, Evidence, Page
 from exporter.audit.finding import many
+from exporter.audit.power import PowerLook
 from exporter.collectors.base import Access
 from exporter.collectors.crosscheck import CrossCheck
 from exporter.collectors.server import ServerSettings
@@ -141,11 +142,14 @@ class _Look:
             return Evidence(no_answer=reason, http_ready=http_ready)
         configs = self._configs()
         traces = self._trace_settings()
+        power = PowerLook(self._config.power, self._access, self._pace.clock)
         first, first_page = self._look_with_page()
         window_began = self._now()
-        self._wait_for_window(len(inventory.models))
+        power.begin()
+        self._wait_for_window(len(inventory.models), power)
         second = self._statistics()
         window_seconds = self._now() - window_began
+        taken = power.end()
         probed = self._ask(second, first)
         last, last_page = self._look_with_page()
         seen = inventory.models.keys() | unreadable.keys()
@@ -167,6 +171,7 @@ class _Look:
             trace_settings=traces,
             probes=probed.targets,
             not_asked=probed.not_asked,
+            power=taken,
         )
 
     def _now(self) -> float:
@@ -255,13 +260,14 @@ class _Look:
                 break
         return settings
 
-    def _wait_for_window(self, models: int) -> None:
+    def _wait_for_window(self, models: int, power: PowerLook) -> None:
         end = self._duration * WINDOW_END_SHARE
         self._tell(
             f"{many(models, 'model')}; watching production for {max(0.0, end - self._now()):.0f} s"
         )
         while (left := end - self._now()) > 0:
             self._pace.sleep(min(left, 1.0))
+            power.read()
 
     def _ask(
         self,

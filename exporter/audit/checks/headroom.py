@@ -85,7 +85,47 @@ def cpu(evidence: Evidence) -> Iterator[Finding]:
 
 
 def energy(evidence: Evidence) -> Iterator[Finding]:
-    """Energy of the boards between the two pages, by inference; or that it is unknown."""
+    """Energy in the window, by inference, from a sensor, the page or a model."""
+    if any(taken.boundary == "gpu" for taken in evidence.power):
+        yield from _taken(evidence)
+        return
+    yield from _energy_of_page(evidence, known=bool(evidence.power))
+    yield from _taken(evidence)
+
+
+def _taken(evidence: Evidence) -> Iterator[Finding]:
+    """What was read in the window in which only others sent requests."""
+    inferences = sum(
+        risen.inference_count
+        for key, before in evidence.first.items()
+        if key in evidence.second and (risen := rise(before, evidence.second[key]))
+    )
+    for taken in evidence.power:
+        what = "The boards take" if taken.boundary == "gpu" else "The host takes"
+        least = "" if taken.known else "at least "
+        modelled = " by the configured model" if taken.source == "model" else ""
+        yield Finding(
+            "energy-gpu" if taken.boundary == "gpu" else "energy-host",
+            "info",
+            f"{what} {least}{taken.joules / max(taken.seconds, 1e-9):.0f} W{modelled}"
+            + (
+                f", {taken.joules / inferences:.2f} J an inference"
+                if inferences
+                else ""
+            ),
+            "A line between two configured powers, not a measurement."
+            if taken.source == "model"
+            else "Idle power included, all models together; the sidecar divides it.",
+            (
+                measure("energy", taken.joules, "J", taken.source),
+                measure("window", taken.seconds, "s", "this audit"),
+                measure("inferences", inferences, "", "statistics, this window"),
+            ),
+        )
+
+
+def _energy_of_page(evidence: Evidence, *, known: bool) -> Iterator[Finding]:
+    """Energy of the boards between the two pages; unknown is said if nothing else is."""
     first, last = evidence.first_page, evidence.last_page
     joules = 0.0
     if first is not None and last is not None:
@@ -94,12 +134,14 @@ def energy(evidence: Evidence) -> Iterator[Finding]:
         rises = [after[la] - before[la] for la in after.keys() & before.keys()]
         joules = sum(rises) if all(r > 0 for r in rises) else 0.0
     if first is None or last is None or joules <= 0:
+        if known:
+            return
         yield Finding(
             "energy-unknown",
             "unknown" if any(c.on_gpu for c in evidence.configs.values()) else "info",
             "Energy is unknown: Triton's page shows no energy counter that rises",
-            "On a GPU host let tritonwatch read NVML itself; on a CPU host RAPL is the "
-            "source.",
+            "Run the audit where it can read NVML or RAPL, or give `power.sources` a "
+            "model of the machine.",
             (
                 measure(
                     "nv_energy_consumption",

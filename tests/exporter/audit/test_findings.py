@@ -22,6 +22,7 @@ from exporter.audit.evidence import (
     rise,
 )
 from exporter.audit.finding import FAILING, SEVERITIES, most_severe_first
+from exporter.audit.power import Taken
 from exporter.audit.report import Report, report_of
 from exporter.config import TargetSettings
 from exporter.inventory import Inventory
@@ -220,6 +221,14 @@ SCENARIOS = {
     "cpu-full": ("warning", cpu(0.95, 0.99)),
     "energy": ("info", WELL),
     "energy-unknown": ("unknown", having(last_page=page(9.0))),
+    "energy-gpu": (
+        "info",
+        having(power=(Taken("gpu", "nvml", 1500.0, 5.0, known=True),)),
+    ),
+    "energy-host": (
+        "info",
+        having(power=(Taken("host", "model", 200.0, 5.0, known=True),)),
+    ),
     "probe-like-production": ("ok", WELL),
     "probe-unlike-production": ("warning", requests(infer=9 * MS, count=100)),
     "metrics-off": ("warning", having(last_page=None, problems={"metrics": "refused"})),
@@ -423,3 +432,13 @@ def test_one_request_held_up_by_a_busy_host_makes_no_probe_unlike_production():
 def test_a_rise_over_a_reload_is_none():
     assert rise(statistics(100), statistics(3)) is None
     assert rise(statistics(100), statistics(103)) == statistics(3)
+
+
+def test_energy_says_what_it_was_read_from_and_that_a_model_is_no_measurement():
+    measured = having(power=(Taken("gpu", "nvml", 1500.0, 5.0, known=False),))
+    modelled = having(power=(Taken("host", "model", 200.0, 5.0, known=True),))
+    (gpu,) = [f for f in conclude(measured) if f.id == "energy-gpu"]
+    (host,) = [f for f in conclude(modelled) if f.id == "energy-host"]
+    assert gpu.title.startswith("The boards take at least 300 W")
+    assert host.title.startswith("The host takes 40 W by the configured model")
+    assert "not a measurement" in host.advice
