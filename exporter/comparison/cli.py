@@ -46,7 +46,7 @@ def add(commands: Subparsers) -> None:
         "--data",
         type=Path,
         metavar="FILE",
-        help="inputs, and `label` for accuracy (.npz); without it they are made up",
+        help="a golden file: inputs, and `label` for accuracy; without it inputs are made up",
     )
     _add_statistics(parser)
     parser.add_argument("--gate", action="store_true", help="exit 0, 1 or 3, see above")

@@ -138,7 +138,7 @@ def settings_of(
 
     Raises:
         ConfigError: they contradict each other or are out of range.
-        InputFileError: the data cannot be used.
+        GoldenDataError: the data cannot be used.
     """
     chosen = metrics
     if not chosen:

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
+from pydantic import ValidationError
 
-from exporter.errors import InvalidRequestError, TritonwatchError
+from exporter.errors import GoldenDataError
+from exporter.golden import data, signature
 from exporter.own_traffic import REQUEST_ID_PREFIX
+from exporter.probes.golden import GoldenData
 from exporter.probes.payload import make_payload
-from exporter.triton.tensors import array_dtype, shown_shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from exporter.golden.signature import Prepared
     from exporter.mirror import Mirrored
     from exporter.probes.payload import InputSettings
-    from exporter.triton.model import Array, ModelSpec, TensorSpec
+    from exporter.triton.model import Array, ModelSpec
 
 MAX_HELD_BYTES: Final = 16 << 20
 """Most of mirrored requests that wait to be asked."""
 _MOST_HELD: Final = 256
-_MOST_FILE_BYTES: Final = 1 << 30
-
-
-class InputFileError(TritonwatchError):
-    """A file of inputs does not fit; names the file, and the row and field if any."""
-
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +47,8 @@ class Inputs(Protocol):
         """The next request's, None where there is none just now.
 
         Raises:
-            InvalidRequestError: what there is does not fit the model.
+            TritonError: what there is cannot be made to fit the model.
+            GoldenDataError: the file's columns are not those that the model takes.
         """
         ...
 
@@ -94,23 +88,27 @@ class MirroredInputs:
 
 
 class GoldenInputs:
-    """Rows of a file in an order of their own, over and over.
+    """Rows of a golden file in an order of their own, over and over.
 
     Raises:
-        InputFileError: it is no .npz, or its arrays do not have one row a sample.
+        GoldenDataError: it cannot be read, or its labels are no classes.
     """
 
     name = "golden"
 
     def __init__(self, path: Path, label: str, seed: int) -> None:
-        self.path = path
-        self._columns = _read(path)
-        self._labels = self._columns.pop(label, None)
+        settings = _golden_settings(path)
+        self._golden = data.read(settings)
+        self._labels = self._golden.columns.get(label)
         self._label = label
-        self.rows = len(next(iter(self._columns.values())))
         self._rng = np.random.default_rng(seed)
         self._order: list[int] = []
-        self.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        self._prepared: tuple[ModelSpec, Prepared] | None = None
+
+    @property
+    def sha256(self) -> str:
+        """Of the file."""
+        return self._golden.sha256
 
     @property
     def labelled(self) -> bool:
@@ -118,50 +116,18 @@ class GoldenInputs:
         return self._labels is not None
 
     def next(self, spec: ModelSpec) -> Input:
-        """One row as a request of one."""
-        if not self._order:
-            self._order = self._rng.permutation(self.rows).tolist()
-        row = self._order.pop()
-        missing = [
-            tensor.name
-            for tensor in spec.inputs
-            if tensor.name not in self._columns and not tensor.optional
-        ]
-        if missing:
-            raise InvalidRequestError(
-                f"{self.path}: found no array for {missing} of {spec.name}; it has "
-                f"{sorted(self._columns)}"
-            )
-        return Input(
-            {
-                tensor.name: self._tensor(tensor, row)
-                for tensor in spec.inputs
-                if tensor.name in self._columns
-            },
-            self._right(row),
-        )
+        """One row as a request of one.
 
-    def _tensor(self, tensor: TensorSpec, row: int) -> Array:
-        values = self._columns[tensor.name][row]
-        shape = _filled(tensor.shape, values.size)
-        if shape is None:
-            raise InvalidRequestError(
-                f"{self.path}: row {row} of {tensor.name!r} has {values.size} values; "
-                f"the model takes {shown_shape(tensor.shape)}"
-            )
-        if tensor.datatype == "BYTES":
-            texts = [str(v).encode() for v in np.atleast_1d(values).ravel().tolist()]
-            array = np.empty(len(texts), dtype=np.object_)
-            array[:] = texts
-            return array.reshape(shape)
-        try:
-            return (
-                np.asarray(values).astype(array_dtype(tensor.datatype)).reshape(shape)
-            )
-        except ValueError:
-            raise InvalidRequestError(
-                f"{self.path}: row {row} of {tensor.name!r} is no {tensor.datatype}"
-            ) from None
+        Raises:
+            GoldenDataError: the file's columns are not those that the model takes.
+        """
+        if self._prepared is None or self._prepared[0] != spec:
+            self._prepared = spec, signature.prepare(self._golden, spec)
+        if not self._order:
+            self._order = self._rng.permutation(self._golden.rows).tolist()
+        row = self._order.pop()
+        request = self._prepared[1].request(np.array([row]))
+        return Input(request, self._right(row))
 
     def _right(self, row: int) -> int | None:
         if self._labels is None:
@@ -170,10 +136,19 @@ class GoldenInputs:
         try:
             return int(value)
         except (TypeError, ValueError):
-            raise InvalidRequestError(
-                f"{self.path}: row {row} of {self._label!r} is {value!r}; want a class "
-                "as a whole number"
+            raise self._golden.problem(
+                f"is {value!r}; want a class as a whole number",
+                name=self._label,
+                row=row,
             ) from None
+
+
+def _golden_settings(path: Path) -> GoldenData:
+    try:
+        return GoldenData(file=path)
+    except ValidationError as error:
+        told = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise GoldenDataError(str(path), told) from None
 
 
 class SyntheticInputs:
@@ -205,39 +180,3 @@ class FirstInputs:
                 self.name = source.name
                 return found
         return None
-
-
-def _read(path: Path) -> dict[str, Array]:
-    try:
-        if path.stat().st_size > _MOST_FILE_BYTES:
-            raise InputFileError(path, f"is larger than {_MOST_FILE_BYTES} bytes")
-        with np.load(path, allow_pickle=False) as loaded:
-            columns: dict[str, Array] = {name: loaded[name] for name in loaded.files}
-    except OSError as error:
-        raise InputFileError(
-            path, f"cannot be read: {error.strerror or error}"
-        ) from None
-    except (ValueError, AttributeError, TypeError, EOFError) as error:
-        raise InputFileError(path, f"is no .npz of plain arrays: {error}") from None
-    if not columns:
-        raise InputFileError(path, "holds no array")
-    lengths = {name: len(c) if c.ndim else 0 for name, c in columns.items()}
-    if len(set(lengths.values())) > 1 or not min(lengths.values()):
-        raise InputFileError(
-            path, f"has arrays of {lengths} rows; want as many of each, and some"
-        )
-    return columns
-
-
-def _filled(shape: Sequence[int], size: int) -> tuple[int, ...] | None:
-    """The shape with its open dimensions set to hold `size` values: batch first, 1."""
-    fixed = [dim for dim in shape if dim >= 0]
-    opened = [place for place, dim in enumerate(shape) if dim < 0]
-    known = math.prod(fixed)
-    if not opened:
-        return tuple(shape) if known == size else None
-    if known == 0 or size % known:
-        return None
-    filled = [1 if dim < 0 else dim for dim in shape]
-    filled[opened[-1]] = size // known
-    return tuple(filled)

@@ -92,9 +92,10 @@ class SourceSettings(Settings):
     """Mirrored production requests from a tap, a file, or made-up tensors. `auto` takes
     the first of them that there is."""
     file: Path | None = Field(default=None)
-    """An .npz with an array for each input, one row a sample, and optionally `label`."""
+    """A golden file (npz, CSV, Parquet, JSON): a column for each input, one row a
+    sample, and where accuracy is wanted the right classes."""
     label: str = Field(default="label", min_length=1, max_length=256)
-    """The array of the file that holds the right classes."""
+    """The file's column of right classes, where it has one."""
     overrides: dict[str, InputSettings] = Field(default={}, max_length=1000)
     """Of made-up tensors, by input name."""
 

@@ -43,13 +43,14 @@ _PATIENCE: Final = 3.0
 durations; a challenger that hangs must not hold it up longer."""
 _LEAST_PATIENCE_SECONDS: Final = 0.02
 _MOST_OPEN: Final = 8
+_NOT_LOOKED: Final = "the models were not looked at yet"
 
 
 class Shadow:
     """Asks until closed or until it has all its pairs, in a thread of its own.
 
     Raises:
-        InputFileError: the file of inputs cannot be used.
+        GoldenDataError: the file of inputs cannot be used.
     """
 
     def __init__(self, settings: ComparisonSettings, access: Access) -> None:
@@ -65,7 +66,7 @@ class Shadow:
         self.pairs = self._new_pairs()
         self.budget = Budget(settings.budget, access.clock())
         self.keys: tuple[ModelKey, ModelKey] | None = None
-        self.problem = "the models were not looked at yet"
+        self.problem = _NOT_LOOKED
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._open: deque[tuple[Side, Side, Input]] = deque()
         self._ending = threading.Event()
@@ -176,14 +177,17 @@ class Shadow:
             )
         )
         now = self._access.clock()
+        if self.problem == _NOT_LOOKED:
+            self.problem = ""
         wait = self.budget.wait_seconds(now, 1, busy)
         if wait > 0:
             return min(wait, _IDLE_SECONDS)
         try:
             asked = self.inputs.next(specs[0])
-        except errors.TritonError as error:
+        except (errors.TritonError, errors.GoldenDataError) as error:
             self.problem = str(error)
             return _IDLE_SECONDS
+        self.problem = ""
         if asked is None:
             return _IDLE_SECONDS / 4
         rows = _rows(specs[0], asked)
@@ -243,8 +247,9 @@ class Shadow:
                 return None
             found.append(spec)
         champion, challenger = found
-        self.problem = difference(champion, challenger)
-        if self.problem:
+        unlike = difference(champion, challenger)
+        if unlike:
+            self.problem = unlike
             return None
         keys = (
             (champion.name, champion.version),

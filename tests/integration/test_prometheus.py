@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from monitoring import Job
 
-from exporter.catalogue import CATALOGUE, drift, energy, golden, spc
+from exporter.catalogue import CATALOGUE, comparisons, drift, energy, golden, spc
 from exporter.samples import MetricSpec
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(150)]
@@ -60,6 +60,7 @@ NOT_IN_GOLDEN = {
     "triton_model_arithmetic_intensity": "no work is configured",
     **{spec.name: "no golden set is asked" for spec in _specs(golden)},
     **{spec.name: "no process is under control" for spec in _specs(spc)},
+    **{spec.name: "nothing is compared or loaded" for spec in _specs(comparisons)},
 }
 
 
