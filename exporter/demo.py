@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
@@ -28,7 +28,9 @@ from exporter.triton.embedded import EmbeddedTriton, exit_on_sigterm
 from exporter.triton.http import HttpClient
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Sequence
+
+    from exporter.demo_scenarios import SilentFailure
 
 MOVES_AFTER_SECONDS: Final = 60.0
 
@@ -43,10 +45,13 @@ def run(
     traffic: bool,
     port: int,
     moves_after_seconds: float = MOVES_AFTER_SECONDS,
+    scenario: str | None = None,
+    scenario_after_seconds: float = 20.0,
 ) -> int:
     """Run the demo until Ctrl-C, SIGTERM or the duration ends it; the exit status.
 
-    The traffic's patients become older ones after `moves_after_seconds`.
+    The traffic's patients become older ones after `moves_after_seconds`; a `scenario`
+    has something else go wrong after `scenario_after_seconds`.
 
     Raises:
         EmbeddedTritonError: the embedded Triton is not installed or does not start.
@@ -59,14 +64,17 @@ def run(
     with contextlib.ExitStack() as stack:
         stack.enter_context(exit_on_sigterm())
         print(f"starting Triton with {models} …", flush=True)
-        triton = stack.enter_context(
-            EmbeddedTriton(models, arguments=_tracing(tap_port))
-        )
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        config = folder / "demo.yaml"
-        config.write_text(
-            yaml.safe_dump(_config(models, triton, port, tap_port)), "utf-8"
+        chosen = _scenario(scenario, models, folder)
+        repository = models if chosen is None else chosen.repository
+        triton = stack.enter_context(
+            EmbeddedTriton(repository, arguments=_tracing(tap_port))
         )
+        settings = _config(models, triton, port, tap_port)
+        if chosen is not None:
+            _extend(settings, chosen.config(triton, print))
+        config = folder / "demo.yaml"
+        config.write_text(yaml.safe_dump(settings), "utf-8")
         stack.enter_context(_sidecar(config))
         client = HttpClient(f"127.0.0.1:{port}")
         stack.callback(client.close)
@@ -82,8 +90,12 @@ def run(
                     moves_after_seconds=moves_after_seconds,
                 )
             )
+        line, acts = Line(), []
+        if chosen is not None:
+            acts = [(scenario_after_seconds, chosen.lie)]
+            line = Line(_alerts(stack, chosen, folder, port))
         with contextlib.suppress(KeyboardInterrupt):
-            _watch(client, duration_seconds)
+            _watch(client, duration_seconds, line, acts)
         print("stopping …", flush=True)
     return 0
 
@@ -126,7 +138,7 @@ def _tracing(tap_port: int) -> tuple[str, ...]:
 
 def _config(
     models: Path, triton: EmbeddedTriton, port: int, tap_port: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     base = yaml.safe_load((models.parent / "demo.yaml").read_text("utf-8"))
     return {
         **base,
@@ -198,13 +210,57 @@ def _announce(triton: EmbeddedTriton, port: int, seconds: float) -> None:
     )
 
 
-def _watch(client: HttpClient, duration_seconds: float | None) -> None:
+def _scenario(name: str | None, models: Path, folder: Path) -> SilentFailure | None:
+    if name is None:
+        return None
+    from exporter.demo_scenarios import SilentFailure  # noqa: PLC0415 - only on request
+
+    scenario = SilentFailure(models, folder)
+    scenario.prepare()
+    return scenario
+
+
+def _extend(settings: dict[str, Any], added: dict[str, Any]) -> None:
+    """Lists are joined: a scenario adds collectors and probes."""
+    for key, value in added.items():
+        settings[key] = [*settings.get(key, ()), *value]
+
+
+def _alerts(
+    stack: contextlib.ExitStack, chosen: SilentFailure, folder: Path, port: int
+) -> Callable[[], Sequence[str]] | None:
+    from exporter import demo_alerts  # noqa: PLC0415 - only on request
+
+    if not demo_alerts.installed():
+        print(
+            "no Prometheus here, so no alert is evaluated: apt-get install prometheus; "
+            f"the rules are in {chosen.rules}",
+            flush=True,
+        )
+        return None
+    sidecar = f"127.0.0.1:{port}"
+    place = folder / "prometheus"
+    alerts = demo_alerts.Alerts(place, chosen.rules, sidecar, _die_with_parent)
+    stack.enter_context(alerts)
+    print(f"  alerts       http://{alerts.address}/alerts", flush=True)
+    return alerts.firing
+
+
+def _watch(
+    client: HttpClient,
+    duration_seconds: float | None,
+    line: Line,
+    acts: Sequence[tuple[float, Callable[[], str]]],
+) -> None:
+    """Print a line a second; each act is played once its seconds have passed."""
     started = time.monotonic()
-    line = Line()
     due = started
+    waiting = list(acts)
     while duration_seconds is None or due - started < duration_seconds:
         due += _PERIOD_SECONDS
         time.sleep(max(0.0, due - time.monotonic()))
+        while waiting and due - started >= waiting[0][0]:
+            print(waiting.pop(0)[1](), flush=True)
         try:
             page = client.get("/metrics", timeout_seconds=_PERIOD_SECONDS)
         except TritonError as error:

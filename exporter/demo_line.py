@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from exporter.exposition import parse_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 _SHOWN_MODEL: Final = "digits_fp32"
 
@@ -16,8 +19,9 @@ Page = dict[str, list[tuple[dict[str, str], float]]]
 class Line:
     """Turns pages into lines; rates come from one page to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, firing: Callable[[], Sequence[str]] | None = None) -> None:
         self._before: tuple[float, float] | None = None
+        self._firing = firing
 
     def of(self, page: bytes, now: float) -> str:
         """What the page says, in one line; what it does not say reads "?"."""
@@ -32,8 +36,14 @@ class Line:
             _energy(series),
             _outcomes(series),
             _drift(series),
+            _golden(series),
+            self._alerts(),
         )
-        return "  ".join(parts)
+        return "  ".join(part for part in parts if part)
+
+    def _alerts(self) -> str:
+        firing = self._firing() if self._firing else ()
+        return f"ALERTS FIRING: {', '.join(firing)}" if firing else ""
 
     def _rate(self, series: Page, now: float) -> str:
         total = _sum(series, "triton_requests_total")
@@ -118,6 +128,30 @@ def _drift(series: Page) -> str:
         ]
         shown.append(f"{model} {'MOVED: ' + ', '.join(named) if alarm else 'none'}")
     return f"drift {'; '.join(shown) or '?'}"
+
+
+def _golden(series: Page) -> str:
+    """How right the answers to a golden set are, and what of it fails."""
+    shown = []
+    for labels, usable in series["triton_golden_usable"]:
+        of_it = labels.items()
+        scores = [
+            f"{found['metric']} {value:.1%}"
+            for found, value in series["triton_golden_score_ratio"]
+            if found["metric"] in {"accuracy", "match"} and of_it <= found.items()
+        ]
+        failing = sorted(
+            found["check"]
+            for found, value in series["triton_golden_failing"]
+            if value == 1 and of_it <= found.items()
+        )
+        parts = [labels["model"], *(scores if usable else ["unusable"])]
+        parts += [f"LIES: {', '.join(failing)} fail"] if failing else []
+        shown.append(" ".join(parts))
+    out = sorted({found["signal"] for found, v in series["triton_spc_alarm"] if v == 1})
+    if out:
+        shown.append(f"OUT OF CONTROL: {', '.join(out)}")
+    return f"golden {'; '.join(shown)}" if shown else ""
 
 
 def _sum(series: Page, name: str) -> float:
