@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +15,7 @@ _PARTS: Final = (
     "loadtests.run_command",
     "loadtests.list_command",
     "loadtests.capacity.command",
+    "loadtests.efficiency.command",
     "loadtests.report.command",
 )
 """What has an `add(commands)`; the heavy imports are made inside the commands."""
@@ -31,8 +31,7 @@ def add(commands: Subparsers) -> None:
     )
     parts = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in _PARTS:
-        if importlib.util.find_spec(name) is not None:
-            importlib.import_module(name).add(parts)
+        importlib.import_module(name).add(parts)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

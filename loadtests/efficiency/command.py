@@ -1,0 +1,179 @@
+"""The commands `tritonwatch load efficiency` and `tritonwatch load pair`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.cli import Subparsers
+    from exporter.energy.sources import AnySource
+    from loadtests.scenario import Scenario
+
+EXIT_OK: Final = 0
+EXIT_INVALID: Final = 3
+_CURVE: Final = """\
+Find out how fast the server goes, then offer 100, 90 ... 10 % of that and nothing, and
+read power meanwhile: joules and inferences a second for each watt at each level, and
+SPECpower's score over all of them. Exit 0 ok; 2: wrong usage; 3: the numbers are not to
+be trusted, and why."""
+_PAIR: Final = """\
+Run two models, like fp32 and int8, in blocks one right after the other: speed-up, energy
+ratio and, with labelled rows, accuracy lost, each with its 95 % interval. The first
+--model is the reference. Exit codes as for efficiency."""
+
+
+def add(commands: Subparsers) -> None:
+    """Add both."""
+    from loadtests.cli import add_target  # noqa: PLC0415 - it imports this module
+
+    for name, told, description, run in (
+        ("efficiency", "joules and QPS/W from full load to idle", _CURVE, _run_curve),
+        ("pair", "one model beside another: speed, energy, accuracy", _PAIR, _run_pair),
+    ):
+        parser = commands.add_parser(
+            name,
+            help=told,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_target(parser)
+        _add_power(parser)
+        parser.add_argument("--concurrency", type=int, default=8, metavar="N")
+        parser.add_argument(
+            "--json", type=Path, metavar="FILE", help="write the report there"
+        )
+        parser.set_defaults(run=run)
+        (_add_curve if name == "efficiency" else _add_pair)(parser)
+
+
+def _add_power(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a sidecar's file, for its `power:`"
+    )
+    parser.add_argument(
+        "--idle-watts", type=float, metavar="W", help="modelled, where nothing measures"
+    )
+    parser.add_argument(
+        "--full-watts", type=float, metavar="W", help="with --idle-watts"
+    )
+
+
+def _add_curve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--level-seconds", type=float, default=10.0, metavar="S", help="SPECpower: 240"
+    )
+    parser.add_argument(
+        "--maximum", type=float, metavar="R", help="requests a second; not calibrated"
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the page with plots there"
+    )
+
+
+def _add_pair(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pairs", type=int, default=10, metavar="N")
+    parser.add_argument("--block-seconds", type=float, default=2.0, metavar="S")
+    parser.add_argument(
+        "--labelled", type=Path, metavar="FILE", help="npz: inputs and `label`"
+    )
+
+
+def _run_curve(options: argparse.Namespace) -> int:
+    from loadtests.efficiency.curve import CurveOptions, measure  # noqa: PLC0415 - heavy
+    from loadtests.efficiency.metering import metered  # noqa: PLC0415
+    from loadtests.efficiency.page import curve_page, curve_text  # noqa: PLC0415
+    from loadtests.interrupt import interruptible  # noqa: PLC0415
+    from loadtests.prepare import prepared  # noqa: PLC0415
+
+    scenario, sources = _scenario(options), _sources(options)
+    with (
+        prepared(scenario) as mix,
+        metered(sources) as meter,
+        interruptible() as asked,
+    ):
+        report = measure(
+            scenario,
+            mix,
+            meter,
+            CurveOptions(
+                level_seconds=options.level_seconds,
+                concurrency=options.concurrency,
+                maximum_per_second=options.maximum,
+                stop=asked,
+                tell=_tell,
+            ),
+        )
+    if options.json is not None:
+        options.json.write_text(report.model_dump_json(indent=2) + "\n", "utf-8")
+    if options.html is not None:
+        options.html.write_text(curve_page(report), "utf-8")
+    sys.stdout.write(curve_text(report))
+    return EXIT_OK if report.valid else EXIT_INVALID
+
+
+def _run_pair(options: argparse.Namespace) -> int:
+    from loadtests.efficiency.metering import metered  # noqa: PLC0415 - heavy
+    from loadtests.efficiency.page import pair_text  # noqa: PLC0415
+    from loadtests.efficiency.pairs import PairOptions, compare  # noqa: PLC0415
+    from loadtests.interrupt import interruptible  # noqa: PLC0415
+
+    scenario, sources = _scenario(options), _sources(options)
+    with metered(sources) as meter, interruptible() as asked:
+        report = compare(
+            scenario,
+            meter,
+            PairOptions(
+                pairs=options.pairs,
+                block_seconds=options.block_seconds,
+                concurrency=options.concurrency,
+                data=options.labelled,
+                stop=asked,
+                tell=_tell,
+            ),
+        )
+    if options.json is not None:
+        options.json.write_text(report.model_dump_json(indent=2) + "\n", "utf-8")
+    sys.stdout.write(pair_text(report))
+    return EXIT_OK if report.valid else EXIT_INVALID
+
+
+def _scenario(options: argparse.Namespace) -> Scenario:
+    from loadtests.errors import PlanError  # noqa: PLC0415
+    from loadtests.scenario_options import scenario_of  # noqa: PLC0415
+
+    # What `load run` asks for and these make up themselves.
+    for name in ("profile", "rate", "set", "duration", "name"):
+        setattr(options, name, None)
+    if options.json is not None and not options.json.parent.is_dir():
+        raise PlanError(f"there is no folder {options.json.parent}", "--json")
+    return scenario_of(options)
+
+
+def _sources(options: argparse.Namespace) -> Sequence[AnySource]:
+    from exporter import config  # noqa: PLC0415
+    from exporter.energy.settings import PowerSettings  # noqa: PLC0415
+    from exporter.energy.sources.model import ModelSettings  # noqa: PLC0415
+    from loadtests.errors import PlanError  # noqa: PLC0415
+
+    power = config.load(options.config).power or PowerSettings()
+    if (options.idle_watts is None) != (options.full_watts is None):
+        raise PlanError("found one of --idle-watts and --full-watts; want both")
+    if options.idle_watts is None:
+        return power.sources
+    try:
+        modelled = ModelSettings(
+            idle_watts=options.idle_watts, full_watts=options.full_watts
+        )
+    except ValueError as error:
+        raise PlanError(str(error), "--idle-watts, --full-watts") from None
+    return (*power.sources, modelled)
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,152 @@
+"""Reads power while something runs, and says what was taken between two instants."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter.energy.meter import MICRO, Meter
+from exporter.energy.sources.base import Surroundings
+from exporter.errors import TritonError
+from exporter.work import WorkBoard
+from loadtests.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+    from exporter.energy.readings import Boundary, PowerSource
+    from exporter.energy.sources import AnySource
+    from exporter.triton.http import HttpClient
+
+_INTERVAL_SECONDS: Final = 0.25
+_STOP_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What one boundary took between two instants."""
+
+    joules: float
+    known: bool
+    """Whether all of the time was measured."""
+
+
+class PowerMeter:
+    """Cumulative energy of everything that is found, at the instants it was read."""
+
+    def __init__(self, sources: Mapping[Boundary, PowerSource]) -> None:
+        self._sources = sources
+        self._meters: dict[tuple[str, str, str], Meter] = {}
+        self._totals: dict[str, list[float]] = {name: [] for name in sources}
+        self._times: dict[str, list[float]] = {name: [] for name in sources}
+        self._gaps: dict[str, list[tuple[float, float]]] = {n: [] for n in sources}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="power", daemon=True)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Kind of the source, by boundary."""
+        return {boundary: source.kind for boundary, source in self._sources.items()}
+
+    @property
+    def descriptions(self) -> dict[str, str]:
+        """What each source is, by boundary."""
+        return {name: source.description for name, source in self._sources.items()}
+
+    def start(self) -> None:
+        """Begin reading."""
+        self._read()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End reading and give back what the sources hold."""
+        self._stop.set()
+        self._thread.join(_STOP_SECONDS)
+        for source in self._sources.values():
+            source.close()
+
+    def drawn(self, boundary: str, start: float, end: float) -> Drawn:
+        """Joules from `start` to `end`, Unix seconds that have been read past."""
+        with self._lock:
+            times = np.array(self._times[boundary])
+            totals = np.array(self._totals[boundary])
+            gaps = list(self._gaps[boundary])
+        low, high = np.interp([start, end], times, totals)
+        inside = bool(times.size) and times[0] <= start and end <= times[-1]
+        whole = all(until <= start or since >= end for since, until in gaps)
+        return Drawn(float(high - low), known=inside and whole)
+
+    def wait_past(self, instant: float) -> None:
+        """Wait until everything was read after that instant, Unix seconds."""
+        ahead = max(0.0, instant - time.time())
+        deadline = time.monotonic() + ahead + _STOP_SECONDS
+        while time.monotonic() < deadline:
+            with self._lock:
+                if all(
+                    times and times[-1] >= instant for times in self._times.values()
+                ):
+                    return
+            time.sleep(_INTERVAL_SECONDS / 2)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_INTERVAL_SECONDS):
+            self._read()
+
+    def _read(self) -> None:
+        for boundary, source in self._sources.items():
+            try:
+                readings = source.read()
+            except TritonError:
+                continue
+            taken, known = 0, True
+            for reading in readings:
+                meter = self._meters.setdefault(reading.device.labels, Meter())
+                meter.add(reading)
+                rise, whole = meter.take(reading.at)
+                # Energy that a counter shows after a gap belongs into that gap.
+                taken += rise + meter.take_late()
+                known &= whole
+            self._note(boundary, time.time(), taken / MICRO, known=known)
+
+    def _note(self, boundary: str, at: float, joules: float, *, known: bool) -> None:
+        with self._lock:
+            times, totals = self._times[boundary], self._totals[boundary]
+            if not known and times:
+                self._gaps[boundary].append((times[-1], at))
+            totals.append((totals[-1] if totals else 0.0) + joules)
+            times.append(at)
+
+
+@contextlib.contextmanager
+def metered(
+    sources: Sequence[AnySource], metrics: HttpClient | None = None
+) -> Generator[PowerMeter]:
+    """The first source of each boundary that this machine has, read for the block.
+
+    Raises:
+        LoadError: it has none of them.
+    """
+    surroundings = Surroundings(time.monotonic, time.time, metrics, WorkBoard())
+    found: dict[Boundary, PowerSource] = {}
+    for settings in sources:
+        if settings.boundary not in found:
+            source = settings.find(surroundings)
+            if source is not None:
+                found[settings.boundary] = source
+    if not found:
+        raise LoadError(
+            "found no power source: no NVML, no readable RAPL; give the machine's power "
+            "with --idle-watts and --full-watts, or sources with --config"
+        )
+    meter = PowerMeter(found)
+    meter.start()
+    try:
+        yield meter
+    finally:
+        meter.stop()

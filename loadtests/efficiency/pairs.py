@@ -1,0 +1,191 @@
+"""A model beside another, like int8 beside fp32: speed-up, energy ratio, accuracy lost.
+
+Both run in blocks one right after the other, in an order drawn for each pair, so that
+what else the machine does meets both alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import InferRequest
+from exporter.triton.tensors import array_dtype, decode
+from loadtests.efficiency import estimates
+from loadtests.efficiency.report_model import PairReport
+from loadtests.engine import Options
+from loadtests.errors import PlanError
+from loadtests.execute import execute
+from loadtests.prepare import prepared
+from loadtests.scenario import ClosedLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from loadtests.efficiency.metering import PowerMeter
+    from loadtests.efficiency.report_model import Interval
+    from loadtests.mix import Mix
+    from loadtests.result import RunResult
+    from loadtests.scenario import Scenario
+
+_ORDER: Final = 7  # a stream of random numbers of the seed
+_ROWS_A_REQUEST: Final = 32
+_TIMEOUT_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PairOptions:
+    """How the two are compared."""
+
+    pairs: int = 10
+    block_seconds: float = 2.0
+    concurrency: int = 4
+    data: Path | None = None
+    """npz of labelled rows: one column for each input, and `label`."""
+    label: str = "label"
+    stop: Callable[[], bool] | None = None
+    tell: Callable[[str], None] = lambda _: None
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """What each block of one model came to."""
+
+    rates: list[float]
+    joules: dict[str, list[float]]
+
+
+def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> PairReport:
+    """Compare the scenario's two models, the first being the reference.
+
+    Raises:
+        LoadError: there is no server or no such model.
+        PlanError: there are not two models, or the data does not fit.
+    """
+    if len(scenario.models) != 2:  # noqa: PLR2004 - a pair
+        raise PlanError(f"found {len(scenario.models)} models; want two, as --model")
+    names = tuple(model.model for model in scenario.models)
+    singles = [
+        scenario.model_copy(update={"models": (model,)}) for model in scenario.models
+    ]
+    seen = [_Blocks([], {name: [] for name in meter.sources}) for _ in names]
+    reasons: set[str] = set()
+    with prepared(singles[0]) as first, prepared(singles[1]) as second:
+        rng = np.random.default_rng((scenario.seed, _ORDER))
+        for number in range(options.pairs):
+            options.tell(f"pair {number + 1} of {options.pairs}")
+            for place in rng.permutation(2).tolist():
+                result = _block(singles[place], (first, second)[place], options)
+                reasons |= _note(seen[place], result, meter, singles[place])
+    accuracy, change, rows = _accuracy(scenario, names, options)
+    about = result.about
+    return PairReport(
+        reference=names[0],
+        candidate=names[1],
+        pairs=options.pairs,
+        block_seconds=options.block_seconds,
+        concurrency=options.concurrency,
+        speed_up=estimates.median_ratio(
+            seen[1].rates, seen[0].rates, seed=scenario.seed
+        ),
+        energy_ratio={
+            name: estimates.median_ratio(
+                seen[1].joules[name], seen[0].joules[name], seed=scenario.seed
+            )
+            for name in meter.sources
+        },
+        accuracy=accuracy,
+        accuracy_change=change,
+        rows=rows,
+        sources=meter.sources,
+        descriptions=meter.descriptions,
+        seed=scenario.seed,
+        valid=not reasons,
+        reasons=tuple(sorted(reasons)),
+        versions=dict(about.versions),
+        hardware=dict(about.hardware),
+    )
+
+
+def _block(scenario: Scenario, mix: Mix, options: PairOptions) -> RunResult:
+    loop = ClosedLoop(
+        concurrency=options.concurrency, duration_seconds=options.block_seconds
+    )
+    return execute(
+        scenario.model_copy(update={"profile": loop}), mix, Options(stop=options.stop)
+    )
+
+
+def _note(
+    blocks: _Blocks, result: RunResult, meter: PowerMeter, scenario: Scenario
+) -> set[str]:
+    """Take in a block; what speaks against it."""
+    reasons = set(result.verdict.reasons)
+    start = result.about.started_at
+    end = start + result.duration_seconds
+    meter.wait_past(end)
+    inferences = result.throughput * result.duration_seconds * scenario.models[0].batch
+    blocks.rates.append(inferences / result.duration_seconds)
+    for boundary in meter.sources:
+        drawn = meter.drawn(boundary, start, end)
+        if not drawn.known:
+            reasons.add("power was not known all the time")
+        blocks.joules[boundary].append(drawn.joules / max(inferences, 1.0))
+    if not inferences:
+        reasons.add(f"{scenario.models[0].model} answered nothing")
+    return reasons
+
+
+def _accuracy(
+    scenario: Scenario, names: tuple[str, ...], options: PairOptions
+) -> tuple[dict[str, float], Interval | None, int]:
+    """Accuracy of each on the labelled rows, and the change; nothing without rows."""
+    if options.data is None:
+        return {}, None, 0
+    target = scenario.target.target()
+    if target.protocol != "grpc":
+        raise PlanError("found protocol http; labelled rows are asked over gRPC")
+    client = GrpcClient(target.address, headers=dict(target.headers))
+    try:
+        right = {name: _right(client, name, options) for name in names}
+    finally:
+        client.close()
+    change = estimates.paired_change(right[names[0]], right[names[1]])
+    accuracy = {name: float(found.mean()) for name, found in right.items()}
+    return accuracy, change, len(right[names[0]])
+
+
+def _right(client: GrpcClient, model: str, options: PairOptions) -> NDArray[np.bool_]:
+    """Whether the model's most likely class is the label, row by row."""
+    spec = client.model_spec(model, "", timeout_seconds=_TIMEOUT_SECONDS)
+    if options.data is None:
+        raise PlanError("found no labelled rows")
+    with np.load(options.data, allow_pickle=False) as file:
+        columns = {name: file[name] for name in file.files}
+    missing = {tensor.name for tensor in spec.inputs} - columns.keys()
+    if missing or options.label not in columns:
+        wanted = [*(tensor.name for tensor in spec.inputs), options.label]
+        raise PlanError(
+            f"found columns {sorted(columns)}; want {wanted}", str(options.data)
+        )
+    labels = columns[options.label]
+    right: list[NDArray[np.bool_]] = []
+    for start in range(0, len(labels), _ROWS_A_REQUEST):
+        chosen = slice(start, start + _ROWS_A_REQUEST)
+        inputs = {
+            t.name: columns[t.name][chosen].astype(array_dtype(t.datatype))
+            for t in spec.inputs
+        }
+        types = {tensor.name: tensor.datatype for tensor in spec.inputs}
+        request = InferRequest(model, "", f"pair-{start}", inputs, types)
+        reply = client.infer(request, timeout_seconds=_TIMEOUT_SECONDS)
+        output = reply.outputs[0]
+        scores = decode(output)
+        right.append(scores.reshape(len(scores), -1).argmax(axis=1) == labels[chosen])
+    return np.concatenate(right)
