@@ -71,15 +71,12 @@ class GrpcSender:
         self._infer = self._channel.unary_unary(f"{_SERVICE}ModelInfer")
         self._infer_stream = self._channel.stream_stream(f"{_SERVICE}ModelStreamInfer")
         self._loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                await self._channel.channel_ready()
-        except TimeoutError:
+        if not await _connected(self._channel):
             await self._channel.close()
             raise LoadError(
-                f"no gRPC server answers at {self._target.address} within "
-                f"{_CONNECT_SECONDS:g} s; is the address right?"
-            ) from None
+                f"no gRPC server answers at {self._target.address}; "
+                "is the address right?"
+            )
         return self
 
     async def __aexit__(
@@ -196,6 +193,21 @@ class GrpcSender:
     def _stream_fault(self, place: int, message: Any, body: Body) -> str | None:
         outputs = message_outputs(message.infer_response)
         return self._checks[place].fault(outputs, body)
+
+
+async def _connected(channel: grpc.aio.Channel) -> bool:
+    """Whether somebody answers: at once where nobody does, in time where it is slow."""
+    state = channel.get_state(try_to_connect=True)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            while state is not grpc.ChannelConnectivity.READY:
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    return False
+                await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:

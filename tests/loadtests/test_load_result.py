@@ -142,7 +142,7 @@ def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda d: [], "is no load run"),
+        (lambda _: [], "is no load run"),
         (lambda d: d | {"format": "x"}, "is no load run"),
         (lambda d: d | {"version": 9}, "found version 9"),
         (lambda d: d | {"requests": {"count": 10**12}}, "is no whole load run"),
