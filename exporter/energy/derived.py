@@ -41,7 +41,8 @@ class Derived:
         self._gauges: list[AnySample] = []
         self._started = clock()
         self._gpus = 0
-        self._time_cost: Counter[tuple[ModelKey, str]] = Counter()
+        self._time_cost: dict[tuple[ModelKey, str], float] = defaultdict(float)
+        self._overhead: dict[str, float] = defaultdict(float)
         self._gpu_hours_paid = 0.0
         self._paid_until = self._started
         self._artifacts = Artifacts(cost.storage, clock) if cost.storage else None
@@ -56,6 +57,7 @@ class Derived:
             self._recent_seconds -= self._recent.popleft().seconds
         for (key, component), price in self._time_costs(settled).items():
             self._time_cost[key, component] += price
+        self._pay(settled)
         self._gauges = [
             *self._per_inference(),
             *self._per_thousand(),
@@ -64,7 +66,6 @@ class Derived:
 
     def samples(self, accounts: Sequence[DeviceAccount]) -> Iterator[AnySample]:
         """Everything derived; what the configuration does not price is absent."""
-        self._pay(accounts)
         yield from _boundaries(accounts, self._cost.pue)
         yield from self._costs(accounts)
         yield from self._carbon(accounts)
@@ -72,16 +73,16 @@ class Derived:
         if self._artifacts is not None:
             yield from self._artifacts.samples(self._cost.currency)
 
-    def _pay(self, accounts: Sequence[DeviceAccount]) -> None:
+    def _pay(self, settled: Settled) -> None:
         """GPU time is paid by the clock, whatever runs on it."""
         now = self._clock()
-        gpus = sum(account.device.boundary == "gpu" for account in accounts)
+        gpus = sum(device.boundary == "gpu" for device, _ in settled.parts)
         self._gpu_hours_paid += gpus * (now - self._paid_until) / _HOUR
         self._paid_until = now
 
-    def _time_costs(self, settled: Settled) -> Counter[tuple[ModelKey, str]]:
+    def _time_costs(self, settled: Settled) -> dict[tuple[ModelKey, str], float]:
         """Each model's part of the hourly prices: its busy time, shared if they overlap."""
-        costs: Counter[tuple[ModelKey, str]] = Counter()
+        costs: dict[tuple[ModelKey, str], float] = defaultdict(float)
         if self._cost.gpu_hour_price is not None:
             for device, window in settled.parts:
                 if device.boundary == "gpu":
@@ -98,7 +99,7 @@ class Derived:
 
     def _costs(self, accounts: Sequence[DeviceAccount]) -> Iterator[AnySample]:
         currency = self._cost.currency
-        given: Counter[str] = Counter()
+        given: dict[str, float] = defaultdict(float)
         for ((model, version), component), price in self._time_cost.items():
             given[component] += price
             yield Sample(
@@ -116,7 +117,9 @@ class Derived:
                 )
             paid["electricity"] = _measured(accounts) * per_joule
         for component, price in paid.items():
-            overhead = max(0.0, price - given[component])
+            # Paid and charged are not booked at the same instants; a counter never falls.
+            overhead = max(self._overhead[component], price - given[component])
+            self._overhead[component] = overhead
             yield Sample(catalogue.OVERHEAD_COST, overhead, (currency, component))
 
     def _paid(self) -> dict[str, float]:
@@ -177,11 +180,11 @@ class Derived:
                 for key, part in window.models.items():
                     active[key] += part / MICRO * per_joule
         whole = sum(active.values())
-        for key, price in active.items():
-            if counts[key] > 0 and price > 0:
+        for key, charged in active.items():
+            if counts[key] > 0 and charged > 0:
                 stored = self._stored(key)
-                shared = max(0.0, paid - whole) * price / whole
-                for basis, total in (("active", price), ("full", price + shared)):
+                shared = max(0.0, paid - whole) * charged / whole
+                for basis, total in (("active", charged), ("full", charged + shared)):
                     yield Sample(
                         catalogue.COST_PER_THOUSAND,
                         1000 * (total + stored) / counts[key],

@@ -6,7 +6,7 @@ intensity I attains at most min(peak FLOPS, I x memory bandwidth).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from exporter import catalogue
@@ -27,8 +27,8 @@ def samples(cost: CostSettings, windows: Iterable[Settled]) -> Iterator[AnySampl
     if not cost.models:
         return
     counts: Counter[ModelKey] = Counter()
-    operations: Counter[ModelKey] = Counter()
-    transfers: Counter[ModelKey] = Counter()
+    operations: dict[ModelKey, float] = defaultdict(float)
+    transfers: dict[ModelKey, float] = defaultdict(float)
     for settled in windows:
         counts.update(settled.inferences)
         for key, name, seconds in _busy(settled):

@@ -126,7 +126,7 @@ def _balance(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
     nobody: dict[tuple[str, str, str], int] = defaultdict(int)
     models: dict[tuple[ModelKey, str, str, str], int] = defaultdict(int)
     for account in accounts:
-        place = account.device.boundary, account.device.source
+        place: tuple[str, str] = (account.device.boundary, account.device.source)
         idle[place] += account.totals.idle
         for reason, energy in account.totals.unattributed.items():
             nobody[*place, reason] += energy

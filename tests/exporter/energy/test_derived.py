@@ -93,8 +93,8 @@ def test_gpu_time_is_charged_for_busy_time_and_the_rest_is_overhead():
     clock = Clock()
     found = Derived(CostSettings.model_validate(cost), 60.0, clock)
     account = DeviceAccount(GPU)
-    found.add(ONE)
     clock.now = 10.0
+    found.add(ONE)
     samples = list(found.samples([account]))
     # 3.6 an hour are 0.01 for ten seconds, of which the models were busy half.
     assert shown(samples, catalogue.MODEL_COST) == {
@@ -108,6 +108,21 @@ def test_gpu_time_is_charged_for_busy_time_and_the_rest_is_overhead():
     assert per_thousand[*M, "USD", "active"] == pytest.approx(0.004)
     assert per_thousand[*M, "USD", "full"] == pytest.approx(0.008)
     assert per_thousand[*N, "USD", "full"] == pytest.approx(0.04)
+
+
+def test_what_nobody_is_charged_for_never_falls():
+    clock = Clock()
+    found = Derived(CostSettings(gpu_hour_price=3600.0), 60.0, clock)
+    busy = settled((GPU, window({M: 1}, {M: 10.0})), inferences={})
+    before = 0.0
+    # Windows are booked a little earlier or later than their length says.
+    for elapsed in (10.0, 9.5, 10.5, 9.0, 11.0):
+        clock.now += elapsed
+        found.add(busy)
+        overhead = shown(found.samples([]), catalogue.OVERHEAD_COST)
+        assert overhead["USD", "gpu_time"] >= before
+        before = overhead["USD", "gpu_time"]
+    assert before <= 1.0
 
 
 def test_models_that_overlap_share_the_hour_and_pay_no_more_than_it():
