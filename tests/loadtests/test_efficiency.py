@@ -1,0 +1,171 @@
+"""The curve's figures and intervals, and the way from load and power to them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from exporter.energy.meter import MICRO
+from exporter.energy.readings import Device, Reading
+from exporter.energy.sources.model import ModelSettings
+from exporter.errors import UnavailableError
+from loadtests.efficiency import estimates, metering
+from loadtests.efficiency.curve import score
+from loadtests.efficiency.page import curve_page, curve_text
+from loadtests.efficiency.report_model import (
+    EfficiencyLevel,
+    EfficiencyReport,
+    LevelPower,
+)
+from loadtests.errors import LoadError
+
+DEVICE = Device("gpu", "nvml", "GPU-1", max_watts=700.0)
+
+
+class ScriptedPower:
+    """A source of 200 W by its counter; `away` while it raises."""
+
+    kind = "nvml"
+    description = "scripted"
+
+    def __init__(self):
+        self.away = False
+        self.closed = False
+        self._began = time.monotonic()
+
+    def read(self):
+        if self.away:
+            raise UnavailableError("gone")
+        now = time.monotonic()
+        return (Reading(DEVICE, now, round((now - self._began) * 200 * MICRO)),)
+
+    def close(self):
+        self.closed = True
+
+
+def test_energy_between_two_instants_is_what_the_counter_rose():
+    source = ScriptedPower()
+    meter = metering.PowerMeter({"gpu": source})
+    meter.start()
+    start = time.time()
+    time.sleep(0.6)
+    end = time.time()
+    meter.wait_past(end)
+    meter.stop()
+    drawn = meter.drawn("gpu", start, end)
+    assert drawn.known
+    assert drawn.joules == pytest.approx(200 * (end - start), rel=0.2)
+    assert source.closed
+    assert not meter.drawn("gpu", start - 60, end).known
+    assert meter.sources == {"gpu": "nvml"}
+
+
+def test_without_any_source_it_says_how_to_give_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("exporter.energy.sources.model._STAT", tmp_path / "none")
+    settings = ModelSettings(idle_watts=1, full_watts=2)
+    with (
+        pytest.raises(LoadError, match=r"--idle-watts and --full-watts"),
+        metering.metered((settings,)),
+    ):
+        pass
+
+
+def test_joules_an_inference_are_a_ratio_of_sums_with_its_interval():
+    rng = np.random.default_rng(3)
+    answered = rng.poisson(100, 20).astype(float)
+    joules = 0.5 * answered + rng.normal(0, 1, 20)
+    found = estimates.ratio_of_sums(joules, answered, seed=1)
+    assert found.low < 0.5 < found.high
+    assert found.high - found.low < 0.02
+    assert estimates.ratio_of_sums([1, 2], [1, 1], seed=1).low is None
+
+
+def test_a_speed_up_is_the_median_of_pairs():
+    rng = np.random.default_rng(5)
+    base = rng.uniform(50, 150, 12)
+    found = estimates.median_ratio(1.3 * base * rng.normal(1, 0.02, 12), base, seed=1)
+    assert found.low < 1.3 < found.high
+    assert found.estimate == pytest.approx(1.3, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained"), [(0, 0), (0, 5), (30, 10)], ids=["same", "better", "worse"]
+)
+def test_a_change_of_accuracy_on_the_same_rows_has_an_interval_even_without_one(
+    lost, gained
+):
+    before = np.array([True] * (400 + lost) + [False] * (49 - lost + gained))
+    after = before.copy()
+    after[:lost] = False
+    after[-gained or len(after) :] = True
+    found = estimates.paired_change(before, after)
+    assert found.estimate == pytest.approx((gained - lost) / len(before))
+    assert found.low < found.estimate < found.high
+
+
+def level(name, load, rate, watts, boundary="gpu"):
+    joules = estimates.ratio_of_sums([watts] * 6, [rate] * 6, seed=1) if rate else None
+    return EfficiencyLevel(
+        name=name,
+        load_ratio=load,
+        offered_per_second=rate,
+        inferences_per_second=rate,
+        miss_ratio=0.0,
+        power=(
+            LevelPower(
+                boundary=boundary,
+                watts=watts,
+                known=True,
+                joules_per_inference=joules,
+                inferences_per_second_per_watt=rate / watts,
+            ),
+        ),
+    )
+
+
+def report(source):
+    levels = tuple(
+        level(
+            f"{percent}%" if percent else "idle", percent / 100, 10.0 * percent, watts
+        )
+        for percent, watts in zip(
+            range(100, -1, -10), range(300, 190, -10), strict=True
+        )
+    )
+    return EfficiencyReport(
+        models=("m",),
+        maximum_per_second=1000.0,
+        calibrations=(990.0, 1000.0, 1000.0),
+        concurrency=8,
+        level_seconds=10.0,
+        sources={"gpu": source},
+        descriptions={"gpu": "one board"},
+        levels=levels,
+        score={"gpu": score(levels, "gpu")},
+        seed=1,
+        valid=True,
+        reasons=(),
+        versions={},
+        hardware={},
+    )
+
+
+def test_the_score_is_all_rates_over_all_powers_idle_included():
+    found = report("nvml")
+    assert found.score["gpu"] == pytest.approx(5500 / 2750)
+    assert score(found.levels, "host") == 0.0
+
+
+def test_the_report_shows_every_level_and_says_when_power_is_only_modelled():
+    measured, modelled = report("nvml"), report("model")
+    for told in (curve_text(measured), curve_page(measured)):
+        assert "not measured" not in told
+        assert "90%" in told
+        assert "idle" in told
+    for told in (curve_text(modelled), curve_page(modelled)):
+        assert "not measured" in told
+    assert "<svg" in curve_page(measured)
+    assert json.loads(measured.model_dump_json())["format"].endswith("efficiency")
