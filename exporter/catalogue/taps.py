@@ -22,3 +22,10 @@ TAP_SAMPLES: Final = MetricSpec(
     " comparisons, by model and the tap they came by.",
     ("model", "source", "direction"),
 )
+TRACE_TENSORS_REFUSED: Final = MetricSpec(
+    "tritonwatch_trace_tensors_refused_total",
+    "counter",
+    "Tensors in trace files that cannot be read back, by datatype and reason: Triton"
+    " writes FP16 and BF16 empty, INT8 and UINT8 as raw characters, BYTES unescaped.",
+    ("datatype", "reason"),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field
 
 from exporter.collectors.base import Access, CollectorSettings
+from exporter.mirroring.intake import Intake, Rates
 from exporter.settings import Settings
 from exporter.traces.control import ControlSettings, TraceControl
 from exporter.traces.files import FollowSettings, TraceFileFollower
 from exporter.traces.forward import Forwarder
+from exporter.traces.mirrored import TracedMirror
 from exporter.traces.receiver import SOURCE as OTLP
 from exporter.traces.receiver import TraceReceiver
 from exporter.traces.sink import SinkSettings, TraceSink
@@ -38,6 +41,16 @@ class OtlpTapSettings(Settings):
     """Send the same bytes on to this collector, like http://otel:4318/v1/traces."""
 
 
+class TraceTensorsSettings(Settings):
+    """Inputs and outputs of traced requests, for drift windows and comparisons."""
+
+    samples_per_second: float = Field(default=20.0, gt=0, le=100_000)
+    """About so many requests of each model are read; Triton's own `rate` decides how
+    many there are."""
+    max_samples_per_second: float = Field(default=200.0, gt=0, le=100_000)
+    """About so many of all models together."""
+
+
 class TraceFilesSettings(Settings):
     """Trace files, as Triton writes them when started with `triton,file=PATH`."""
 
@@ -53,6 +66,9 @@ class TraceFilesSettings(Settings):
     """Larger files are not read but counted."""
     max_run_bytes: int = Field(default=64 << 20, ge=1024, le=1 << 34)
     """Most bytes begun to be read in one run; the rest waits for the next."""
+    tensors: TraceTensorsSettings | None = Field(default=None)
+    """Look at the data too, where Triton traces with level=TENSORS beside TIMESTAMPS.
+    It copies tensors to the host for that: sample sparingly."""
 
 
 class TracesSettings(CollectorSettings):
@@ -93,9 +109,12 @@ class TracesCollector:
         self._deadline_seconds = settings.deadline_seconds
         self._follower: TraceFileFollower | None = None
         if settings.files is not None:
+            followed = settings.files.model_dump(exclude={"tensors"})
             self._follower = TraceFileFollower(
-                FollowSettings(**settings.files.model_dump()), access.clock
+                FollowSettings(**followed, tensors=settings.files.tensors is not None),
+                access.clock,
             )
+        self._mirror = _mirror(settings, access)
         self._sink = TraceSink(
             SinkSettings(settings.window_seconds, settings.unknown_models, SOURCES),
             known=lambda: access.board.current.models,
@@ -136,6 +155,8 @@ class TracesCollector:
         if self._follower is not None:
             self._read_files(self._follower)
             samples += self._follower.samples()
+        if self._mirror is not None:
+            samples += self._mirror.samples()
         return [*samples, *self._sink.samples(self._clock())]
 
     def _read_files(self, follower: TraceFileFollower) -> None:
@@ -144,6 +165,8 @@ class TracesCollector:
             self._sink.add(FILE, parsed.traces, self._clock())
             self._sink.count(FILE, "invalid", parsed.invalid)
             self._sink.count(FILE, "malformed", parsed.malformed)
+            if self._mirror is not None:
+                self._mirror.add(parsed)
 
     def close(self) -> None:
         """Put the trace settings back; end what runs beside the collector."""
@@ -151,6 +174,15 @@ class TracesCollector:
             self._control.restore()
         if self._forwarder is not None:
             self._forwarder.close()
+
+
+def _mirror(settings: TracesSettings, access: Access) -> TracedMirror | None:
+    if settings.files is None or settings.files.tensors is None:
+        return None
+    tensors = settings.files.tensors
+    rates = Rates(tensors.max_samples_per_second, tensors.samples_per_second)
+    # Not for secrets: whoever can guess it can choose what is sampled, no more.
+    return TracedMirror(Intake(access, rates, random.Random()))  # noqa: S311
 
 
 def _control(settings: TracesSettings, access: Access) -> TraceControl:
@@ -162,6 +194,7 @@ def _control(settings: TracesSettings, access: Access) -> TraceControl:
             force=settings.force,
             journal=settings.journal,
             timeout_seconds=settings.timeout_seconds,
+            tensors=settings.files is not None and settings.files.tensors is not None,
         ),
         wanted=access.models.matches,
         clock=access.clock,

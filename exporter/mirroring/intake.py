@@ -103,28 +103,34 @@ class Intake:
         if request_id.startswith(REQUEST_ID_PREFIX):
             return "own"
         is_request = origin.direction == "request"
-        self._access.mirror.publish(
-            [
-                Mirrored(
-                    origin.source,
-                    origin.model,
-                    origin.version or inference.version,
-                    request_id,
-                    inputs=inference.tensors if is_request else {},
-                    outputs={} if is_request else inference.tensors,
-                    parameters=inference.parameters,
-                )
-            ]
+        self.hand_on(
+            Mirrored(
+                origin.source,
+                origin.model,
+                origin.version or inference.version,
+                request_id,
+                inputs=inference.tensors if is_request else {},
+                outputs={} if is_request else inference.tensors,
+                parameters=inference.parameters,
+            )
         )
-        with self._lock:
-            self._samples[origin.model, origin.source, origin.direction] += 1
         return "accepted"
+
+    def hand_on(self, mirrored: Mirrored) -> None:
+        """Publish what was admitted and is not our own."""
+        self._access.mirror.publish([mirrored])
+        labels = (mirrored.model, mirrored.source)
+        with self._lock:
+            self._samples[*labels, "request"] += bool(mirrored.inputs)
+            self._samples[*labels, "response"] += bool(mirrored.outputs)
 
     def samples(self) -> Iterator[Sample]:
         """How much of each model was handed on."""
         with self._lock:
             found = sorted(self._samples.items())
         for labels, number in found:
+            if not number:
+                continue
             yield Sample(catalogue.TAP_SAMPLES, number, labels)
 
     def _refused(self, model: str) -> Outcome | None:

@@ -156,7 +156,7 @@ def _typed(entry: Any, shape: tuple[int, ...]) -> Array:
     field = _CONTENTS.get(entry.datatype)
     if field is None:
         raise MirrorBodyError(
-            f"tensor {entry.name!r} has no raw content; {entry.datatype!r} needs it"
+            f"tensor {entry.name!r} has no raw content; {entry.datatype[:80]!r} needs it"
         )
     values = getattr(entry.contents, field)
     if entry.datatype == "BYTES":

@@ -44,6 +44,7 @@ class FollowSettings:
 
     `path` is Triton's `file` setting, without an index. `owner` deletes what was read.
     A file whose array stays open is taken as it is after `settle_seconds` unchanged.
+    `tensors` reads those too.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class FollowSettings:
     settle_seconds: float
     max_file_bytes: int
     max_run_bytes: int
+    tensors: bool = False
 
 
 class TraceFileFollower:
@@ -100,7 +102,7 @@ class TraceFileFollower:
             data = self._new_bytes(path, fingerprint)
             if data is not None:
                 left -= len(data)
-                yield records.parse(data)
+                yield records.parse(data, tensors=self._settings.tensors)
 
     def samples(self) -> Iterator[Sample]:
         """What became of the files."""

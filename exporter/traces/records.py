@@ -19,6 +19,7 @@ whole cannot be told from a true one.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,7 @@ from exporter.traces.model import (
     RequestTrace,
     measured,
 )
+from exporter.traces.tensors import Tensors, TracedTensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +71,18 @@ class Parsed:
     traces: list[RequestTrace] = field(default_factory=list)
     malformed: int = 0
     invalid: int = 0
+    inferences: list[TracedInference] = field(default_factory=list)
+    """Where tensors are asked for: those of clients' requests."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Tensors that cannot be read, by datatype."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedInference:
+    """Whose tensors they are."""
+
+    identity: Identity
+    tensors: TracedTensors
 
 
 @dataclass(slots=True)
@@ -90,22 +104,28 @@ def is_complete(data: bytes) -> bool:
     return bool(_COMPLETE.search(tail)) and not _CUT_TIMESTAMP.search(tail)
 
 
-def parse(data: bytes) -> Parsed:
-    """Every trace of which the records are there."""
+def parse(data: bytes, *, tensors: bool = False) -> Parsed:
+    """Every trace of which the records are there, with its tensors where asked for."""
     traces: dict[bytes, _Trace] = {}
     malformed = 0
+    held = Tensors()
     for start, end in _windows(data):
+        if tensors:
+            held.read(data, start, end)
         fitting = _read_marks(data, start, end, traces)
         fitting += _read_models(data, start, end, traces)
         fitting += len(_ACTIVITY.findall(data, start, end))
         malformed += max(0, data.count(_RECORD, start, end) - fitting)
-    parsed = Parsed(malformed=malformed)
-    for trace in traces.values():
+    parsed = Parsed(malformed=malformed, refused=held.refused)
+    for key, trace in traces.items():
         found = _finished(trace)
         if found is None:
             parsed.invalid += 1
-        else:
-            parsed.traces.append(found)
+            continue
+        parsed.traces.append(found)
+        traced, whose = held.traces.get(key), trace.identity
+        if traced is not None and whose is not None and not whose.child:
+            parsed.inferences.append(TracedInference(whose, traced))
     return parsed
 
 

@@ -40,6 +40,7 @@ NOT_IN_GOLDEN = {
     "tritonwatch_trace_files_total": "no trace files are followed",
     "tritonwatch_tap_requests_total": "nothing was sent to the tap",
     "tritonwatch_tap_samples_total": "nothing was sent to the tap",
+    "tritonwatch_trace_tensors_refused_total": "no trace files are followed",
     "triton_run_info": "no run tells of itself",
     "triton_capacity_requests_per_second": "no run tells of itself",
     "triton_capacity_headroom_ratio": "no run tells of itself",
