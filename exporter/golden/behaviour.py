@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from exporter.golden.asking import Answer, Asker
     from exporter.probes.golden import Corruption, Metamorphic
+    from exporter.spc.normal import Ints
     from exporter.triton.model import Array
 
 ROWS: Final = 4
@@ -40,7 +41,7 @@ class Sample:
     inputs: Mapping[str, Array]
     datatypes: Mapping[str, str]
 
-    def rows(self, places: Array) -> Sample:
+    def rows(self, places: Ints) -> Sample:
         """These rows of the batch."""
         return Sample({n: a[places] for n, a in self.inputs.items()}, self.datatypes)
 

@@ -13,6 +13,7 @@ from exporter.triton.tensors import FLOATS, array_dtype, shown_shape
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from exporter.spc.normal import Ints
     from exporter.triton.model import Array, ModelSpec, TensorSpec
 
 
@@ -27,7 +28,7 @@ class Prepared:
     batched: bool
     """Whether the model has a batch dimension; else a request carries one row."""
 
-    def request(self, places: Array) -> dict[str, Array]:
+    def request(self, places: Ints) -> dict[str, Array]:
         """The input arrays of these rows."""
         if self.batched:
             return {name: rows[places] for name, rows in self.inputs.items()}
