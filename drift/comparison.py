@@ -46,6 +46,7 @@ class Baseline:
         filled = (self.bins > 0).sum(axis=1)
         self.freedom: Floats = np.maximum(filled - 1, 0).astype(np.float64)
         ordered = profile.counts.cells[: self.numeric, :ORDERED_CELLS]
+        self.ordered = ordered
         self.cdf = cumulative(ordered)
         self.share: Floats = ordered / np.maximum(ordered.sum(axis=1), 1)[:, None]
         places = cell_positions()[:ORDERED_CELLS]
@@ -106,6 +107,11 @@ class Comparison:
         """Cumulative shares of the window, (numeric features, ordered cells)."""
         numeric = self.baseline.numeric
         return cumulative(self.window.cells[:numeric, :ORDERED_CELLS])
+
+    @cached_property
+    def gap(self) -> Floats:
+        """Cumulative shares of the window less the reference's, same shape as `cdf`."""
+        return self.cdf - self.baseline.cdf
 
     @cached_property
     def shares(self) -> tuple[Floats, Floats]:

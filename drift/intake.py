@@ -81,23 +81,49 @@ class Intake:
         )
         return max(lengths, key=lambda n: (lengths[n], n)) if lengths else 0
 
+    def _whole_of(
+        self, request: Mapping[str, NDArray[np.generic]]
+    ) -> NDArray[np.generic] | None:
+        """The one matrix that a request consists of, if it is as declared."""
+        whole = self._whole
+        if whole is None or len(request) != 1:
+            return None
+        tensor = request.get(whole.name)
+        if (
+            tensor is None
+            or tensor.dtype != whole.dtype
+            or tensor.shape[1:] != whole.row_shape
+        ):
+            return None
+        return tensor
+
+    def put_whole(self, request: Mapping[str, NDArray[np.generic]]) -> int:
+        """Copy a request that is one matrix, as declared, if there is room; its rows.
+
+        0 says that it is not of that kind; `put` takes any.
+        """
+        tensor = self._whole_of(request)
+        if tensor is None:
+            return 0
+        rows = len(tensor)
+        last = self.filled + rows
+        if last > self.capacity:
+            return 0
+        self.numeric[self.filled : last] = tensor
+        self.filled = last
+        return rows
+
     def put(
         self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int
     ) -> None:
         """Copy rows `start:stop`; they must fit into what is left of the ring."""
-        whole = self._whole
-        if whole is not None and len(request) == 1:
-            tensor = request.get(whole.name)
-            if (
-                tensor is not None
-                and tensor.dtype == whole.dtype
-                and tensor.shape[1:] == whole.row_shape
-            ):
-                last = self.filled + stop - start
-                self.numeric[self.filled : last] = tensor[start:stop]
-                self.filled = last
-                return
-        self._put_columns(request, start, stop)
+        tensor = self._whole_of(request)
+        if tensor is None:
+            self._put_columns(request, start, stop)
+            return
+        last = self.filled + stop - start
+        self.numeric[self.filled : last] = tensor[start:stop]
+        self.filled = last
 
     def _put_columns(
         self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int

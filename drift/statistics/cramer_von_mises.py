@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 import numpy as np
 
 from drift.comparison import Null
+from drift.projection import ORDERED_CELLS
 from drift.statistics.base import Statistic
 
 if TYPE_CHECKING:
@@ -46,15 +47,17 @@ class CramerVonMises(Statistic):
     def distance(self, comparison: Comparison) -> NDArray[np.float64]:
         """The statistic, (features,), NaN for categories."""
         numeric = comparison.baseline.numeric
-        n = comparison.size[:numeric, None]
-        m = comparison.baseline.size[:numeric, None]
+        n = comparison.size[:numeric]
+        m = comparison.baseline.size[:numeric]
         both = np.maximum(n + m, 1.0)
-        gap = comparison.cdf - comparison.baseline.cdf
-        start = np.concatenate((np.zeros((numeric, 1)), gap[:, :-1]), axis=1)
-        pooled = (n * comparison.cdf + m * comparison.baseline.cdf) / both
-        weight = np.diff(pooled, axis=1, prepend=0.0)
-        squared = (start**2 + start * gap + gap**2) / 3.0
-        total = (squared * weight).sum(axis=1) * (n * m / both)[:, 0]
+        gap = comparison.gap
+        start = np.zeros_like(gap)
+        start[:, 1:] = gap[:, :-1]
+        # Integral of the squared line from start to gap within each cell, times 3.
+        squared = gap * gap + start * (start + gap)
+        window = comparison.window.cells[:numeric, :ORDERED_CELLS]
+        weight = window + comparison.baseline.ordered
+        total = np.einsum("fc,fc->f", squared, weight) / 3.0 * (n * m / both**2)
         return comparison.guarded(comparison.padded(total))
 
     def null(self, comparison: Comparison) -> Null:

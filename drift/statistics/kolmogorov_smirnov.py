@@ -44,7 +44,7 @@ class KolmogorovSmirnov(Statistic):
 
     def distance(self, comparison: Comparison) -> NDArray[np.float64]:
         """The distance, (features,), NaN for categories."""
-        gap = np.abs(comparison.cdf - comparison.baseline.cdf)
+        gap = np.abs(comparison.gap)
         return comparison.guarded(comparison.padded(gap.max(axis=1, initial=0.0)))
 
     def null(self, comparison: Comparison) -> Null:

@@ -44,7 +44,7 @@ class Wasserstein(Statistic):
     def distance(self, comparison: Comparison) -> NDArray[np.float64]:
         """The distance in standard deviations, (features,), NaN for categories."""
         # Half cells at both ends, where the tails' mass is put.
-        gap = np.abs(comparison.cdf - comparison.baseline.cdf)
+        gap = np.abs(comparison.gap)
         moved = gap[:, :-1].sum(axis=1) - 0.5 * (gap[:, 0] + gap[:, -2])
         sd = comparison.baseline.sd_cells
         scaled = np.where(sd > 0, moved / np.where(sd > 0, sd, 1.0), moved)
