@@ -47,7 +47,7 @@ def _grpc(body: Body, way: int) -> Body:
 
 def _http(body: Body, way: int) -> Body:
     header, content = body.data[: body.header_bytes], body.data[body.header_bytes :]
-    if way == 0:
+    if way == 0 and content:
         content = content[:-1]
     elif way == 1:
         header = header.replace(b'"name":"', b'"name":"unknown_', 1)

@@ -45,7 +45,7 @@ def shared(
         LoadError: there is no shared memory here, or the server cannot read it.
     """
     content, places = _laid_out(spec, rows)
-    name = f"tritonwatch-{os.getpid()}-{secrets.token_hex(4)}"
+    name = f"tritonwatch-load-{os.getpid()}-{secrets.token_hex(4)}"
     file = _FOLDER / name
     try:
         with file.open("xb") as region:
