@@ -41,10 +41,8 @@ def table(measured: dict[str, Any]) -> str:
             f"{name} {seconds['cpu']:.2g}"
             for name, seconds in sorted(found["seconds"].items())
         )
-        rules = list(found["flags"]["clean_500"])
-        for rule in rules:
-            flags = {name: found["flags"][name][rule] for name in STREAMS}
-            row = [_share(flags, name) for name in STREAMS]
+        for rule, shares in sorted(found["flags"].items()):
+            row = [_share(shares, name) for name in STREAMS]
             name = f"{peer.replace('_', '-')} {found['version']}, {rule}"
             lines.append(_line(name, row, spent))
     counts = ", ".join(f"{windows[name]} of {name}" for name in STREAMS)
@@ -53,11 +51,10 @@ def table(measured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _share(flags: dict[str, list[list[bool]]], stream: str) -> str:
+def _share(shares: dict[str, dict[str, float]], stream: str) -> str:
     """Windows with any flag, or after a shift those that flag the shifted feature."""
-    windows = flags[stream]
-    hits = [any(w) if stream.startswith("clean") else w[0] for w in windows]
-    return f"{100 * sum(hits) / len(hits):.0f} %"
+    kind = "any" if stream.startswith("clean") else "first"
+    return f"{100 * shares[stream][kind]:.0f} %"
 
 
 def _line(name: str, shares: list[str], spent: str) -> str:
