@@ -38,6 +38,8 @@ _STOP_SECONDS: Final = 1.0
 _SERVICE: Final = "inference.GRPCInferenceService"
 _EMPTY: Final = b""
 """An empty ModelInferResponse, or ModelStreamInferResponse, as it is serialised."""
+# No type checker knows it.
+_EOF: Final[Any] = vars(aio)["EOF"]
 _CODES: Final[dict[Outcome, grpc.StatusCode]] = {
     "malformed": grpc.StatusCode.INVALID_ARGUMENT,
     "unsupported": grpc.StatusCode.INVALID_ARGUMENT,
@@ -156,6 +158,8 @@ class GrpcTap:
             self._open -= 1
 
     async def _message(self, route: MessageRoute, context: Any) -> bytes | None:
+        """The next message; None after the last."""
+        message: Any = _EOF
         try:
             async with asyncio.timeout(READ_SECONDS):
                 message = await context.read()
@@ -167,7 +171,7 @@ class GrpcTap:
         except asyncio.CancelledError:
             self._outcomes[route.source, "aborted"] += 1
             raise
-        return None if message is aio.EOF else message
+        return None if message is _EOF else message
 
     async def _take(self, route: MessageRoute, message: bytes) -> tuple[Outcome, str]:
         outcome, reason = route.admit(message)

@@ -32,6 +32,8 @@ class PassOver(Protocol):
 class TapProtocol(BoundedProtocol):
     """One connection. Bodies that are passed over are let go as they come."""
 
+    parser: Any
+
     def __init__(self, *args: Any, judge: PassOver, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._judge = judge
@@ -47,7 +49,7 @@ class TapProtocol(BoundedProtocol):
                 self._waits_since = self.loop.time()
                 return
             if decided:
-                self.scope["state"][ADMITTED] = True
+                self.scope.setdefault("state", {})[ADMITTED] = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

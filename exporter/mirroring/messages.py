@@ -89,6 +89,9 @@ def read(message: bytes) -> Inference:
         raise MirrorBodyError(
             f"found {len(request.inputs)} inputs; want 1 to {MAX_TENSORS}"
         )
+    if request.model_name != model_of(message):
+        # The last one counts; it was admitted by the first.
+        raise MirrorBodyError("the message names two models")
     if len(request.id) > MAX_NAME_CHARACTERS:
         raise MirrorBodyError(f"the id has {len(request.id)} characters")
     return Inference(
