@@ -105,7 +105,7 @@ class Budget:
             self._unpaid_busy += busy_seconds
         else:
             self._pay(inferences, busy_seconds)
-        self._next = max(self._next, now - 1 / rate) + 1 / rate
+        self._next = max(self._next, now) + 1 / rate
 
     def _pay(self, inferences: float, busy_seconds: float) -> None:
         self._inferences -= inferences
