@@ -95,6 +95,13 @@ def _add_serve(commands: Subparsers) -> None:
         action="store_true",
         help="allow POST /-/reload",
     )
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config",
+        type=Path,
+        metavar="FILE",
+        help="TLS and passwords, in exporter-toolkit's format",
+    )
 
     def run(options: argparse.Namespace) -> int:
         # Until the sidecar handles them itself: the imports below take most of its
@@ -104,7 +111,11 @@ def _add_serve(commands: Subparsers) -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_OK))
         from exporter.serving import serve  # noqa: PLC0415 - heavy, only here
 
-        serve(options.config, lifecycle=options.lifecycle)
+        serve(
+            options.config,
+            lifecycle=options.lifecycle,
+            web_config=options.web_config,
+        )
         return EXIT_OK
 
     parser.set_defaults(run=run)
@@ -225,6 +236,18 @@ def _add_demo(commands: Subparsers) -> None:
         help="after S seconds the patients asked about are older ones (default 60)",
     )
     parser.add_argument(
+        "--scenario",
+        choices=("silent-failure",),
+        help="have something go wrong: a model starts to lie",
+    )
+    parser.add_argument(
+        "--scenario-after",
+        type=_seconds,
+        default=20.0,
+        metavar="S",
+        help="seconds until it does (default 20)",
+    )
+    parser.add_argument(
         "--port", type=int, default=8003, help="port of the sidecar, 0 for a free one"
     )
 
@@ -236,6 +259,8 @@ def _add_demo(commands: Subparsers) -> None:
             traffic=not options.no_traffic,
             port=options.port,
             moves_after_seconds=options.drift_after,
+            scenario=options.scenario,
+            scenario_after_seconds=options.scenario_after,
         )
 
     parser.set_defaults(run=run)

@@ -8,7 +8,7 @@ from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from exporter import config_file, config_problems
 from exporter.collectors import AnyCollector
@@ -232,13 +232,4 @@ def parse(raw: bytes, source: str, environment: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: with every problem found.
     """
-    document = config_file.read(raw, source, environment)
-    found = [*document.problems, *config_problems.check(document, Config)]
-    try:
-        config = Config.model_validate(document.value)
-    except ValidationError as error:
-        found += config_problems.problems(error, document, Config)
-    else:
-        if not found:
-            return config
-    raise ConfigError(source, list(dict.fromkeys(found)))
+    return config_problems.validated(Config, raw, source, environment)

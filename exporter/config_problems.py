@@ -10,19 +10,42 @@ import difflib
 import functools
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from exporter.config_file import Document, FilePath, dotted, kind_of
+from pydantic import BaseModel, ValidationError
+
+from exporter.config_file import Document, FilePath, dotted, kind_of, read
+from exporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pydantic import BaseModel, ValidationError
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 _SHOWN: Final = 80
 
 Node = dict[str, Any]
 """What the JSON schema says of one place."""
+
+
+def validated(
+    model: type[AnyModel], raw: bytes, source: str, environment: Mapping[str, str]
+) -> AnyModel:
+    """What `raw` says, as `model`.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    document = read(raw, source, environment)
+    found = [*document.problems, *check(document, model)]
+    try:
+        value = model.model_validate(document.value)
+    except ValidationError as error:
+        found += problems(error, document, model)
+    else:
+        if not found:
+            return value
+    raise ConfigError(source, list(dict.fromkeys(found)))
 
 
 def check(document: Document, model: type[BaseModel]) -> list[str]:

@@ -21,7 +21,10 @@ MAX_HEAD_BYTES: Final = 64 << 10
 MAX_AHEAD: Final = 8
 """Requests sent before the answer to the first of them."""
 HEAD_SECONDS: Final = 10.0
-"""From the connection, or the latest answer, to the end of a request's head."""
+"""From the connection, or a later request's first byte, to the end of its head."""
+IDLE_SECONDS: Final = 75.0
+"""From an answer to the next request: longer than any usual scrape interval, since a
+connection that ends at the very moment it is used again costs that scrape."""
 UNREAD_SECONDS: Final = 30.0
 """How long an answer may stay unread."""
 
@@ -81,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for the next request."""
         super().on_response_complete()
         if not self.pipeline:
-            self._wait(HEAD_SECONDS)
+            self._wait(IDLE_SECONDS)
 
     def pause_writing(self) -> None:
         """The answer is not read fast enough."""
@@ -94,7 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
         self._stalled = False
         if self.waits:
-            self._wait(HEAD_SECONDS)
+            self._wait(IDLE_SECONDS)
         else:
             self._unset_timer()
 
@@ -127,6 +130,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        if self.waits and not self._stalled:
+            self._wait(HEAD_SECONDS)
         self._head_bytes = self._held_bytes = 0
 
     def on_url(self, url: bytes) -> None:

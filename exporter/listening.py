@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import uvicorn
 
-from exporter.connections import MAX_CONNECTIONS, BoundedProtocol
+from exporter.connections import IDLE_SECONDS, MAX_CONNECTIONS, BoundedProtocol
 from exporter.errors import ListenError
 
 if TYPE_CHECKING:
@@ -38,11 +39,26 @@ class HttpServer(uvicorn.Server):
             await asyncio.sleep(_LOOK_SECONDS)
 
 
+class _LatestContext(ssl.SSLContext):
+    """Hands each new connection to the context that is in force when it comes."""
+
+    latest: Callable[[], ssl.SSLContext]
+
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        """As the latest context would; asyncio asks for no more than this."""
+        return self.latest().wrap_bio(*args, **kwargs)
+
+
 def make_server(
-    application: Application, protocol: Callable[..., Any] = BoundedProtocol
+    application: Application,
+    protocol: Callable[..., Any] = BoundedProtocol,
+    latest_tls: Callable[[], ssl.SSLContext] | None = None,
 ) -> HttpServer:
-    """A server for already bound sockets, with bounded connections and shutdown."""
-    return HttpServer(
+    """A server for already bound sockets, with bounded connections and shutdown.
+
+    With `latest_tls` it speaks TLS, asking for the context at each connection.
+    """
+    server = HttpServer(
         uvicorn.Config(
             application,
             # Any factory will do, whatever uvicorn's types say.
@@ -57,11 +73,16 @@ def make_server(
             # A line for each request that is none would let anyone fill the log.
             log_level="error",
             timeout_graceful_shutdown=2,
-            # Longer than any usual scrape interval: a connection closed at the very moment
-            # the next scrape is sent would cost that scrape.
-            timeout_keep_alive=75,
+            # BoundedProtocol ends what idles.
+            timeout_keep_alive=int(IDLE_SECONDS) + 5,
         )
     )
+    if latest_tls is not None:
+        server.config.load()
+        context = _LatestContext(ssl.PROTOCOL_TLS_SERVER)
+        context.latest = latest_tls
+        server.config.ssl = context
+    return server
 
 
 def bind(address: str, port: int) -> socket.socket:

@@ -18,10 +18,12 @@ from exporter.server import Surface
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from pathlib import Path
 
     from exporter.config import Config
     from exporter.listening import HttpServer
+    from exporter.web_config import WebConfigFile
 
 log = structlog.get_logger()
 
@@ -30,7 +32,9 @@ log = structlog.get_logger()
 _SWITCH_INTERVAL_SECONDS: Final = 0.0005
 
 
-def serve(path: Path | None, *, lifecycle: bool = False) -> None:
+def serve(
+    path: Path | None, *, lifecycle: bool = False, web_config: Path | None = None
+) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the file again.
 
     Raises:
@@ -38,15 +42,26 @@ def serve(path: Path | None, *, lifecycle: bool = False) -> None:
         ListenError: the address cannot be bound.
     """
     config = load(path)
+    web = None
+    if web_config is not None:
+        # bcrypt and ssl contexts cost memory; only where they are wanted.
+        from exporter.web_config import WebConfigFile  # noqa: PLC0415
+
+        web = WebConfigFile(web_config)
     logs.configure(config.log)
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     listener = bind(config.listen.address, config.listen.port)
     with listener:
-        asyncio.run(_serve(config, path, listener, lifecycle=lifecycle))
+        asyncio.run(_serve(config, path, listener, web, lifecycle=lifecycle))
 
 
 async def _serve(
-    config: Config, path: Path | None, listener: socket.socket, *, lifecycle: bool
+    config: Config,
+    path: Path | None,
+    listener: socket.socket,
+    web: WebConfigFile | None,
+    *,
+    lifecycle: bool,
 ) -> None:
     sidecar = Sidecar(config)
 
@@ -62,7 +77,7 @@ async def _serve(
         log.info("reloaded", file=str(path) if path else None)
         return None
 
-    server = make_server(Surface(sidecar, reload if lifecycle else None))
+    server = _guarded(Surface(sidecar, reload if lifecycle else None), web)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end, server, number)
@@ -75,6 +90,20 @@ async def _serve(
     finally:
         await sidecar.stop()
         log.info("stopped")
+
+
+def _guarded(surface: Surface, web: WebConfigFile | None) -> HttpServer:
+    if web is None:
+        return make_server(surface)
+    from exporter.guard import Guard  # noqa: PLC0415 - bcrypt, only where it is wanted
+
+    def latest() -> ssl.SSLContext:
+        context = web.context
+        assert context is not None  # noqa: S101 - it never goes from TLS to plain
+        return context
+
+    tls = latest if web.context is not None else None
+    return make_server(Guard(surface, web), latest_tls=tls)
 
 
 def _end(server: HttpServer, number: signal.Signals) -> None:

@@ -1,0 +1,113 @@
+"""Who may see the pages: basic authentication by bcrypt, before anything is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import secrets
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+import bcrypt
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from exporter.web_config import WebConfigFile
+
+    Scope = dict[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+_KEPT: Final = 100
+_AT_ONCE: Final = 2
+# A user who is not there costs what a wrong password costs.
+_NOBODY: Final = bcrypt.hashpw(secrets.token_bytes(16), bcrypt.gensalt(10))
+_LONGEST: Final = 1_024
+# What bcrypt looks at; the rest of a longer password never counted anywhere.
+_BCRYPT_BYTES: Final = 72
+
+
+class Guard:
+    """An ASGI application that asks for a password before the one within.
+
+    A right or wrong answer is remembered by a keyed digest, since bcrypt is made to be
+    slow and a scrape comes every few seconds; what is remembered is forgotten when the
+    user's hash changes.
+    """
+
+    def __init__(self, application: Callable[..., Any], file: WebConfigFile) -> None:
+        self._application = application
+        self._file = file
+        self._key = secrets.token_bytes(32)
+        self._known: OrderedDict[bytes, bool] = OrderedDict()
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what may pass."""
+        config = self._file.config
+        extra = [
+            (name.lower().encode(), value.encode("latin-1"))
+            for name, value in config.http_server_config.headers.items()
+        ]
+
+        async def sending(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start" and extra:
+                named = {name for name, _ in extra}
+                kept = [h for h in message["headers"] if h[0].lower() not in named]
+                message = {**message, "headers": [*kept, *extra]}
+            await send(message)
+
+        if config.basic_auth_users and not await self._allowed(
+            config.basic_auth_users, dict(scope["headers"]).get(b"authorization", b"")
+        ):
+            await _refuse(sending)
+            return
+        await self._application(scope, receive, sending)
+
+    async def _allowed(self, users: dict[str, str], header: bytes) -> bool:
+        given = _credentials(header)
+        if given is None:
+            return False
+        user, password = given
+        hashed = users.get(user, "").encode() or _NOBODY
+        digest = hashlib.blake2b(
+            b"\0".join((hashed, user.encode(), password)), key=self._key
+        ).digest()
+        if digest not in self._known:
+            async with self._turn:
+                right = await asyncio.to_thread(
+                    bcrypt.checkpw, password[:_BCRYPT_BYTES], hashed
+                )
+            self._known[digest] = right and user in users
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+            return right and user in users
+        self._known.move_to_end(digest)
+        return self._known[digest]
+
+
+def _credentials(header: bytes) -> tuple[str, bytes] | None:
+    scheme, _, encoded = header.partition(b" ")
+    if scheme.lower() != b"basic" or len(encoded) > _LONGEST:
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded, validate=True).partition(b":")
+        name = user.decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    # bcrypt takes no zero byte.
+    return (name, password) if colon and b"\0" not in password else None
+
+
+async def _refuse(send: Send) -> None:
+    body = b"this page wants a user and a password\n"
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"www-authenticate", b'Basic realm="tritonwatch", charset="UTF-8"'),
+    ]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,300 @@
+"""TLS, client certificates and passwords on the sidecar's own pages."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import bcrypt
+import pytest
+import yaml
+from monitoring import free_port
+
+from exporter import web_config
+from exporter.errors import ConfigError
+
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+PASSWORD = "correct horse battery staple"  # noqa: S105 - of this test alone
+HASHED = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(
+        ["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60
+    )
+
+
+def make_pair(folder: Path, name: str, issuer: str | None = None) -> None:
+    """name.pem and name.key: its own authority, or signed by `issuer`."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
+    san = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    signer = ["-CA", f"{issuer}.pem", "-CAkey", f"{issuer}.key"] if issuer else []
+    openssl(
+        folder,
+        *("req", "-x509", *key, *files, *signer, *san),
+        *("-days", "2", "-subj", f"/CN={name}"),
+    )
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory, require_commands) -> Path:
+    require_commands("openssl")
+    folder = tmp_path_factory.mktemp("certificates")
+    make_pair(folder, "authority")
+    make_pair(folder, "server", "authority")
+    make_pair(folder, "client", "authority")
+    make_pair(folder, "stranger")
+    return folder
+
+
+class Served:
+    """A sidecar without a Triton, with a web configuration."""
+
+    def __init__(self, folder: Path, web: dict) -> None:
+        self.port = free_port()
+        self.web = folder / "web.yaml"
+        self.web.write_text(yaml.safe_dump(web))
+        config = {
+            "target": {
+                "grpc": f"127.0.0.1:{free_port()}",
+                "http": None,
+                "metrics": None,
+            },
+            "listen": {"address": "127.0.0.1", "port": self.port},
+            "power": None,
+        }
+        file = folder / "tritonwatch.yaml"
+        file.write_text(yaml.safe_dump(config))
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(COMMAND, "serve", "--config", str(file)),
+                    *("--web.config.file", str(self.web)),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + 30
+        while "event=serving" not in self.log.read_text():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def get(self, tls: ssl.SSLContext | None = None, **headers: str):
+        kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
+        options = {"context": tls} if tls else {}
+        connection = kind("127.0.0.1", self.port, timeout=20, **options)
+        with contextlib.closing(connection):
+            connection.request("GET", "/-/healthy", headers=headers)
+            answer = connection.getresponse()
+            answer.body = answer.read()
+            answer.certificate = (
+                connection.sock.getpeercert(binary_form=True) if tls else None
+            )
+            return answer
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+
+
+@pytest.fixture
+def serve(tmp_path):
+    with contextlib.ExitStack() as stack:
+
+        def start(web: dict) -> Served:
+            return stack.enter_context(contextlib.closing(Served(tmp_path, web)))
+
+        yield start
+
+
+def trusting(pairs: Path, client: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=pairs / "authority.pem")
+    if client:
+        context.load_cert_chain(pairs / f"{client}.pem", pairs / f"{client}.key")
+    return context
+
+
+def tls_of(pairs: Path, **more: object) -> dict:
+    return {
+        "tls_server_config": {
+            "cert_file": str(pairs / "server.pem"),
+            "key_file": str(pairs / "server.key"),
+            **more,
+        }
+    }
+
+
+def basic(user: str, password: str) -> str:
+    import base64  # noqa: PLC0415
+
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_a_password_is_asked_for_and_taken(serve) -> None:
+    served = serve({"basic_auth_users": {"prometheus": HASHED}})
+    refused = served.get()
+    assert refused.status == 401
+    assert refused.getheader("www-authenticate").startswith("Basic ")
+    for user, password in (
+        ("prometheus", "wrong"),
+        ("nobody", PASSWORD),
+        ("prometheus", ""),
+        ("prometheus", PASSWORD + "\0"),
+    ):
+        assert served.get(authorization=basic(user, password)).status == 401
+    for _ in range(2):
+        assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
+    for nonsense in ("Basic", "Basic ?", "Bearer x", "Basic " + "A" * 5000):
+        assert served.get(authorization=nonsense).status == 401
+    assert PASSWORD not in served.log.read_text()
+    assert HASHED not in served.log.read_text()
+
+
+def test_a_changed_password_counts_without_a_restart(serve) -> None:
+    served = serve({"basic_auth_users": {"u": HASHED}})
+    assert served.get(authorization=basic("u", PASSWORD)).status == 200
+    other = bcrypt.hashpw(b"new", bcrypt.gensalt(4)).decode()
+    served.web.write_text(yaml.safe_dump({"basic_auth_users": {"u": other}}))
+    eventually(lambda: served.get(authorization=basic("u", "new")).status == 200)
+    assert served.get(authorization=basic("u", PASSWORD)).status == 401
+    served.web.write_text("basic_auth_users: [")
+    eventually(lambda: "web_config_refused" in poked(served))
+    assert served.get(authorization=basic("u", "new")).status == 200
+
+
+def poked(served: Served) -> str:
+    served.get()
+    return served.log.read_text()
+
+
+def eventually(holds) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_tls_is_spoken_and_nothing_else(serve, pairs) -> None:
+    served = serve(tls_of(pairs, min_version="TLS13"))
+    assert served.get(trusting(pairs)).status == 200
+    old = trusting(pairs)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        served.get(old)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        served.get()
+
+
+def test_a_client_has_to_show_a_certificate_of_the_authority(serve, pairs) -> None:
+    served = serve(
+        tls_of(
+            pairs,
+            client_auth_type="RequireAndVerifyClientCert",
+            client_ca_file=str(pairs / "authority.pem"),
+        )
+    )
+    assert served.get(trusting(pairs, "client")).status == 200
+    for client in (None, "stranger"):
+        with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
+            served.get(trusting(pairs, client))
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(
+    serve, pairs, tmp_path
+) -> None:
+    here = tmp_path / "mine"
+    here.mkdir()
+    for name in ("authority", "server"):
+        for kind in ("pem", "key"):
+            (here / f"{name}.{kind}").write_bytes(
+                (pairs / f"{name}.{kind}").read_bytes()
+            )
+    served = serve(tls_of(here))
+    first = served.get(trusting(pairs)).certificate
+    make_pair(here, "server", "authority")
+    eventually(lambda: served.get(trusting(pairs)).certificate != first)
+    (here / "server.pem").write_text("no certificate\n")
+    time.sleep(web_config.LOOK_SECONDS * 1.5)
+    assert served.get(trusting(pairs)).status == 200
+    assert "web_config_refused" in served.log.read_text()
+
+
+def test_headers_are_added_to_every_answer(serve) -> None:
+    headers = {"Strict-Transport-Security": "max-age=1", "X-Frame-Options": "deny"}
+    served = serve({"http_server_config": {"headers": headers}})
+    answer = served.get()
+    assert {name: answer.getheader(name) for name in headers} == headers
+
+
+def test_an_idle_connection_that_says_nothing_keeps_nobody_out(serve, pairs) -> None:
+    import socket  # noqa: PLC0415
+
+    served = serve(tls_of(pairs))
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+        assert served.get(trusting(pairs)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("web", "message"),
+    [
+        ({"basic_auth_users": {"u": "secret"}}, "no bcrypt hash"),
+        ({"tls_server_config": {"cert_file": "a.pem"}}, "key_file"),
+        ({"tls": {}}, "tls"),
+        (
+            {"tls_server_config": {"cert_file": "none.pem", "key_file": "none.key"}},
+            "cannot be used as it is",
+        ),
+        (
+            {
+                "tls_server_config": {
+                    "cert_file": "a",
+                    "key_file": "b",
+                    "client_auth_type": "RequireAndVerifyClientCert",
+                }
+            },
+            "want both or neither",
+        ),
+        (
+            {
+                "tls_server_config": {
+                    "cert_file": "a",
+                    "key_file": "b",
+                    "client_auth_type": "RequireAnyClientCert",
+                }
+            },
+            "takes any certificate unread",
+        ),
+    ],
+)
+def test_a_wrong_file_is_told_and_no_secret_of_it(web, message, tmp_path) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(yaml.safe_dump(web))
+    with pytest.raises(ConfigError, match=re.escape(message)) as found:
+        web_config.load(file)
+    assert "secret" not in str(found.value)
+
+
+def test_the_command_ends_with_2_over_a_wrong_file(tmp_path) -> None:
+    done = subprocess.run(
+        [COMMAND, "serve", "--web.config.file", str(tmp_path / "none.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "cannot be read" in done.stderr
