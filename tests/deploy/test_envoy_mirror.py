@@ -1,0 +1,92 @@
+"""The shipped Envoy configuration, as far as it can be checked without Envoy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from exporter.config import TapSettings, TargetSettings
+from exporter.mirroring import http
+
+FILE = Path(__file__).parents[2] / "deploy" / "envoy" / "tritonwatch-mirror.yaml"
+BOOTSTRAP = yaml.safe_load(FILE.read_text("utf-8"))["static_resources"]
+CLUSTERS = {cluster["name"]: cluster for cluster in BOOTSTRAP["clusters"]}
+
+
+def routes(listener):
+    (chain,) = listener["filter_chains"]
+    (manager,) = chain["filters"]
+    hosts = manager["typed_config"]["route_config"]["virtual_hosts"]
+    return [route for host in hosts for route in host["routes"]]
+
+
+ROUTES = [route for listener in BOOTSTRAP["listeners"] for route in routes(listener)]
+MIRRORED = [r for r in ROUTES if "request_mirror_policies" in r["route"]]
+
+
+def port(cluster):
+    (locality,) = CLUSTERS[cluster]["load_assignment"]["endpoints"]
+    (end,) = locality["lb_endpoints"]
+    return end["endpoint"]["address"]["socket_address"]["port_value"]
+
+
+def mirrors(route):
+    return [policy["cluster"] for policy in route["route"]["request_mirror_policies"]]
+
+
+def test_every_cluster_that_is_named_is_there_and_every_one_is_used():
+    used = {route["route"]["cluster"] for route in ROUTES}
+    used |= {name for route in MIRRORED for name in mirrors(route)}
+    assert used == CLUSTERS.keys()
+    for name, cluster in CLUSTERS.items():
+        assert cluster["load_assignment"]["cluster_name"] == name
+
+
+def test_ports_are_the_defaults_of_triton_and_of_the_taps():
+    tap, target = TapSettings(), TargetSettings()
+    assert {name: port(name) for name in CLUSTERS} == {
+        "triton_http": int(target.http.rpartition(":")[2]),
+        "triton_grpc": int(target.grpc.rpartition(":")[2]),
+        "tritonwatch_http": tap.port,
+        "tritonwatch_grpc": tap.grpc_port,
+    }
+
+
+def test_just_inference_is_mirrored_to_the_tap_of_its_protocol():
+    found = {
+        next(iter(r["match"].values())) if "path" in r["match"] else "http": mirrors(r)
+        for r in MIRRORED
+    }
+    assert found == {
+        "http": ["tritonwatch_http"],
+        "/inference.GRPCInferenceService/ModelInfer": ["tritonwatch_grpc"],
+    }
+    regex = next(r["match"]["safe_regex"]["regex"] for r in MIRRORED[:1])
+    for path in (
+        "/v2/models/m/infer",
+        "/v2/models/m/versions/3/infer",
+        "/v2/models/m/generate",
+        "/v2/health/ready",
+        "/v2/models/a/b/infer",
+    ):
+        assert bool(re.fullmatch(regex, path)) == bool(http.PATTERN.fullmatch(path))
+
+
+@pytest.mark.parametrize("route", MIRRORED, ids=lambda route: route["route"]["cluster"])
+def test_copies_that_wait_are_bounded_in_number_and_time(route):
+    assert route["route"]["timeout"] not in ("0s", "0.0s")
+    for name in mirrors(route):
+        (bounds,) = CLUSTERS[name]["circuit_breakers"]["thresholds"]
+        assert bounds["max_requests"] <= 64
+        assert bounds["max_pending_requests"] <= 64
+        assert bounds["max_retries"] == 0
+
+
+def test_grpc_is_spoken_over_http2_on_both_ways():
+    options = "typed_extension_protocol_options"
+    for name in ("triton_grpc", "tritonwatch_grpc"):
+        (chosen,) = CLUSTERS[name][options].values()
+        assert "http2_protocol_options" in chosen["explicit_http_config"]
