@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from grafana import drift, fleet, latency, sidecar, slo
+from grafana import answers, drift, energy, fleet, latency, runs, sidecar, slo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FOLDER: Final = Path(__file__).with_name("dashboards")
-_BOARDS: Final = (fleet, latency, slo, drift, sidecar)
+_BOARDS: Final = (fleet, latency, slo, energy, drift, answers, runs, sidecar)
 
 
 def documents() -> dict[str, dict[str, Any]]:

@@ -125,8 +125,8 @@ function comparisons(found) {
       ["comparison", (v) => v.comparison], ["metric", (v) => v.metric],
       ["verdict", (v) => make("span", { class: state[v.verdict] || "" }, v.verdict)],
       ["effect", (v) => quantity(effect(v, "estimate")), "number"],
-      ["from", (v) => quantity(effect(v, "lower")), "number"],
-      ["to", (v) => quantity(effect(v, "upper")), "number"],
+      ["from", (v) => quantity(effect(v, "low")), "number"],
+      ["to", (v) => quantity(effect(v, "high")), "number"],
     ]));
 }
 

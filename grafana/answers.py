@@ -1,0 +1,217 @@
+"""Silent failures and comparisons: whether the answers are still right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.frame import framed
+from grafana.panels import Query, Step, good_above, good_below, number, rows, series
+
+
+def build() -> Any:
+    """The dashboard."""
+    return framed(
+        "answers",
+        "Silent failures and comparisons",
+        "A model can be fast, ready and wrong. Golden questions whose answers are known,"
+        " control charts over what it says, accuracy estimated without labels, and"
+        " champion against challenger.",
+        ("Golden data", _golden()),
+        ("Without labels", _unlabelled()),
+        ("Process control", _control()),
+        ("Comparisons", _comparisons()),
+        ("Cold starts", _cold()),
+    )
+
+
+def _golden() -> list[Any]:
+    return [
+        number(
+            "Checks that fail",
+            "Golden checks that fail now: answers that are not those recorded, or fewer"
+            " right ones than chance explains.",
+            "short",
+            Query("sum(triton_golden_failing<v>)"),
+            span=6,
+            steps=good_below(1, 1),
+            no_value="no golden data",
+        ),
+        number(
+            "Least score",
+            "Of all golden sets and metrics.",
+            "percentunit",
+            Query("min(triton_golden_score_ratio<v>)"),
+            span=6,
+            no_value="no golden data",
+        ),
+        number(
+            "Charts out of control",
+            "Control charts whose alarm stands.",
+            "short",
+            Query("sum(triton_spc_alarm<s>)"),
+            span=6,
+            steps=good_below(1, 1),
+            no_value="no charts",
+        ),
+        number(
+            "Comparisons that got worse",
+            "Metrics of which a challenger is worse than its champion beyond the margin.",
+            "short",
+            Query('sum(triton_comparison_verdict<s,verdict="worse">)'),
+            span=6,
+            steps=good_below(1, 1),
+            no_value="no comparisons",
+        ),
+        series(
+            "Golden score",
+            "Of the latest answers to the whole set, beside the score a loss counts from.",
+            "percentunit",
+            Query(
+                "min by (model, dataset, metric) (triton_golden_score_ratio<v>)",
+                "{{model}} {{dataset}} {{metric}}",
+            ),
+            Query(
+                "min by (model, dataset, metric) (triton_golden_baseline_ratio<v>)",
+                "{{model}} {{dataset}} {{metric}} baseline",
+            ),
+            most=1,
+        ),
+        series(
+            "Golden answers",
+            "Samples a second by outcome.",
+            "cps",
+            Query(
+                "sum by (model, outcome) (rate(triton_golden_samples_total<v>"
+                "[$__rate_interval]))",
+                "{{model}} {{outcome}}",
+            ),
+        ),
+    ]
+
+
+def _unlabelled() -> list[Any]:
+    return [
+        series(
+            "Estimated accuracy with its 95 % interval",
+            "From the model's own calibrated confidence. It does not see a changed"
+            " relation of inputs to truth (concept drift): a golden set does.",
+            "percentunit",
+            Query("triton_estimated_accuracy_ratio<v>", "{{instance}} {{model}}"),
+            Query(
+                'triton_estimated_accuracy_ci_ratio<v,bound="lower">',
+                "{{instance}} {{model}} lower",
+            ),
+            Query(
+                'triton_estimated_accuracy_ci_ratio<v,bound="upper">',
+                "{{instance}} {{model}} upper",
+            ),
+            band=("/ lower$/", "/ upper$/"),
+            most=1,
+        ),
+        series(
+            "What it predicts",
+            "Share of the latest production answers that name each class.",
+            "percentunit",
+            Query(
+                "avg by (model, class) (triton_output_class_ratio"
+                '<v,source="production">)',
+                "{{model}} {{class}}",
+            ),
+            stacked=True,
+        ),
+    ]
+
+
+def _control() -> list[Any]:
+    return [
+        series(
+            "Charts",
+            "Statistic of each chart in standard deviations of its signal.",
+            "short",
+            Query("triton_spc_statistic<s>", "{{instance}} {{signal}} {{chart}}"),
+            least=None,
+        ),
+        rows(
+            "Signals",
+            "Limits come from the wanted in-control run length. Where neighbouring samples"
+            " are correlated the charts run on residuals.",
+            "none",
+            Query(
+                "max by (instance, signal) (triton_spc_alarm<s>)",
+                "alarm",
+            ),
+            Query("max by (instance, signal) (triton_spc_learning<s>)", "learning"),
+            Query(
+                "max by (instance, signal) (triton_spc_autocorrelation_ratio<s>)",
+                "autocorrelation",
+            ),
+            span=12,
+        ),
+    ]
+
+
+def _comparisons() -> list[Any]:
+    return [
+        series(
+            "Effect with its interval",
+            "Of the challenger, in the metric's own unit; the interval holds however often"
+            " it is looked at.",
+            "none",
+            Query(
+                'triton_comparison_effect<s,bound="estimate">',
+                "{{comparison}} {{metric}}",
+            ),
+            Query(
+                'triton_comparison_effect<s,bound="low">',
+                "{{comparison}} {{metric}} low",
+            ),
+            Query(
+                'triton_comparison_effect<s,bound="high">',
+                "{{comparison}} {{metric}} high",
+            ),
+            band=("/ low$/", "/ high$/"),
+            least=None,
+        ),
+        rows(
+            "Verdicts",
+            "The verdict in force for each metric.",
+            "none",
+            Query(
+                "max by (comparison, metric, verdict) (triton_comparison_verdict<s> == 1)",
+                "in force",
+            ),
+            span=12,
+        ),
+    ]
+
+
+def _cold() -> list[Any]:
+    return [
+        series(
+            "Latest load",
+            "From loading to ready, and from there to the first answered inference.",
+            "s",
+            Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
+            Query(
+                "triton_model_first_inference_seconds<v>",
+                "{{instance}} {{model}} first inference",
+            ),
+        ),
+        number(
+            "Loads in the last hour",
+            "Model versions that became ready: reloads that nobody planned are worth a"
+            " look.",
+            "short",
+            Query("sum(increase(triton_model_loads_total<v>[1h]))"),
+            span=12,
+            steps=(Step(None, "blue"),),
+        ),
+        number(
+            "Serving",
+            "Share of model versions through which a tensor goes.",
+            "percentunit",
+            Query("avg(triton_model_serving<v>)"),
+            span=12,
+            steps=good_above(0.5, 1),
+        ),
+    ]

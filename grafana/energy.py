@@ -1,0 +1,189 @@
+"""Energy and cost: what an inference takes, and whether the books balance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.frame import framed
+from grafana.panels import Query, good_above, good_below, number, rows, series
+
+
+def build() -> Any:
+    """The dashboard."""
+    return framed(
+        "energy",
+        "Energy and cost",
+        "Joules, watts, money and carbon by model. Every figure says by its source label"
+        " where it comes from; `model` is a model of the machine, not a measurement.",
+        ("Now", _now()),
+        ("By model", _models()),
+        ("The balance", _balance()),
+        ("Boards", _boards()),
+    )
+
+
+def _now() -> list[Any]:
+    return [
+        number(
+            "Power",
+            "Of everything whose energy is measured: models, idle and unattributed together.",
+            "watt",
+            Query(
+                "sum(rate(triton_model_energy_joules_total<s>[$__rate_interval]))"
+                " + sum(rate(triton_idle_energy_joules_total<s>[$__rate_interval]))"
+                " + (sum(rate(triton_unattributed_energy_joules_total<s>"
+                "[$__rate_interval])) or vector(0))"
+            ),
+        ),
+        number(
+            "Sensors believed",
+            "Share of power sensors that are read and believed; the others give no number.",
+            "percentunit",
+            Query("avg(triton_power_sensor_up<s>)"),
+            steps=good_above(0.5, 1),
+        ),
+        number(
+            "Attributed",
+            "Share of the measured energy that production inferences caused, above idle.",
+            "percentunit",
+            Query(
+                "sum(rate(triton_model_energy_joules_total<s>[$__rate_interval]))"
+                " / (sum(rate(triton_model_energy_joules_total<s>[$__rate_interval]))"
+                " + sum(rate(triton_idle_energy_joules_total<s>[$__rate_interval]))"
+                " + sum(rate(triton_unattributed_energy_joules_total<s>"
+                "[$__rate_interval])))"
+            ),
+        ),
+    ]
+
+
+def _models() -> list[Any]:
+    return [
+        series(
+            "Energy of an inference",
+            "Active: what running it took. Full: with its part of idle power.",
+            "joule",
+            Query(
+                "avg by (model, boundary, basis) (triton_inference_energy_joules<v>)",
+                "{{model}} {{boundary}} {{basis}}",
+            ),
+        ),
+        series(
+            "Power by model",
+            "Attributed to production inferences, above idle.",
+            "watt",
+            Query(
+                "sum by (model, boundary) (rate(triton_model_energy_joules_total<v>"
+                "[$__rate_interval]))",
+                "{{model}} {{boundary}}",
+            ),
+            stacked=True,
+        ),
+        rows(
+            "Efficiency and cost",
+            "Over the sliding window; cost by the prices of the configuration.",
+            "none",
+            Query(
+                "avg by (model, version, basis)"
+                " (triton_model_inferences_per_second_per_watt<v>)",
+                "inferences/s per watt",
+            ),
+            Query(
+                "avg by (model, version, basis)"
+                " (triton_model_cost_per_thousand_inferences<v>)",
+                "cost of 1,000",
+            ),
+        ),
+        series(
+            "Carbon",
+            "Grams of CO2 equivalent a second, by the grid's intensity and the PUE.",
+            "massg",
+            Query(
+                "sum by (model) (rate(triton_model_carbon_grams_total<v>"
+                "[$__rate_interval]))",
+                "{{model}}",
+            ),
+        ),
+        series(
+            "FLOPS utilisation",
+            "Operations of the model's inferences over what the GPU could do in its busy"
+            " time; from FLOPs an inference that the configuration gives.",
+            "percentunit",
+            Query("triton_model_flops_utilization_ratio<v>", "{{instance}} {{model}}"),
+        ),
+    ]
+
+
+def _balance() -> list[Any]:
+    return [
+        series(
+            "Where the power goes",
+            "Models + idle + unattributed is what the sensors measure, always.",
+            "watt",
+            Query(
+                "sum(rate(triton_model_energy_joules_total<s>[$__rate_interval]))",
+                "models",
+            ),
+            Query(
+                "sum(rate(triton_idle_energy_joules_total<s>[$__rate_interval]))",
+                "idle",
+            ),
+            Query(
+                "sum by (reason) (rate(triton_unattributed_energy_joules_total<s>"
+                "[$__rate_interval]))",
+                "unattributed: {{reason}}",
+            ),
+            stacked=True,
+        ),
+        series(
+            "By boundary",
+            "As MLPerf Power draws them: gpu, host, and node with its PUE.",
+            "watt",
+            Query(
+                "sum by (boundary) (rate(triton_boundary_energy_joules_total<s>"
+                "[$__rate_interval]))",
+                "{{boundary}}",
+            ),
+        ),
+        series(
+            "Sensor faults",
+            "What is wrong with a sensor, while it is: lost, stuck, driver gone.",
+            "short",
+            Query(
+                "max by (instance, source, device, fault)"
+                " (triton_power_sensor_fault<s>)",
+                "{{instance}} {{source}} {{device}} {{fault}}",
+            ),
+        ),
+    ]
+
+
+def _boards() -> list[Any]:
+    return [
+        series(
+            "Power of boards",
+            "Of the whole board, as its sensor says.",
+            "watt",
+            Query("triton_gpu_power_watts<s>", "{{instance}} {{gpu}} {{name}}"),
+            span=8,
+        ),
+        series(
+            "Temperature",
+            "Of the GPU's core; near its limit clocks are held down.",
+            "celsius",
+            Query("triton_gpu_temperature_celsius<s>", "{{instance}} {{gpu}}"),
+            span=8,
+            steps=good_below(80, 90),
+        ),
+        series(
+            "Throttling",
+            "Seconds a second for which clocks were held down, by reason.",
+            "percentunit",
+            Query(
+                "sum by (instance, gpu, reason)"
+                " (rate(triton_gpu_throttle_seconds_total<s>[$__rate_interval]))",
+                "{{instance}} {{gpu}} {{reason}}",
+            ),
+            span=8,
+        ),
+    ]

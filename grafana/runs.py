@@ -1,0 +1,105 @@
+"""Load and chaos runs: what was done to the server, and what it did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana.frame import framed
+from grafana.panels import Query, good_above, heat, number, rows, series
+
+
+def build() -> Any:
+    """The dashboard."""
+    return framed(
+        "runs",
+        "Load and chaos runs",
+        "Runs that tell the sidecar of themselves, beside what the server did meanwhile;"
+        " and the capacity that searches found.",
+        ("Runs", _runs()),
+        ("Meanwhile", _meanwhile()),
+        ("Capacity", _capacity()),
+    )
+
+
+def _runs() -> list[Any]:
+    return [
+        rows(
+            "Runs that go on",
+            "Load and chaos runs and their phase.",
+            "none",
+            Query("max by (run, kind, profile, phase) (triton_run_info<s>)", "goes on"),
+            span=12,
+        ),
+        series(
+            "Phases",
+            "1 while a run is in the phase.",
+            "short",
+            Query(
+                "max by (run, kind, phase) (triton_run_info<s>)",
+                "{{kind}} {{run}} {{phase}}",
+            ),
+        ),
+    ]
+
+
+def _meanwhile() -> list[Any]:
+    return [
+        heat(
+            "Latency of production requests",
+            "Load runs are production to the server; our own probes are left out.",
+            "s",
+            Query(
+                "sum by (le) (rate(triton_request_duration_seconds_bucket<v>"
+                "[$__rate_interval]))",
+                "{{le}}",
+            ),
+        ),
+        series(
+            "Requests by outcome",
+            "A second, over all chosen models.",
+            "reqps",
+            Query(
+                "sum by (outcome) (rate(triton_requests_total<v>[$__rate_interval]))",
+                "{{outcome}}",
+            ),
+            stacked=True,
+        ),
+        series(
+            "Probes by outcome",
+            "Whether a tensor still goes through while the run goes on.",
+            "cps",
+            Query(
+                "sum by (outcome) (rate(triton_probe_total<v>[$__rate_interval]))",
+                "{{outcome}}",
+            ),
+            stacked=True,
+        ),
+    ]
+
+
+def _capacity() -> list[Any]:
+    return [
+        number(
+            "Least headroom",
+            "What is left of the capacity that a search found, at production's present"
+            " rate.",
+            "percentunit",
+            Query("min(triton_capacity_headroom_ratio<m>)"),
+            span=12,
+            steps=good_above(0, 0.2),
+            no_value="no search",
+        ),
+        series(
+            "Capacity with its interval, and production",
+            "The highest rate that held the objective, and what is asked now.",
+            "reqps",
+            Query(
+                'max by (model, slo) (triton_capacity_requests_per_second<m,bound="estimate">)',
+                "{{model}} {{slo}}",
+            ),
+            Query(
+                "sum by (model) (rate(triton_requests_total<m>[$__rate_interval]))",
+                "{{model}} now",
+            ),
+        ),
+    ]
