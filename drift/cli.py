@@ -172,8 +172,8 @@ def _compare(options: argparse.Namespace) -> int:
     from drift.judgement import judge  # noqa: PLC0415 - heavy, only here
     from drift.report import text  # noqa: PLC0415
 
-    profile, counts = _sides(options)
-    found = judge(profile, counts, false_alarms=options.false_alarms)
+    profile, counts, hours = _sides(options)
+    found = judge(profile, counts, false_alarms=options.false_alarms, hours=hours)
     if options.json:
         print(found.model_dump_json(indent=2))
     else:
@@ -188,8 +188,8 @@ def _report(options: argparse.Namespace) -> int:
     from drift.report.words import headline  # noqa: PLC0415
     from drift.tables.reading import digest  # noqa: PLC0415
 
-    profile, counts = _sides(options)
-    found = judge(profile, counts, false_alarms=options.false_alarms)
+    profile, counts, hours = _sides(options)
+    found = judge(profile, counts, false_alarms=options.false_alarms, hours=hours)
     origin = page.Origin(
         options.reference.name,
         options.data.name,
@@ -203,7 +203,7 @@ def _report(options: argparse.Namespace) -> int:
     return EXIT_DRIFT if found.outcome == "drift" else EXIT_OK
 
 
-def _sides(options: argparse.Namespace) -> tuple[Profile, Counts]:
+def _sides(options: argparse.Namespace) -> tuple[Profile, Counts, dict[int, int]]:
     from drift.reference import Profile  # noqa: PLC0415 - heavy, only here
     from drift.tables.reading import Table  # noqa: PLC0415
 
@@ -220,9 +220,12 @@ def _sides(options: argparse.Namespace) -> tuple[Profile, Counts]:
     table = Table(options.data, choices).arranged_as(profile.schema)
     window = profile.accumulator()
     tell = _progress(options.data, table.rows)
-    for tensors, _ in table.chunks(tell):
-        window.update(tensors)
-    return profile, window.take()
+    hours: dict[int, int] = {}
+    for tensors, hour in table.chunks(tell):
+        rows = window.update(tensors)
+        if hour is not None:
+            hours[hour] = hours.get(hour, 0) + rows
+    return profile, window.take(), hours
 
 
 def _fitted(table: Table, options: argparse.Namespace) -> Profile:

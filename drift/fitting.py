@@ -274,18 +274,8 @@ class _Counting:
         plain = projection.summarise(counts)
         if season is None or plain.rows == 0:
             return plain
-        shares = np.zeros(HOURS)
-        for hour, rows in self._hours[index].items():
-            if hour is not None:
-                shares[hour] = rows / plain.rows
-        return Summary(
-            plain.rows,
-            plain.finite,
-            plain.location - plain.finite * (shares @ season.location),
-            plain.scale - plain.finite * (shares @ season.scale),
-            plain.bins,
-            plain.events,
-        )
+        hours = {h: rows for h, rows in self._hours[index].items() if h is not None}
+        return season.taken_from(plain, hours)
 
 
 class _Seasons:

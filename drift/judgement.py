@@ -25,6 +25,8 @@ from drift.statistics import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from drift.alarms.explanation import Culprit
@@ -125,12 +127,20 @@ class Judgement(_Record):
 
 
 def judge(
-    profile: Profile, counts: Counts, *, false_alarms: float = FALSE_ALARMS
+    profile: Profile,
+    counts: Counts,
+    *,
+    false_alarms: float = FALSE_ALARMS,
+    hours: Mapping[int, int] | None = None,
 ) -> Judgement:
-    """Look once at `counts`, data counted over the profile's cells."""
+    """Look once at `counts`, data counted over the profile's cells.
+
+    `hours` tells how many of the rows came in which hour of the week, which serves a
+    reference that knows its seasons.
+    """
     settings = AlarmSettings(windows_per_false_alarm=1.0 / false_alarms)
     monitor = Monitor(profile, settings)
-    look = monitor.look(counts)
+    look = monitor.look(counts, hours)
     detectable = _detectable(profile, counts, monitor.log_threshold)
     comparison = Baseline(profile).compare(counts)
     distances = _distances(comparison)

@@ -15,6 +15,7 @@ from drift.errors import DriftError, ProfileError, StateError
 from drift.features import Feature, Schema, Tensor
 from drift.grid import CELLS, OTHER, NumericGrid
 from drift.projection import EVENTS, Projection, Summary, project
+from drift.season import HOURS
 from drift.window import Accumulator, Counts
 
 if TYPE_CHECKING:
@@ -54,6 +55,20 @@ class Season:
 
     location: Floats
     scale: Floats
+
+    def taken_from(self, summary: Summary, hours: Mapping[int, int]) -> Summary:
+        """A summary without its season; `hours` says how many rows each hour had."""
+        shares = np.zeros(HOURS)
+        for hour, rows in hours.items():
+            shares[hour] = rows / max(summary.rows, 1)
+        return Summary(
+            summary.rows,
+            summary.finite,
+            summary.location - summary.finite * (shares @ self.location),
+            summary.scale - summary.finite * (shares @ self.scale),
+            summary.bins,
+            summary.events,
+        )
 
 
 @dataclass(frozen=True)

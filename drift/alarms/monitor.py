@@ -16,6 +16,8 @@ from drift.errors import StateError
 from drift.projection import EVENTS, Summary
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from drift.reference import Profile
@@ -125,7 +127,8 @@ class Monitor:
         """
         if counts.rows == 0:
             return self._verdict(-np.inf, self._nothing(), raised=False)
-        self._ledger.push(pack(self._deseasoned(counts, hour)))
+        hours = None if hour is None else {hour: counts.rows}
+        self._ledger.push(pack(self._deseasoned(counts, hours)))
         ratios = self.log_ratios()
         if self._ledger.frozen:
             return self._while_alarmed(ratios)
@@ -137,14 +140,15 @@ class Monitor:
             return self._verdict(total, features, raised=False)
         return self._raise(ratios, features, total)
 
-    def look(self, counts: Counts) -> Look:
+    def look(self, counts: Counts, hours: Mapping[int, int] | None = None) -> Look:
         """What one stretch of rows says by itself; the monitor stays as it is.
 
+        `hours` tells how many of the rows came in which hour of the week.
         Without change the evidence of a single look averages at most 1, so it reaches
         `log_threshold` with a chance of at most 1 / `windows_per_false_alarm`.
         """
         ledger = Ledger(pack(self._profile.summary))
-        ledger.push(pack(self._deseasoned(counts, None)))
+        ledger.push(pack(self._deseasoned(counts, hours)))
         before, after = ledger.sides()
         weighted = (self._ratios(before, after) + self._log_weights)[0]
         features = evidence.log_sum(weighted, axis=-1)
@@ -198,19 +202,11 @@ class Monitor:
         )
         return np.minimum(ratios, spread.most(after.rows, self._profile.rows))
 
-    def _deseasoned(self, counts: Counts, hour: int | None) -> Summary:
+    def _deseasoned(self, counts: Counts, hours: Mapping[int, int] | None) -> Summary:
         plain = self._projection.summarise(counts)
-        season = self._profile.season
-        if season is None or hour is None:
+        if self._profile.season is None or not hours:
             return plain
-        return Summary(
-            plain.rows,
-            plain.finite,
-            plain.location - plain.finite * season.location[hour],
-            plain.scale - plain.finite * season.scale[hour],
-            plain.bins,
-            plain.events,
-        )
+        return self._profile.season.taken_from(plain, hours)
 
     def _raise(self, ratios: Floats, features: Floats, total: float) -> Verdict:
         weighted = ratios + self._log_weights

@@ -107,9 +107,8 @@ def _row(index: int, feature: FeatureFinding) -> str:
 
 
 def _share(share: Share) -> str:
-    if share.data == share.reference:
-        return f"<td>{percent(share.data)}</td>"
-    return f"<td>{percent(share.reference)} → {percent(share.data)}</td>"
+    before, now = percent(share.reference), percent(share.data)
+    return f"<td>{now if before == now else f'{before} → {now}'}</td>"
 
 
 def _features(found: Judgement, profile: Profile, counts: Counts) -> Iterator[str]:

@@ -29,6 +29,7 @@ _LEFT: Final = 40
 _FLOOR: Final = 122
 _CEILING: Final = 12
 _SCORE_WIDTH: Final = 160
+_MAX_LABEL: Final = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +154,19 @@ def _outline(shown: Bars, width: float, top: float) -> Iterable[str]:
 
 def _ticks(shown: Bars, width: float) -> Iterable[str]:
     count = len(shown.labels)
-    step = -(-count // 5) if shown.ordered else max(1, round(36 / width))
+    longest = max(len(label[:_MAX_LABEL]) for label in shown.labels)
+    step = -(-count // 5) if shown.ordered else max(1, round(6 * (longest + 1) / width))
     for index in range(0, count, step):
         label = shown.labels[index]
         if shown.ordered:
             left = label.strip("[)").split(", ")[0]
-            label = "below" if left == "-inf" else left
+            label = "below" if left == "-inf" else f"{float(left):.5g}"
             x, anchor = _LEFT + index * width, "start"
         else:
             x, anchor = _LEFT + (index + 0.5) * width, "middle"
         yield (
             f'<text class="tick" x="{x:.1f}" y="{_FLOOR + 16}" '
-            f'text-anchor="{anchor}">{escape(label[:14])}</text>'
+            f'text-anchor="{anchor}">{escape(label[:_MAX_LABEL])}</text>'
         )
 
 

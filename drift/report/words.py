@@ -80,8 +80,9 @@ def sizes(feature: FeatureFinding) -> Iterator[str]:
     ):
         yield f"scale x {feature.scale_ratio:.2f}"
     for share in feature.quality:
-        if share.data != share.reference:
-            yield f"{share.name} {percent(share.reference)} -> {percent(share.data)}"
+        before, now = percent(share.reference), percent(share.data)
+        if before != now:
+            yield f"{share.name} {before} -> {now}"
 
 
 def percent(share: float) -> str:

@@ -142,6 +142,24 @@ def test_the_stated_chance_of_a_false_alarm_holds(tmp_path):
     assert alarms <= 16
 
 
+def test_the_hours_of_the_week_are_no_drift_beside_a_reference_that_knows_them(
+    tmp_path,
+):
+    rng = np.random.default_rng(7)
+
+    def of_hours(hours):
+        times = 1_795_392_000 + 3600 * np.repeat(hours, 40)
+        night = np.cos(2 * np.pi * np.repeat(hours, 40) / 24)
+        return {"t": times, "x": night + rng.normal(size=times.size)}
+
+    train = save(tmp_path / "train.npz", of_hours(np.arange(168 * 5)))
+    night = save(tmp_path / "night.npz", of_hours(np.arange(168 * 5, 168 * 5 + 5)))
+    profile = tmp_path / "p.json"
+    assert run("fit", "--data", train, "--time", "t", "--output", profile) == 0
+    assert run("compare", profile, night, "--time", "t") == 0
+    assert run("compare", profile, night) == 1
+
+
 class Page(HTMLParser):
     """What a page refers to, and its plots."""
 
