@@ -61,6 +61,16 @@ class PerfAnalyzer:
         missing = self._missing_libraries()
         require(found=not missing, what=f"library {', '.join(missing)}", how=_LIBB64)
 
+    @property
+    def program(self) -> Path:
+        """The program, for those that run it themselves."""
+        return self._program
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What it has to be run with."""
+        return self._environment()
+
     def closed_loop(self, model: str, grpc: str) -> Run:
         """One request at a time over gRPC, back to back, for three windows of 1.5 s."""
         return self._run(model, grpc, "--concurrency-range", "1")

@@ -1,0 +1,261 @@
+"""The load engine beside perf_analyzer and Locust: speed, cost, precision, the truth."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import figures
+import loaded
+import numpy as np
+from perf_analyzer import VERSION, PerfAnalyzer
+from processes import require_triton
+
+from exporter.histogram import Histogram
+from exporter.triton.embedded import EmbeddedTriton
+from loadtests.engine import Options, run_open
+from loadtests.prepare import prepared
+from loadtests.profiles.poisson import Poisson
+from loadtests.profiles.seeding import arrivals_of
+from loadtests.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from figures import Figure
+
+    from loadtests.result import RunResult
+
+_MODELS = Path(__file__).parents[1] / "data" / "models"
+_STALL_RATE = 1000
+_STALL_SECONDS = 12
+_STALL_AT = 4.0
+
+
+def closed_loop(*, quick: bool = False) -> Iterator[Figure]:
+    """Concurrency 32, in turns with perf_analyzer: throughput, and CPU a request."""
+    require_triton()
+    analyzer = PerfAnalyzer()
+    seconds, windows = (1.5, "2") if quick else (3.0, "4")
+    costs: dict[tuple[str, str], list[loaded.Cost]] = {}
+    with EmbeddedTriton(_MODELS) as triton:
+        for _ in range(2 if quick else 7):
+            for protocol in ("grpc", "http"):
+                load = ("--concurrency", "32", "--duration", f"{seconds + 3:g}")
+                command = loaded.ours(triton, protocol, *load)
+                found = loaded.closed_cost(triton, command, seconds=seconds)
+                costs.setdefault((protocol, "ours"), []).append(found)
+                load = ("--concurrency-range", "32", "-p", "1500", "-r", windows)
+                command = loaded.theirs(analyzer, triton, protocol, *load)
+                found = loaded.closed_cost(
+                    triton, command, seconds=seconds, env=analyzer.environment
+                )
+                costs.setdefault((protocol, "theirs"), []).append(found)
+    for protocol, slower, dearer in (("grpc", 1 / 0.9, 1.3), ("http", 1.0, 1.1)):
+        ours, theirs = costs[protocol, "ours"], costs[protocol, "theirs"]
+        yield _ratio(
+            f"load_closed_{protocol}_time",
+            [1 / cost.requests_per_second for cost in ours],
+            [1 / cost.requests_per_second for cost in theirs],
+            goal=slower,
+            peer_name="perf_analyzer, seconds a request",
+            measured="time a request at concurrency 32 (what the server counted), over "
+            "perf_analyzer's just after; the throughput's ratio is 1 over it",
+        )
+        yield _ratio(
+            f"load_closed_{protocol}_cpu",
+            [cost.cpu_microseconds for cost in ours],
+            [cost.cpu_microseconds for cost in theirs],
+            goal=dearer,
+            peer_name="perf_analyzer, microseconds a request",
+            measured="client CPU a request at concurrency 32, over perf_analyzer's",
+        )
+
+
+def _ratio(
+    name: str,
+    ours: list[float],
+    theirs: list[float],
+    *,
+    goal: float,
+    peer_name: str,
+    measured: str,
+) -> Figure:
+    return figures.at_most(
+        name,
+        unit="ratio",
+        goal=goal,
+        measured=f"{measured}; median of n rounds",
+        n=len(ours),
+        seed=figures.SEED,
+        **figures.median_ratio(ours, theirs),
+        ours=figures.median(ours)["value"],
+        peer=figures.median(theirs)["value"],
+        peer_name=peer_name,
+        versions=figures.versions("grpcio", perf_analyzer=VERSION),
+    )
+
+
+def open_loop(*, quick: bool = False) -> Iterator[Figure]:
+    """Inside Locust: how late each request is sent, up to 2,000 a second a worker."""
+    require_triton()
+    rounds, seconds = (1, 3.0) if quick else (5, 8.0)
+    with EmbeddedTriton(_MODELS) as triton:
+        for rate in (500, 1000, 2000):
+            delays = []
+            for _ in range(rounds):
+                document = loaded.locust_document(triton, rate, seconds)
+                state = document["histograms"]["dispatch_delay"]
+                delays.append(Histogram.from_state(state))
+            for q, goal in ((0.5, 150.0), (0.99, 600.0)):
+                late = [delay.quantile(q) or 0.0 for delay in delays]
+                yield figures.at_most(
+                    f"load_locust_{rate}_late_p{100 * q:g}",
+                    unit="microseconds",
+                    goal=goal,
+                    measured=f"from when a request is due to its send, {rate} Poisson "
+                    f"requests a second for {seconds:g} s by one Locust worker over "
+                    "gRPC; median of n runs",
+                    n=rounds,
+                    seed=rate,
+                    **figures.median([value * 1e6 for value in late]),
+                    versions=figures.versions("locust", "grpcio"),
+                )
+
+
+def arrivals(*, quick: bool = False) -> Iterator[Figure]:
+    """What is sent is the Poisson process that was asked for."""
+    require_triton()
+    seconds = 3.0 if quick else 12.0
+    with EmbeddedTriton(_MODELS) as triton:
+        result = _open(triton, "http", 1000, seconds, Options())
+    sent = np.sort(result.requests.sent[np.isfinite(result.requests.sent)])
+    gaps = np.diff(sent)
+    rate = gaps.size / (sent[-1] - sent[0])
+    about = f"{sent.size} sends at 1,000 a second over HTTP"
+    yield figures.at_most(
+        "load_rate_error",
+        abs(rate / result.intended_rate - 1.0),
+        "ratio",
+        0.01,
+        measured=f"rate of {about}, over that of the schedule, less 1",
+        n=int(sent.size),
+        seed=figures.SEED,
+    )
+    yield figures.at_most(
+        "load_cv_error",
+        abs(float(gaps.std() / gaps.mean()) - 1.0),
+        "ratio",
+        0.03,
+        measured=f"coefficient of variation of the gaps of {about}, less 1",
+        n=int(gaps.size),
+        seed=figures.SEED,
+    )
+
+
+def stall(*, quick: bool = False) -> Iterator[Figure]:
+    """A server stopped for 1 s at 1,000 requests a second in 12 s: whose p99 says so?"""
+    require_triton()
+    analyzer = PerfAnalyzer()
+    reported: dict[str, list[float]] = {"ours": []}
+    with EmbeddedTriton(_MODELS) as triton:
+        for _ in range(1 if quick else 5):
+            reported["ours"].append(_our_stall(triton))
+        for name, measure in _peers(triton, analyzer).items():
+            reported[name] = [_with_stall(triton, measure)]
+    yield figures.at_most(
+        "load_stall_p99_error",
+        unit="ratio",
+        goal=0.03,
+        measured="p99 that the run reports over that which the stop, the schedule and "
+        "the latency without a stop make, less 1; median of n runs",
+        n=len(reported["ours"]),
+        seed=figures.SEED,
+        **figures.median(reported["ours"]),
+    )
+    for name in reported.keys() - {"ours"}:
+        yield figures.at_most(
+            f"load_stall_p99_{name}",
+            reported[name][0],
+            "seconds",
+            None,
+            measured=f"p99 that {name} reports of the same; about 0.9 s is true",
+            n=1,
+        )
+
+
+def _our_stall(triton: EmbeddedTriton) -> float:
+    """Relative error of the reported p99 against what must have been."""
+    stopped: list[float] = []
+
+    def stop() -> None:
+        triton.freeze()
+        stopped.append(time.time())
+        time.sleep(1.0)
+        triton.thaw()
+        stopped.append(time.time())
+
+    timer = loaded.during(_STALL_AT, stop)
+    result = _open(triton, "grpc", _STALL_RATE, _STALL_SECONDS, Options())
+    timer.join()
+    began, ended = (instant - result.about.started_at for instant in stopped)
+    due = result.requests.intended
+    latency = result.requests.done - result.requests.intended
+    usual = float(np.median(latency[due < began - 0.5]))
+    waited = np.where((due >= began - usual) & (due < ended), ended - due, 0.0) + usual
+    truth = float(np.quantile(waited, 0.99, method="inverted_cdf"))
+    told = result.from_intended.quantile(0.99) or 0.0
+    return abs(told / truth - 1.0)
+
+
+def _peers(
+    triton: EmbeddedTriton, analyzer: PerfAnalyzer
+) -> dict[str, Callable[[], float]]:
+    load = ("--request-rate-range", str(_STALL_RATE), "-p", "12000", "-r", "1")
+    poisson = ("--request-distribution", "poisson")
+
+    def analyzed(*options: str) -> Callable[[], float]:
+        command = [
+            *(str(analyzer.program), "-m", loaded.MODEL, "-i", "grpc"),
+            *("-u", triton.grpc, "--measurement-mode", "time_windows", "-s", "900"),
+            *(*load, *poisson, *options),
+        ]
+        return lambda: loaded.analyzer_p99(command, analyzer.environment)
+
+    return {
+        "perf_analyzer_sync": analyzed("--sync"),
+        "perf_analyzer_async": analyzed("--async"),
+        "locust_constant_throughput": lambda: loaded.plain_locust_p99(
+            triton, _STALL_RATE, _STALL_SECONDS
+        ),
+    }
+
+
+def _with_stall(triton: EmbeddedTriton, measure: Callable[[], float]) -> float:
+    def stop() -> None:
+        triton.freeze()
+        time.sleep(1.0)
+        triton.thaw()
+
+    timer = loaded.during(_STALL_AT + 2.0, stop)
+    told = measure()
+    timer.join()
+    return told
+
+
+def _open(
+    triton: EmbeddedTriton, protocol: str, rate: int, seconds: float, options: Options
+) -> RunResult:
+    scenario = Scenario.model_validate(
+        {
+            "target": {"protocol": protocol, "address": getattr(triton, protocol)},
+            "models": [{"model": loaded.MODEL}],
+            "profile": {"kind": "poisson"},
+        }
+    )
+    profile = Poisson(requests_per_second=rate, duration_seconds=seconds)
+    with prepared(scenario) as mix:
+        target = scenario.target.target()
+        due = arrivals_of(profile, figures.SEED)
+        return run_open(target, mix, due, options=options)
