@@ -136,7 +136,10 @@ def _settings(options: argparse.Namespace) -> ComparisonSettings:
     if not champion or not challenger:
         problem = "want --champion and --challenger, --preset precision, or --name"
         raise ConfigError("compare", [problem])
-    metrics = tuple(options.metrics) or (command.PRECISION if precision else ())
+    metrics = tuple(options.metrics)
+    if precision and not metrics:
+        every = command.PRECISION
+        metrics = every if options.data else every[1:]
     return command.settings_of(
         champion,
         challenger,

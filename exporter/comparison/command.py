@@ -20,7 +20,7 @@ from exporter.comparison.collector import Comparison, ComparisonCollector
 from exporter.comparison.inputs import GoldenInputs
 from exporter.comparison.settings import ComparisonSettings
 from exporter.config import LogSettings
-from exporter.errors import ConfigError
+from exporter.errors import ConfigError, GoldenDataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,15 +137,14 @@ def settings_of(
     """The comparison that the options describe.
 
     Raises:
-        ConfigError: they contradict each other or are out of range.
-        GoldenDataError: the data cannot be used.
+        ConfigError: they contradict each other or are out of range, or the data
+            cannot be used.
     """
-    chosen = metrics
-    if not chosen:
-        labelled = data is not None and GoldenInputs(data, "label", seed).labelled
-        chosen = ("accuracy", *QUALITY[1:]) if labelled else QUALITY
-    if data is None:
-        chosen = tuple(metric for metric in chosen if metric != "accuracy")
+    labelled = data is not None and _labelled(data)
+    chosen = metrics or (("accuracy", *QUALITY[1:]) if labelled else QUALITY)
+    if "accuracy" in chosen and not labelled:
+        problem = "found metric accuracy and no labels; want --data with a `label`"
+        raise ConfigError("compare", [problem])
     inputs = {"source": "golden", "file": data} if data else {"source": "synthetic"}
     try:
         return ComparisonSettings.model_validate(
@@ -166,6 +165,13 @@ def settings_of(
         )
     except ValueError as error:
         raise ConfigError("compare", _problems(error)) from None
+
+
+def _labelled(data: Path) -> bool:
+    try:
+        return GoldenInputs(data, "label", 0).labelled
+    except GoldenDataError as error:
+        raise ConfigError("compare", [str(error)]) from None
 
 
 def run(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 DEMO = Path(__file__).parents[2] / "deploy" / "models"
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 HELD_OUT = DEMO / "digits_fp32/data/held_out.npz"
 EFFECT, VERDICT = "triton_comparison_effect", "triton_comparison_verdict"
 PAIRS = "triton_comparison_pairs_total"
-BOTH_MODELS = {"include": ["digits*"]}
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +265,7 @@ def test_a_shadow_stays_within_its_budget_under_load(compare, server, pixels):
     assert page.sum(requests, model="digits", version="2") == 0
 
 
+@pytest.mark.slow
 def test_the_precision_pair_shows_what_int8_costs(compare, repository):
     set_fault(repository, "digits_int8", Fault("int8_overflow"))
     sidecar = compare(
@@ -267,3 +273,112 @@ def test_the_precision_pair_shows_what_int8_costs(compare, repository):
     )
     page = sidecar.wait(decided("accuracy", "worse", name="precision"), 40)
     assert page.value(EFFECT, metric="accuracy", bound="estimate") < -0.3
+
+
+def test_mirrored_production_requests_are_asked_of_both(compare, pixels):
+    sidecar = compare(
+        comparison(
+            inputs={"source": "mirror"},
+            metrics=["agreement"],
+            challenger="digits_int8",
+        ),
+        listen={"address": "127.0.0.1", "port": 0, "tap": {"port": 0}},
+        collectors=[
+            {"kind": "server", "interval_seconds": 0.5},
+            {"kind": "statistics", "interval_seconds": 0.5},
+            {"kind": "mirror", "interval_seconds": 0.5},
+        ],
+    )
+    tap = re.search(r"event=tap_listening .*address=\S*?:(\d+)", sidecar.log)
+    assert tap, sidecar.log
+
+    def mirror_some(page):
+        for number in range(5):
+            body = {
+                "inputs": [
+                    {
+                        "name": "pixels",
+                        "datatype": "FP32",
+                        "shape": [1, 64],
+                        "data": [float(v) for v in pixels[number]],
+                    }
+                ]
+            }
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{tap[1]}/v2/models/digits/infer",
+                json.dumps(body).encode(),
+                {"Content-Type": "application/json"},
+            )
+            with urllib.request.urlopen(request, timeout=5):
+                pass
+        return (page.value(PAIRS, outcome="both") or 0) >= 5
+
+    page = sidecar.wait(mirror_some, 30)
+    assert page.value(EFFECT, metric="agreement", bound="estimate") is not None
+    found = json.loads(sidecar.get("/api/v1/status").text)["comparisons"]
+    assert found[0]["inputs"] == "mirror"
+
+
+# The command.
+
+
+@pytest.fixture
+def gate(server, tmp_path):
+    """Run `tritonwatch compare --gate`; the finished process."""
+    file = tmp_path / "triton.json.yaml"
+    target = {"grpc": server.grpc, "http": server.http, "metrics": server.metrics}
+    file.write_text(json.dumps({"target": target, "power": None}), "utf-8")
+
+    def run(*arguments, challenger="digits:2"):
+        return subprocess.run(
+            [
+                *(COMMAND, "compare", "--gate", "--config", file),
+                *("--champion", "digits:1", "--challenger", challenger, *arguments),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=55,
+            check=False,
+        )
+
+    return run
+
+
+def test_the_gate_lets_an_equal_challenger_pass(gate):
+    done = gate(
+        *("--data", str(HELD_OUT), "--metric", "agreement", "--metric", "success"),
+        *("--margin", "agreement=0.2", "--margin", "success=0.2", "--json"),
+        *("--rate", "300", "--duration", "40"),
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["outcome"] == "passed"
+    assert {m["verdict"] for m in report["metrics"]} == {"equivalent"}
+    assert report["inputs_sha256"] == hashlib.sha256(HELD_OUT.read_bytes()).hexdigest()
+    assert report["versions"]["triton"] == "2.51.0"
+    assert report["model_versions"] == ["1", "2"]
+
+
+def test_the_gate_stops_a_challenger_that_lies(gate, repository):
+    set_fault(repository, "digits", Fault("zeros"), version="2")
+    done = gate("--data", str(HELD_OUT), "--rate", "300", "--duration", "40")
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"^accuracy .* worse$", done.stdout, re.MULTILINE)
+    assert "digits:2 against digits:1: failed" in done.stdout
+
+
+def test_the_gate_says_when_it_is_not_decided_and_when_it_cannot_be(gate):
+    undecided = gate("--metric", "latency_p99", "--duration", "2")
+    assert undecided.returncode == 3, undecided.stderr
+    assert "undecided" in undecided.stdout
+    for arguments, problem in (
+        (("--margin", "speed=1"), "margins.speed: Extra inputs are not permitted"),
+        (("--data", "/nowhere.npz"), "/nowhere.npz: cannot be read"),
+        (("--metric", "accuracy"), "no labels"),
+    ):
+        refused = gate(*arguments)
+        assert refused.returncode == 2, refused.stderr
+        assert problem in refused.stderr
+    gone = gate("--duration", "3", challenger="no_such")
+    assert gone.returncode == 2
+    assert "no_such is not among the server's ready models" in gone.stderr
