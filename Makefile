@@ -55,6 +55,8 @@ generate: env  ## METRICS.md, CONFIG.md and the config schema
 	$(BIN)/tritonwatch metrics --markdown > METRICS.md
 	$(BIN)/tritonwatch schema --markdown > CONFIG.md
 	$(BIN)/tritonwatch schema > exporter/config.schema.json
+	for kind in run capacity comparison; do \
+	  $(BIN)/tritonwatch load report --schema $$kind > loadtests/report/$$kind.schema.json; done
 
 lint: env
 	$(BIN)/ruff format --check .

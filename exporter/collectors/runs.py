@@ -6,9 +6,10 @@ from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from exporter import catalogue
+from exporter.capacity_report import capacity_of
 from exporter.collectors.base import Access, CollectorSettings
 from exporter.run_board import CapacityNotice, RunBoard, RunNotice
 from exporter.samples import Sample
@@ -39,13 +40,29 @@ class RunsSettings(CollectorSettings):
     kind: Literal["runs"] = "runs"
     rate_window_seconds: float = Field(default=60.0, ge=1, le=3600)
     """Production's rate, for the headroom, is that of so long."""
+    capacity_reports: tuple[str, ...] = Field(default=(), max_length=100)
+    """Files that `tritonwatch load capacity --json` wrote: known from the start on, and
+    after a restart. What the tap is told later goes over them."""
+
+    @field_validator("capacity_reports")
+    @classmethod
+    def _are_reports(cls, files: tuple[str, ...]) -> tuple[str, ...]:
+        for file in files:
+            capacity_of(file)
+        return files
 
     def build(self, access: Access) -> RunsCollector:
         """The collector."""
-        board = RunBoard(access.clock)
-        return RunsCollector(
-            board, access.exposed, access.clock, self.rate_window_seconds
-        )
+        return self.collector(access.exposed, access.clock)
+
+    def collector(
+        self, exposed: Callable[[], Iterable[AnySample]], clock: Callable[[], float]
+    ) -> RunsCollector:
+        """One that knows the capacities of the files."""
+        board = RunBoard(clock)
+        for file in self.capacity_reports:
+            board.note_capacity(capacity_of(file))
+        return RunsCollector(board, exposed, clock, self.rate_window_seconds)
 
 
 class RunsCollector:

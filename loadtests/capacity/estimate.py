@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from loadtests.capacity.isotonic import crossing, pooled
-from loadtests.capacity.trend import Trend, trend
+from loadtests.capacity.trend import trend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 RESAMPLES: Final = 500
 _NEAR: Final = 1.3  # levels within this factor of the boundary make the trend
-_MOST_SHARE: Final = 0.3
+_MOST_FACTOR: Final = 8.0  # times what is allowed; more is far into overload
+_MOST_SHARE: Final = 3.0  # misses of a run that may be chance, whatever is allowed
 _LEAST_LEVELS: Final = 3
+_LINE_BLOCKS: Final = 8.0  # so many blocks of a level weigh as much as the line
 _LEAST_BLOCKS: Final = 4
+_ENOUGH_BLOCKS: Final = 30
 _NONE_SEEN: Final = 0.25  # misses that stand for "none in so many requests"
 _BLOCKS_A_RUN: Final = 2
 
@@ -125,34 +128,43 @@ def estimate(
 
     An isotonic fit finds the boundary of each term; about it (within a factor of 1.3)
     a straight line of the logarithm of the share over that of the rate is fitted by
-    quasi-likelihood, and where it reaches what is allowed is the estimate.
+    quasi-likelihood. The logarithm of each level's share is drawn towards the line, by
+    as much as eight blocks weigh, and where these shares reach what is allowed is the
+    estimate: with few runs the line counts, with many the levels.
 
     The interval is a residual block bootstrap: each block's misses are taken as
-    line + sqrt(line) e, the e of all blocks near the boundary are drawn anew with
+    share + sqrt(share) e, the e of all blocks near the boundary are drawn anew with
     replacement, and the isotonic fit is made again. A block is half a run, longer than
     a server's memory of its queue; a request is not, since near saturation its
     neighbours wait in the same queue and the variance is up to a hundred times the
-    binomial one. Taking the e about the line and pooling them over levels is what makes
-    a few runs of each enough: a level that by luck saw no miss would otherwise claim to
+    binomial one. Drawing shares towards the line and pooling the e over levels is what
+    makes a few runs of each enough: a level that by luck saw no miss would otherwise claim to
     vary little. They are widened by sqrt(B / (B - 2)), and the interval by Student's t
     of B / 2 - 2 degrees of freedom over the normal quantile.
     """
     levels = Levels.of(runs)
     crossings = levels.capacity(levels.misses, allowed)
-    lines = [
-        _line(levels, k, float(crossings[k]), allowed) for k in range(allowed.size)
-    ]
+    shares = np.stack(
+        [
+            _drawn_in(levels, k, float(crossings[k]), allowed)
+            for k in range(allowed.size)
+        ],
+        axis=1,
+    )
+    floor = np.full(levels.rates.size, np.finfo(np.float64).tiny)
     roots = [
-        line.reaches(float(allowed[k])) if line is not None else float(crossings[k])
-        for k, line in enumerate(lines)
+        crossing(levels.rates, shares[:, k], floor, float(allowed[k]))
+        for k in range(allowed.size)
     ]
     binding = int(np.argmin(roots))
-    rate, line = roots[binding], lines[binding]
-    near = _near(levels, float(crossings[binding]), binding, allowed)
+    rate = roots[binding]
+    near = _nearest(
+        levels, rate, _near(levels, float(crossings[binding]), binding, allowed)
+    )
     blocks = int(near[levels.level].sum())
-    if line is None or blocks < _LEAST_BLOCKS or not 0 < rate < np.inf:
+    if blocks < _LEAST_BLOCKS or not 0 < rate < np.inf:
         return Estimate(rate, 0.0, np.inf, tuple(roots), None, blocks)
-    boot = _Bootstrap.of(levels, lines, near, allowed)
+    boot = _Bootstrap.of(levels, shares, near, allowed)
     logs = np.array([boot.draw(rng) for _ in range(resamples)]) - np.log(rate)
     tail = (1.0 - confidence) / 2
     freedom = max(blocks // _BLOCKS_A_RUN - 2, 2)
@@ -182,17 +194,10 @@ class _Bootstrap:
     def of(
         cls,
         levels: Levels,
-        lines: Sequence[Trend | None],
+        shares: Floats,
         near: NDArray[np.bool_],
         allowed: Floats,
     ) -> _Bootstrap:
-        shares = np.maximum(
-            levels.fitted(levels.misses), _NONE_SEEN / levels.counts[:, None]
-        )
-        for k, line in enumerate(lines):
-            if line is not None:
-                smooth = np.minimum(line.shares(levels.rates), 1.0)
-                shares[:, k] = np.where(near, smooth, shares[:, k])
         expected = shares[levels.level] * levels.block_counts[:, None]
         residuals = (levels.block_misses - expected) / np.sqrt(expected)
         kept = residuals[near[levels.level]]
@@ -213,6 +218,24 @@ class _Bootstrap:
         return float(np.log(np.clip(boundary, low, high)))
 
 
+def _nearest(levels: Levels, rate: float, near: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Of the levels near (L,) the nearest ones that have blocks enough.
+
+    Misses vary more the higher the load, so that with many runs those at the boundary
+    itself say best how much.
+    """
+    blocks = np.bincount(levels.level, minlength=levels.rates.size)
+    with np.errstate(divide="ignore"):
+        distance = np.abs(np.log(levels.rates / rate))
+    order = np.argsort(distance)
+    before = (
+        np.cumsum(np.where(near, blocks, 0)[order]) - np.where(near, blocks, 0)[order]
+    )
+    kept = np.zeros_like(near)
+    kept[order] = before < _ENOUGH_BLOCKS
+    return near & kept
+
+
 def _near(
     levels: Levels, boundary: float, term: int, allowed: Floats
 ) -> NDArray[np.bool_]:
@@ -220,16 +243,27 @@ def _near(
     if not 0 < boundary < np.inf:
         return np.zeros(levels.rates.size, np.bool_)
     share = levels.fitted(levels.misses)[:, term]
-    most = max(_MOST_SHARE, 1.5 * float(allowed[term]))
+    # Far into overload misses vary more, and would widen the interval for nothing.
+    most = max(_MOST_FACTOR * float(allowed[term]), _MOST_SHARE / levels.counts.max())
     inside = np.abs(np.log(levels.rates / boundary)) < np.log(_NEAR)
     return np.asarray(inside & (share < most), np.bool_)
 
 
-def _line(levels: Levels, term: int, boundary: float, allowed: Floats) -> Trend | None:
+def _drawn_in(levels: Levels, term: int, boundary: float, allowed: Floats) -> Floats:
+    """Never-falling shares (L,), those about the boundary drawn towards a line."""
+    share = levels.fitted(levels.misses)[:, term]
+    share = np.maximum(share, _NONE_SEEN / levels.counts)
     near = _near(levels, boundary, term, allowed)
-    if near.sum() < _LEAST_LEVELS:
-        return None
-    return trend(levels.rates[near], levels.counts[near], levels.misses[near, term])
+    line = None
+    if near.sum() >= _LEAST_LEVELS:
+        line = trend(levels.rates[near], levels.counts[near], levels.misses[near, term])
+    if line is not None:
+        blocks = np.bincount(levels.level, minlength=levels.rates.size)
+        weight = blocks / (blocks + _LINE_BLOCKS)
+        smooth = np.log(np.minimum(line.shares(levels.rates), 1.0))
+        mixed = np.exp(weight * np.log(share) + (1.0 - weight) * smooth)
+        share = np.where(near, mixed, share)
+    return pooled(np.maximum.accumulate(share), levels.counts)
 
 
 def _by_level(level: NDArray[np.int64], values: Floats, levels: int) -> Floats:

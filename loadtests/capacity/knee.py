@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _LEAST_POINTS: Final = 4
 _LEAST_BEND: Final = 0.05
 _AGREE_RATIO: Final = 1.5
+_REACH: Final = 1.5
+_FINE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Knee:
     kneedle: float | None
     """Of the measured curve; None where it does not bend."""
     law: float | None
-    """Where the law's two asymptotes meet: (1 - s) / s + 1; None where they do not."""
+    """Where the law's line at no load meets its highest throughput up to half beyond
+    the largest measured concurrency; None where that is not within what was measured."""
     agree: bool | None
     """Whether they are within a factor of 1.5; None where one is missing."""
 
@@ -53,10 +56,14 @@ def knee(concurrency: Floats, throughput: Floats, usl: Usl | None) -> Knee:
     places = np.unique(concurrency)
     means = np.array([throughput[concurrency == place].mean() for place in places])
     by_curve = kneedle(places, means)
-    by_law = None
-    if usl is not None and usl.contention.value > 1.0 / usl.most_measured:
-        by_law = 1.0 / usl.contention.value
+    by_law = None if usl is None else _by_law(usl)
     agree = None
     if by_curve is not None and by_law is not None:
         agree = max(by_curve, by_law) <= _AGREE_RATIO * min(by_curve, by_law)
     return Knee(by_curve, by_law, agree)
+
+
+def _by_law(usl: Usl) -> float | None:
+    reach = np.linspace(1.0, _REACH * usl.most_measured, _FINE)
+    meets = float(usl.throughput(reach).max()) / usl.per_unit.value
+    return meets if meets < usl.most_measured else None

@@ -140,15 +140,14 @@ def _again(
 
 
 def _solve(n: Floats, x: Floats) -> Floats:
-    """g, s and k of the least squares."""
+    """g, s and k of the least squares.
 
-    def errors(parameters: Floats) -> Floats:
-        found: Floats = law(n, *parameters) / x - 1.0
-        return found
-
-    start = (float(np.median(x / n)) * 1.2, 0.1, 1e-3)
-    bounds = ([0.0, 0.0, 0.0], [np.inf, 1.0, 1.0])
-    solved: Floats = optimize.least_squares(
-        errors, start, bounds=bounds, x_scale=(start[0], 0.1, 1e-3)
-    ).x
-    return solved
+    N / X is a line in N - 1 and N (N - 1) with coefficients 1 / g, s / g and k / g;
+    scaled by X / N its errors are the relative ones. None is negative.
+    """
+    columns = np.stack([np.ones_like(n), n - 1.0, n * (n - 1.0)], axis=1)
+    unit, serial, agreeing = optimize.nnls(columns * (x / n)[:, None], np.ones_like(x))[
+        0
+    ]
+    unit = max(float(unit), 1e-12)
+    return np.array([1.0 / unit, min(serial / unit, 1.0), agreeing / unit])

@@ -167,7 +167,7 @@ def _tables(report: RunReport) -> Iterator[str]:
         "between responses": report.between_responses,
     }
     yield page.table(
-        ("latency", *names, "max"),
+        ("latency", *names[:-1], "p99.9", "max"),
         (
             (
                 kind,

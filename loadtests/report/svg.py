@@ -93,7 +93,7 @@ class Plot:
         )
 
     def _told(self) -> str:
-        names = ", ".join(series.name for series in self.series)
+        names = ", ".join(series.name for series in self.series if series.name)
         return f"{self.title}: {names}; {self.y.label} over {self.x.label}"
 
     def _scales(self) -> tuple[_Scale, _Scale]:
@@ -157,7 +157,7 @@ class Plot:
 
     def _marked(self, across: _Scale, up: _Scale) -> Iterator[str]:
         bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-        for mark in self.marks:
+        for place, mark in enumerate(self.marks):
             if mark.y is not None:
                 y = up.at(mark.y)
                 yield f'<path class="mark" d="M{_LEFT} {y:.1f}H{right}"/>'
@@ -168,17 +168,20 @@ class Plot:
             elif mark.x is not None:
                 x = across.at(mark.x)
                 yield f'<path class="mark" d="M{x:.1f} {_TOP}V{bottom}"/>'
-                yield f'<text class="said" x="{x + 4:.1f}" y="{_TOP + 11}">{escape(mark.text)}</text>'
+                # One line lower each, so that neighbours do not cover each other.
+                line = _TOP + 11 + 13 * (place % 3)
+                yield f'<text class="said" x="{x + 4:.1f}" y="{line}">{escape(mark.text)}</text>'
 
     def _key(self) -> Iterator[str]:
         if len(self.series) == 1:
             return
         x = float(_WIDTH - _RIGHT)
-        for place, series in reversed(list(enumerate(self.series))):
+        named = [(i, s) for i, s in enumerate(self.series) if s.name]
+        for place, series in reversed(named):
             colour = (
                 f"c{(place if series.colour is None else series.colour) % _COLOURS}"
             )
-            x -= 6.2 * len(series.name) + 22
+            x -= 6.8 * len(series.name) + 24
             yield f'<rect class="key {colour}" x="{x:.0f}" y="8" width="10" height="10" rx="2"/>'
             yield f'<text class="tick" x="{x + 14:.0f}" y="17">{escape(series.name)}</text>'
 

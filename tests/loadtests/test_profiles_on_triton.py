@@ -1,0 +1,213 @@
+"""Every profile, briefly, over each protocol on the real Triton; and a capacity search."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from exporter.cli import main
+from loadtests.engine import Options
+from loadtests.execute import execute
+from loadtests.profiles import AnyProfile
+from loadtests.profiles.seeding import arrivals_of
+from loadtests.report import run_page
+from loadtests.report.run_report import report_of
+from loadtests.result import Outcome
+from loadtests.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.triton
+ADAPTER = TypeAdapter(AnyProfile)
+# Half a second each, at rates that a busy machine can keep.
+BRIEF = {
+    "constant": {"duration_seconds": 0.5, "requests_per_second": 60},
+    "poisson": {"duration_seconds": 0.5, "requests_per_second": 60},
+    "gamma": {"duration_seconds": 0.5, "requests_per_second": 60},
+    "on_off": {
+        "duration_seconds": 0.5,
+        "on_requests_per_second": 90,
+        "on_seconds": 0.1,
+        "off_seconds": 0.1,
+    },
+    "steps": {
+        "first_requests_per_second": 20,
+        "last_requests_per_second": 80,
+        "steps": 3,
+        "step_seconds": 0.2,
+    },
+    "spike": {
+        "duration_seconds": 0.6,
+        "base_requests_per_second": 30,
+        "peak_requests_per_second": 120,
+        "at_seconds": 0.2,
+        "rise_seconds": 0.05,
+        "hold_seconds": 0.1,
+        "decay_seconds": 0.05,
+    },
+    "diurnal": {
+        "duration_seconds": 0.5,
+        "day_seconds": 0.5,
+        "mean_requests_per_second": 60,
+    },
+    "growth": {
+        "duration_seconds": 0.5,
+        "first_requests_per_second": 30,
+        "doubling_seconds": 0.2,
+    },
+    "soak": {"duration_seconds": 0.5, "requests_per_second": 60},
+    "replay": {},
+    "specpower": {
+        "maximum_requests_per_second": 80,
+        "level_seconds": 0.06,
+        "idle_seconds": 0.06,
+    },
+    "mlperf_server": {
+        "target_queries_per_second": 60,
+        "least_seconds": 0.4,
+        "least_queries": 10,
+    },
+    "mlperf_single_stream": {"least_seconds": 0.3, "least_queries": 10},
+    "mlperf_multi_stream": {
+        "least_seconds": 0.3,
+        "least_queries": 10,
+        "samples_per_query": 1,
+    },
+    "mlperf_offline": {"least_seconds": 0.3, "samples": 64, "in_flight": 8},
+}
+KINDS = sorted(
+    member.model_fields["kind"].default for member in get_args(get_args(AnyProfile)[0])
+)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_profile_sends_its_schedule_and_every_answer_is_right(
+    kind, protocol, loaded, mix_of, target_of, tmp_path
+) -> None:
+    values = dict(BRIEF[kind])
+    if kind == "replay":
+        values["file"] = tmp_path / "times.txt"
+        values["file"].write_text("\n".join(str(i / 60) for i in range(30)))
+    profile = ADAPTER.validate_python({"kind": kind, **values})
+    target = target_of(loaded, protocol)
+    scenario = Scenario.model_validate(
+        {
+            "target": {"protocol": protocol, "address": target.address},
+            "models": [{"model": "double"}],
+            "profile": profile.model_dump(mode="json"),
+            "seed": 5,
+        }
+    )
+    result = execute(scenario, mix_of(target, "double"), Options())
+    requests = result.requests
+    assert requests.count(Outcome.OK) == len(requests) > 0, result.errors
+    due = arrivals_of(profile, 5)
+    if profile.concurrency is None:
+        assert np.array_equal(requests.intended, due)
+        assert (requests.sent >= requests.intended - 1e-3).all()
+    else:
+        assert len(requests) >= due.size
+    report = report_of(result)
+    assert report.profile["kind"] == kind
+    assert "<svg" in run_page.render(report)
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def capacity(capsys) -> Callable[..., Ended]:
+    """`tritonwatch load capacity` in this process: a start of its own takes seconds."""
+
+    def run(server, *options: str, model: str = "slow") -> Ended:
+        status = main(
+            ["load", "capacity", "--address", server.grpc, "--model", model, *options]
+        )
+        return Ended(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.timeout(180)
+def test_a_short_search_ends_with_a_report_whatever_the_machine_does(
+    loaded, capacity, tmp_path, capsys
+) -> None:
+    found = capacity(
+        loaded, "--slo", "p99<60ms,errors<1%", "--budget", "5", "--run-seconds", "1",
+        "--max-concurrency", "4", "--json", str(tmp_path / "c.json"), "--html",
+        str(tmp_path / "c.html"),
+    )  # fmt: skip
+    assert found.returncode in {0, 1, 3}, found.stderr
+    report = json.loads((tmp_path / "c.json").read_text("utf-8"))
+    assert report["slo"] == "p99<60ms,errors<1%"
+    assert len(report["schedule_sha256"]) == 64
+    assert report["closed_loop"]
+    if found.returncode == 3:
+        assert (
+            report["reasons"]
+            or "not enough data" in report["conclusion"]
+            or (report["capacity"]["requests_per_second"]["high"] is None)
+        )
+    # `slow` sleeps 5 ms at a time: it cannot take more than 200 a second.
+    if report["capacity"]:
+        assert 10 < report["capacity"]["requests_per_second"]["estimate"] < 220
+    page = (tmp_path / "c.html").read_text("utf-8")
+    assert "Capacity of slow" in page
+    main(["load", "report", str(tmp_path / "c.json")])
+    assert report["conclusion"] in capsys.readouterr().out
+
+
+def test_an_objective_that_no_rate_meets_is_told_at_once(loaded, capacity) -> None:
+    found = capacity(loaded, "--slo", "p99<2ms")
+    assert found.returncode == 1
+    assert "no rate holds p99<2ms" in found.stdout
+    assert "one request at a time takes" in found.stdout
+
+
+def test_an_objective_that_every_rate_meets_is_told(loaded, capacity) -> None:
+    found = capacity(
+        loaded, "--slo", "p99<30s", "--max-rate", "40", "--max-concurrency", "2",
+        "--timeout", "10", "--other-cpu", "8",
+    )  # fmt: skip
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert "holds p99<30s at every rate tried, up to 40 requests/s" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "found no --slo"),
+        (("--slo", "p99<20"), "no unit"),
+        (("--slo", "p99<1s", "--repetitions", "2"), "greater than or equal to 3"),
+        (("--slo", "p99<1s", "--instances", "0"), "whole numbers from 1 to 1024"),
+        (("--slo", "p99<1s", "--json", "/nowhere/c.json"), "no folder /nowhere"),
+    ],
+)
+def test_wrong_usage_says_what_would_be_right(loaded, capacity, options, said) -> None:
+    found = capacity(loaded, *options)
+    assert found.returncode == 2
+    assert said in found.stderr
+
+
+def test_no_server_and_no_model_are_one_sentence(loaded, capacity) -> None:
+    class Nobody:
+        grpc = "127.0.0.1:9"
+
+    absent = capacity(Nobody, "--slo", "p99<1s")
+    assert absent.returncode == 1
+    assert "127.0.0.1:9" in absent.stderr
+    unknown = capacity(loaded, "--slo", "p99<1s", model="nobody")
+    assert unknown.returncode == 1
+    assert "nobody" in unknown.stderr
+    assert "Traceback" not in absent.stderr + unknown.stderr
