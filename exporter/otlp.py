@@ -40,6 +40,9 @@ _UNITS: Final = {
     "ratio": "1",
     "joules": "J",
     "watts": "W",
+    "hertz": "Hz",
+    "celsius": "Cel",
+    "grams": "g",
 }
 _SCOPE: Final = InstrumentationScope("tritonwatch", version("tritonwatch"))
 # The encoder leaves None out of the message, though the data class does not say so.

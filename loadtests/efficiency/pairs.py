@@ -68,6 +68,8 @@ def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> Pair
         LoadError: there is no server or no such model.
         PlanError: there are not two models, or the data does not fit.
     """
+    if options.pairs < 1:
+        raise PlanError(f"found {options.pairs} pairs; want at least one")
     if len(scenario.models) != 2:  # noqa: PLR2004 - a pair
         raise PlanError(f"found {len(scenario.models)} models; want two, as --model")
     names = tuple(model.model for model in scenario.models)
@@ -76,15 +78,16 @@ def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> Pair
     ]
     seen = [_Blocks([], {name: [] for name in meter.sources}) for _ in names]
     reasons: set[str] = set()
+    results: list[RunResult] = []
     with prepared(singles[0]) as first, prepared(singles[1]) as second:
         rng = np.random.default_rng((scenario.seed, _ORDER))
         for number in range(options.pairs):
             options.tell(f"pair {number + 1} of {options.pairs}")
             for place in rng.permutation(2).tolist():
-                result = _block(singles[place], (first, second)[place], options)
-                reasons |= _note(seen[place], result, meter, singles[place])
+                results.append(_block(singles[place], (first, second)[place], options))
+                reasons |= _note(seen[place], results[-1], meter, singles[place])
     accuracy, change, rows = _accuracy(scenario, names, options)
-    about = result.about
+    about = results[-1].about
     return PairReport(
         reference=names[0],
         candidate=names[1],

@@ -98,7 +98,7 @@ class Board:
         try:
             return call(self.handle, *arguments)
         except pynvml.NVMLError as error:
-            code = error.value
+            code = code_of(error)
             if code in GONE:
                 raise DriverGoneError(str(error)) from None
             if code not in _UNSUPPORTED:
@@ -207,6 +207,11 @@ class Board:
             yield Sample(
                 catalogue.GPU_XID_TIMESTAMP, self.xid_seen[xid], (*labels, xid)
             )
+
+
+def code_of(error: pynvml.NVMLError) -> int:
+    """The return code; the binding sets it where no type checker sees it."""
+    return int(vars(error)["value"])
 
 
 def address(handle: Any) -> int | None:

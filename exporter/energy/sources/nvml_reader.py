@@ -19,7 +19,13 @@ import pynvml
 import structlog
 
 from exporter.energy.readings import Device, Reading
-from exporter.energy.sources.nvml_board import GONE, Board, DriverGoneError, address
+from exporter.energy.sources.nvml_board import (
+    GONE,
+    Board,
+    DriverGoneError,
+    address,
+    code_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -132,7 +138,7 @@ class NvmlPower:
             uuid = str(pynvml.nvmlDeviceGetUUID(handle))
             name = str(pynvml.nvmlDeviceGetName(handle))
         except pynvml.NVMLError as error:
-            if error.value in GONE:
+            if code_of(error) in GONE:
                 raise DriverGoneError(str(error)) from None
             log.warning("gpu_not_shown", gpu=index, reason=str(error))
             return None
@@ -179,9 +185,9 @@ class NvmlPower:
         }
         for _ in range(_MOST_XIDS):
             try:
-                event = pynvml.nvmlEventSetWait(self._events, 0)
+                event: Any = pynvml.nvmlEventSetWait(self._events, 0)
             except pynvml.NVMLError as error:
-                if error.value in GONE:
+                if code_of(error) in GONE:
                     raise DriverGoneError(str(error)) from None
                 return
             board = by_handle.get(address(event.device))
@@ -219,7 +225,7 @@ class NvmlPower:
             limit = board.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
             board.limit_watts = limit / 1000 if limit else None
             board.count_ecc()
-        used = board.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates)
+        used: Any = board.ask("utilization", pynvml.nvmlDeviceGetUtilizationRates)
         utilization = None if used is None else used.gpu / 100
         board.count_throttling(at)
         board.read_at = at
