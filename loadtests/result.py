@@ -139,6 +139,8 @@ class RunResult:
     verdict: Verdict = Verdict()
     errors: Mapping[str, int] = field(default_factory=dict)
     """What was said, and how often: the first `MAX_MESSAGES` kinds."""
+    sidecar: Mapping[str, Any] = field(default_factory=dict)
+    """What the sidecar saw meanwhile (`sidecar_view.between`); empty where unknown."""
 
     @classmethod
     def of(

@@ -44,6 +44,7 @@ def to_document(result: RunResult) -> dict[str, Any]:
         "duration_seconds": result.duration_seconds,
         "sender_cpu_seconds": result.sender_cpu_seconds,
         "errors": dict(result.errors),
+        "sidecar": dict(result.sidecar),
         "summary": summary(result),
         "histograms": {name: getattr(result, name).to_state() for name in _HISTOGRAMS},
         "requests": _packed(result.requests),
@@ -138,6 +139,7 @@ def _read(document: Mapping[str, Any]) -> RunResult:
         sender_cpu_seconds=float(document["sender_cpu_seconds"]),
         verdict=Verdict(tuple(verdict["reasons"]), tuple(verdict["warnings"])),
         errors=document["errors"],
+        sidecar=document.get("sidecar", {}),
         **{
             name: Histogram.from_state(document["histograms"][name])
             for name in _HISTOGRAMS

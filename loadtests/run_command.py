@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from exporter.cli import Subparsers
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
+    from loadtests.sidecar_view import Page
 
 EXIT_OK: Final = 0
 EXIT_FINDING: Final = 1
@@ -84,7 +85,9 @@ def _run(options: argparse.Namespace) -> int:
     )
     line = None if options.quiet else Line(sys.stderr, scenario)
     with announced(scenario, announcers) as run:
+        before = _page(options.metrics)
         result = _measured(scenario, line)
+        result = _seen(result, before, _page(options.metrics))
         run.ended(result)
     if options.json is not None:
         from loadtests.result_file import write  # noqa: PLC0415
@@ -94,6 +97,20 @@ def _run(options: argparse.Namespace) -> int:
     for problem in run.problems:
         sys.stderr.write(f"tritonwatch: {problem}\n")
     return exit_of(scenario, result)
+
+
+def _page(url: str | None) -> Page | None:
+    from loadtests import sidecar_view  # noqa: PLC0415 - heavy
+
+    return None if url is None else sidecar_view.page(url)
+
+
+def _seen(result: RunResult, before: Page | None, after: Page | None) -> RunResult:
+    from dataclasses import replace  # noqa: PLC0415 - beside the heavy ones
+
+    from loadtests import sidecar_view  # noqa: PLC0415
+
+    return replace(result, sidecar=sidecar_view.between(before, after))
 
 
 def _measured(scenario: Scenario, line: object) -> RunResult:

@@ -176,7 +176,7 @@ def report_of(result: RunResult) -> RunReport:
         parts=tuple(_parts(result)),
         curve=tuple(_curve(result)),
         trend=_trend(slices),
-        sidecar=_sidecar(getattr(result, "sidecar", None)),
+        sidecar=SidecarView.model_validate(result.sidecar) if result.sidecar else None,
         errors=dict(result.errors),
         sender_cpu_seconds=result.sender_cpu_seconds,
         seed=about.seed,
@@ -340,7 +340,3 @@ def _trend(slices: tuple[Slice, ...]) -> Trend | None:
         float(end) * _HOUR for end in (found.slope, found.low_slope, found.high_slope)
     )
     return Trend(seconds_per_hour=slope, low=low, high=high, rises=low > 0)
-
-
-def _sidecar(seen: object) -> SidecarView | None:
-    return SidecarView.model_validate(seen) if seen else None
