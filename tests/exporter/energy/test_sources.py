@@ -1,0 +1,83 @@
+"""Whatever power source there is, it is in the union and keeps the rules of the package."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+
+import exporter.energy.sources
+from exporter import catalogue
+from exporter.energy.settings import PowerSettings
+from exporter.energy.sources import AnySource
+from exporter.energy.sources.base import Surroundings
+from exporter.testing.fake_nvml import board
+from exporter.work import Look, WorkBoard
+
+SOURCES = get_args(get_args(AnySource)[0])
+NEEDED = {"model": {"idle_watts": 20.0, "full_watts": 60.0}}
+
+
+def made(settings, **more):
+    kind = settings.model_fields["kind"].default
+    return settings(**NEEDED.get(kind, {}), **more)
+
+
+def test_everything_with_a_kind_is_in_the_union():
+    package = exporter.energy.sources
+    found = set()
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if (
+                isinstance(value, type)
+                and issubclass(value, BaseModel)
+                and "kind" in value.model_fields
+                and value.__module__ == module.name
+            ):
+                found.add(value)
+    assert found == set(SOURCES)
+
+
+@pytest.fixture
+def surroundings():
+    times = iter(range(1000))
+    work = WorkBoard()
+    work.publish(Look(1.0))
+    return Surroundings(lambda: float(next(times)), lambda: 0.0, None, work)
+
+
+@pytest.mark.parametrize("settings", SOURCES, ids=lambda s: s.__name__)
+def test_a_source_reads_devices_of_its_own_kind_and_boundary(
+    settings, surroundings, nvml, tmp_path
+):
+    nvml({0: board()})
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    (zone / "name").write_text("package-0")
+    (zone / "energy_uj").write_text("1")
+    chosen = made(settings)
+    if chosen.kind == "rapl":
+        chosen = settings(root=tmp_path)
+    source = chosen.find(surroundings)
+    if chosen.kind == "triton":
+        assert source is None, "there is no page"
+        return
+    assert source.kind == chosen.kind
+    assert source.description
+    readings = source.read()
+    assert readings
+    for reading in readings:
+        assert reading.device.source == chosen.kind
+        assert reading.device.boundary == chosen.boundary
+        for sample in reading.samples:
+            assert sample.spec in catalogue.CATALOGUE
+            assert len(sample.labels) == len(sample.spec.labels)
+    source.close()
+
+
+def test_what_is_looked_for_unasked_measures_and_does_not_model():
+    kinds = [source.kind for source in PowerSettings().sources]
+    assert kinds == ["nvml", "triton", "rapl"]
