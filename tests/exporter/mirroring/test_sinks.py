@@ -587,6 +587,28 @@ def test_a_connection_that_is_not_to_be_kept_is_closed_after_its_answer(serve):
     assert b"\r\nconnection: close\r\n" in answer
 
 
+# A reader that is slow.
+
+
+def test_a_reader_that_is_stuck_costs_senders_nothing_and_drops_are_counted(serve):
+    """Answers wait for no reader; what has no room is refused, the rest is not lost."""
+    stuck = threading.Event()
+    served = serve()
+    served.access.mirror.subscribe(lambda _: True, lambda _: stuck.wait(30))
+    served.tap._max_held_bytes = 5 * len(request())
+    started = time.monotonic()
+    answers = [served.post(request())[0] for _ in range(12)]
+    assert time.monotonic() - started < 25
+    assert answers == [200] * 5 + [503] * 7
+    # Who is passed over does not wait behind them.
+    assert served.post(request(), "/v2/models/stranger/infer")[1] == "unknown_model"
+    stuck.set()
+    told = {("http", "accepted"): 5, ("http", "overloaded"): 7}
+    served.wait(lambda: told.items() <= served.outcomes().items())
+    assert len(served.got) == 5
+    assert served.post(request())[1] == "accepted"
+
+
 # The configuration.
 
 
