@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Self
@@ -260,9 +259,14 @@ class Guard:
                 self._readings.append(self._read(self._server))
 
 
-def guarded(result: RunResult, watch: Watch) -> RunResult:
-    """The result with what the machine's windows add to its verdict."""
+def guarded(result: RunResult, watch: Watch, *, strict: bool) -> RunResult:
+    """The result with what the machine's windows add to its verdict.
+
+    Where it is not `strict`, reasons are told as warnings: the run counts, and says so.
+    """
     verdict = watch.verdict()
+    if not strict:
+        return result.warned(*verdict.reasons, *verdict.warnings)
     return result.invalid(*verdict.reasons).warned(*verdict.warnings)
 
 
@@ -276,8 +280,3 @@ def server_of(target: Target | None) -> tuple[int, ...]:
 
 def _host(address: str) -> str:
     return address.rpartition(":")[0].lower()
-
-
-def monotonic_of(started_at: float) -> float:
-    """The monotonic instant of a Unix time of this run."""
-    return started_at - time.time() + time.monotonic()

@@ -66,11 +66,22 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--json", type=Path, metavar="FILE", help="write the whole result there"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="INVALID, and not only noted, where others disturbed the machine",
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="URL",
+        help="the sidecar's /metrics: where its time and energy went goes into the result",
+    )
     add_announcers(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     from loadtests.announce import announced, announcers_of  # noqa: PLC0415 - heavy
+    from loadtests.guard import Guard, GuardLimits, guarded  # noqa: PLC0415
     from loadtests.scenario_options import scenario_of  # noqa: PLC0415
     from loadtests.summary import Line, text  # noqa: PLC0415
 
@@ -86,7 +97,9 @@ def _run(options: argparse.Namespace) -> int:
     line = None if options.quiet else Line(sys.stderr, scenario)
     with announced(scenario, announcers) as run:
         before = _page(options.metrics)
-        result = _measured(scenario, line)
+        with Guard(scenario.target.target(), GuardLimits()) as guard:
+            result = _measured(scenario, line)
+        result = guarded(result, guard.watch(), strict=options.strict)
         result = _seen(result, before, _page(options.metrics))
         run.ended(result)
     if options.json is not None:

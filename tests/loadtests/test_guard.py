@@ -16,10 +16,12 @@ from loadtests.guard import (
     GuardLimits,
     Watch,
     drifted,
+    guarded,
     missing_workers,
     windows_of,
 )
 from loadtests.machine import Reading, listeners
+from loadtests.result import About, Requests, RunResult
 
 LIMITS = GuardLimits()
 QUIET = Reading(
@@ -71,6 +73,21 @@ def test_what_disturbs_every_window_makes_it_invalid_with_its_reason(
     verdict = watch(readings(10, **rises)).verdict()
     assert not verdict.valid
     assert said in str(verdict)
+
+
+def test_a_run_notes_what_disturbed_it_and_strictly_is_invalid() -> None:
+    seen = watch(readings(10, busy=0.65))
+    about = About(
+        mode="open", protocol="grpc", address="a:1", entries=("m",), seed=1,
+        timeout_seconds=1, in_flight=1, payload_sha256="", started_at=0,
+    )  # fmt: skip
+    run = RunResult.of(
+        about, Requests.empty(1), duration_seconds=1, sender_cpu_seconds=0
+    )
+    lenient, strict = (guarded(run, seen, strict=flag) for flag in (False, True))
+    assert lenient.verdict.valid
+    assert "other processes" in lenient.verdict.warnings[0]
+    assert "other processes" in str(strict.verdict)
 
 
 def test_a_disturbed_window_is_rejected_and_the_rest_counts() -> None:
