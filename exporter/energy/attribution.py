@@ -93,6 +93,7 @@ class BusyPower(Generic[T]):
     _FORGET: Final = 0.98
     _RIDGE: Final = 0.02
     _MOST_MODELS: Final = 64
+    _FORGOTTEN: Final = 1e-3
     _ROUNDS: Final = 4
 
     def __init__(self) -> None:
@@ -131,12 +132,21 @@ class BusyPower(Generic[T]):
             self._gram[place, :] = self._gram[:, place] = 0.0
             self._moment[place] = self._power[place] = 0.0
 
+    def _forget_the_idlest(self) -> None:
+        """Make room, if a model's windows are as good as forgotten."""
+        seen = np.diagonal(self._gram)
+        key = min(self._place, key=lambda key: seen[self._place[key]])
+        if seen[self._place[key]] < self._FORGOTTEN * float(seen.max()):
+            self.forget(key)
+
     @property
     def _pooled(self) -> float:
         return self._joules / self._busy if self._busy > 0 else 0.0
 
     def _placed(self, key: T) -> int | None:
         place = self._place.get(key)
+        if place is None and len(self._place) == self._MOST_MODELS:
+            self._forget_the_idlest()
         if place is None and len(self._place) < self._MOST_MODELS:
             free = set(range(self._MOST_MODELS)) - set(self._place.values())
             place = self._place[key] = min(free)

@@ -39,6 +39,8 @@ class Ledger:
         self._latest: dict[tuple[str, str, str], Reading] = {}
         self._asked_at: float | None = None
         self._window_seconds = settings.window_seconds
+        self._booked: list[int] | None = None
+        self._divided: list[AnySample] = []
 
     def advance(self, sources: Iterable[PowerSource]) -> Sequence[AnySample]:
         """Read the sources, close a window where one is due, and say what is known."""
@@ -52,7 +54,12 @@ class Ledger:
         )
         if settled is not None:
             self._derived.add(settled)
-        return list(self._samples())
+        booked = [a.totals.board for a in self._books.devices.values()]
+        if booked != self._booked:
+            # Between windows the books stand still, however many models there are.
+            self._booked = booked
+            self._divided = list(self._divided_samples())
+        return [*self._device_samples(), *self._divided]
 
     def _read(self, source: PowerSource) -> Iterable[Reading]:
         fault: Fault = "lost"
@@ -84,10 +91,12 @@ class Ledger:
         keys = frozenset(device.key for device in boards)
         return self._placements.read(keys, parents, ask=ask)
 
-    def _samples(self) -> Iterator[AnySample]:
+    def _device_samples(self) -> Iterator[AnySample]:
         for labels, account in self._books.devices.items():
             yield from self._latest[labels].samples
             yield from _device_samples(account)
+
+    def _divided_samples(self) -> Iterator[AnySample]:
         yield from _balance(self._books.devices.values())
         yield from self._derived.samples(list(self._books.devices.values()))
 

@@ -110,3 +110,14 @@ def test_more_models_than_there_are_places_cost_no_more_and_share_at_the_mean():
     assert power.watts("model-0") == pytest.approx(200, rel=0.01)
     power.forget("model-0")
     assert power.watts("model-0") == pytest.approx(200, rel=0.01)
+
+
+def test_models_that_come_and_go_do_not_use_up_the_places():
+    power = BusyPower()
+    for number in range(100):
+        for _ in range(4):
+            power.learn(250.0, 1.0, {f"version-{number}": 1.0})
+        for _ in range(4):
+            power.learn(100.0, 1.0, {"steady": 1.0})
+    assert power.watts("version-99") == pytest.approx(250, rel=0.05)
+    assert power.watts("steady") == pytest.approx(100, rel=0.05)
