@@ -210,6 +210,9 @@ def _tables(report: RunReport) -> Iterator[str]:
             f"{page.time(trend.seconds_per_hour)} an hour, 95 % interval "
             f"{page.time(trend.low)} to {page.time(trend.high)}.</p>"
         )
+    if report.mlperf is not None:
+        yield "<h2>MLPerf</h2>"
+        yield page.facts(report.mlperf.model_dump())
     if report.errors:
         yield "<h2>What was said</h2>"
         yield page.table(

@@ -11,6 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from exporter.settings import Settings
+from loadtests.mlperf.judging import judged
+from loadtests.mlperf.verdict import Verdict as MlperfVerdict
 from loadtests.result import Outcome
 
 if TYPE_CHECKING:
@@ -138,6 +140,8 @@ class RunReport(Settings):
     curve: tuple[CurvePoint, ...]
     trend: Trend | None
     sidecar: SidecarView | None
+    mlperf: MlperfVerdict | None
+    """LoadGen's verdict, where the profile is one of MLPerf's scenarios."""
     errors: dict[str, int]
     sender_cpu_seconds: float
     seed: int
@@ -177,6 +181,7 @@ def report_of(result: RunResult) -> RunReport:
         curve=tuple(_curve(result)),
         trend=_trend(slices),
         sidecar=SidecarView.model_validate(result.sidecar) if result.sidecar else None,
+        mlperf=judged(result),
         errors=dict(result.errors),
         sender_cpu_seconds=result.sender_cpu_seconds,
         seed=about.seed,

@@ -43,5 +43,11 @@ def _lines(report: RunReport) -> Iterator[str]:
             f"p50 {page.time(part.p50)}  p99 {page.time(part.p99)}  "
             f"missed {page.share(part.miss_ratio)}"
         )
+    if report.mlperf is not None:
+        found = report.mlperf
+        yield (
+            f"  MLPerf {found.scenario}: {'VALID' if found.valid else 'INVALID'}, "
+            f"{found.result:.5g} {found.unit}; {found.caveat}"
+        )
     for warning in report.warnings:
         yield f"  note: {warning}"

@@ -10,7 +10,9 @@ import pytest
 from scipy import stats
 
 from loadtests.mlperf import early_stopping, verdict
+from loadtests.mlperf.judging import judged
 from loadtests.mlperf.schedule import mersenne_twister, server_schedule
+from loadtests.result import About, Outcome, Requests, RunResult
 
 RECORDED = json.loads(
     (Path(__file__).parents[1] / "data" / "loadgen.json").read_text("utf-8")
@@ -136,3 +138,46 @@ def test_streams_and_offline_report_what_mlperf_reports() -> None:
     offline = verdict.offline(24_576, 700.0, least_seconds=600.0, least_samples=24_576)
     assert offline.result == pytest.approx(24_576 / 700)
     assert offline.valid
+
+
+@pytest.mark.parametrize(
+    ("profile", "valid", "result"),
+    [
+        (
+            {
+                "kind": "mlperf_server",
+                "target_queries_per_second": 100.0,
+                "limit_seconds": 0.02,
+                "least_seconds": 9.0,
+            },
+            True,
+            100.0,
+        ),
+        ({"kind": "mlperf_server", "limit_seconds": 0.005}, False, 100.0),
+        ({"kind": "mlperf_single_stream", "least_seconds": 9.0}, True, 0.01),
+        ({"kind": "mlperf_multi_stream", "least_seconds": 9.0}, True, 0.01),
+        ({"kind": "mlperf_multi_stream"}, False, 0.01),
+        (
+            {"kind": "mlperf_offline", "samples": 1000, "least_seconds": 9.0},
+            True,
+            100.0,
+        ),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else None,
+)
+def test_a_run_of_a_scenario_is_judged_by_its_own_rules(profile, valid, result) -> None:
+    requests = Requests.empty(1000)
+    requests.intended[:] = np.arange(1000) / 100
+    requests.sent[:] = requests.intended
+    requests.done[:] = requests.intended + 0.01
+    requests.outcome[:] = Outcome.OK
+    about = About(
+        mode="open", protocol="grpc", address="a:1", entries=("m",), seed=1,
+        timeout_seconds=1, in_flight=1, payload_sha256="", started_at=0, profile=profile,
+    )  # fmt: skip
+    run = RunResult.of(about, requests, duration_seconds=10, sender_cpu_seconds=0)
+    found = judged(run)
+    assert found is not None
+    assert found.valid == valid
+    assert found.result == pytest.approx(result, rel=0.01)
+    assert "iid" in found.caveat
