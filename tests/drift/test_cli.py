@@ -130,16 +130,16 @@ def test_the_stated_chance_of_a_false_alarm_holds(tmp_path):
     from drift.tables.reading import Table  # noqa: PLC0415
 
     alarms = 0
-    for _ in range(150):
+    for _ in range(40):
         train = save(tmp_path / "t.npz", table(rng, 1000))
         [(reference, _)] = Table(train).chunks()
         profile = fit(Table(train).schema(), reference)
         window = profile.accumulator()
         later = table(rng, 300)
         window.update({**later, "plan": later["plan"].astype(object)})
-        alarms += judge(profile, window.take(), false_alarms=0.05).outcome == "drift"
-    # At most 5 %: of 150, 17 or more has chance 8e-4 (binomial).
-    assert alarms <= 16
+        alarms += judge(profile, window.take(), false_alarms=0.1).outcome == "drift"
+    # At most 10 %: of 40, 11 or more has chance 1.5e-3 (binomial).
+    assert alarms <= 10
 
 
 def test_the_hours_of_the_week_are_no_drift_beside_a_reference_that_knows_them(
@@ -280,16 +280,24 @@ def test_awkward_columns_get_a_defined_answer(first, later, tmp_path, capsys):
         expected = {0, 1}
     train = save(tmp_path / "train.npz", {"x": AWKWARD[first]})
     data = save(tmp_path / "data.npz", {"x": AWKWARD[later]})
-    page = tmp_path / "page.html"
-    assert run("report", train, data, "--output", page) in expected
-    capsys.readouterr()
     code = run("compare", train, data, "--json")
     assert code in expected
     if code != 2:
         found = Judgement.model_validate_json(capsys.readouterr().out)
         assert found.rows == len(AWKWARD[later])
         assert np.isfinite(found.log_evidence)
-        assert "NaN" not in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("later", sorted(AWKWARD))
+def test_awkward_columns_can_be_drawn(later, tmp_path):
+    data = save(tmp_path / "data.npz", {"x": AWKWARD[later]})
+    page = tmp_path / "page.html"
+    for first in {later, "constant" if later != "names" else later}:
+        train = save(tmp_path / "train.npz", {"x": AWKWARD[first]})
+        assert run("report", train, data, "--output", page) in {0, 1}
+        content = page.read_text("utf-8")
+        assert "nan" not in content.lower().replace("name", "")
+        assert "<svg" in content or "no values to draw" in content
 
 
 def test_values_that_vanish_or_stand_still_are_drift(tmp_path):
