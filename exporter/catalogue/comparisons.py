@@ -59,6 +59,12 @@ COMPARISON_ASKING: Final = MetricSpec(
     " compare the two; /api/v1/status says why.",
     ("comparison",),
 )
+COMPARISON_COMPLETE: Final = MetricSpec(
+    "triton_comparison_complete",
+    "gauge",
+    "1 when the comparison has all the pairs it may have: the verdicts are final.",
+    ("comparison",),
+)
 MODEL_LOAD: Final = MetricSpec(
     "triton_model_load_seconds",
     "gauge",

@@ -73,15 +73,21 @@ class ColdStartCollector:
         Raises:
             TritonError: the server does not tell what it holds.
         """
-        timeout = self._settings.timeout_seconds
-        index = [
-            entry
-            for entry in self._access.grpc.repository_index(timeout_seconds=timeout)
-            if self._access.models.matches(entry.name)
-        ]
+        index = [e for e in self._index() if self._access.models.matches(e.name)]
         self._follow(index, self._access.clock())
         self._ask_one()
         return list(self._samples())
+
+    def _index(self) -> Sequence[IndexEntry]:
+        timeout = self._settings.timeout_seconds
+        try:
+            return self._access.grpc.repository_index(timeout_seconds=timeout)
+        except errors.UnavailableError:
+            # A server that is gone comes back with all its models loaded anew: when
+            # that began nobody saw, but the first inference is as cold.
+            if self._ready is not None:
+                self._ready, self._starts = set(), {}
+            raise
 
     def _follow(self, index: Sequence[IndexEntry], now: float) -> None:
         listed = {(entry.name, entry.version) for entry in index}

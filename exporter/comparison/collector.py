@@ -99,6 +99,7 @@ class Comparison:
         )
         running = not self.problem and not self.complete
         yield Sample(catalogue.COMPARISON_ASKING, running, (name,))
+        yield Sample(catalogue.COMPARISON_COMPLETE, self.complete, (name,))
         if self.source is not None:
             yield from self._counted(self.source)
         for finding in self.findings:

@@ -25,8 +25,6 @@ from exporter.comparison.confidence import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from exporter.comparison.confidence import Values
     from exporter.histogram import Histogram
 
@@ -99,20 +97,18 @@ class Windows:
         """
         if len(self._held) < WARM_UP_PAIRS:
             return None
-        shares = np.stack(
-            [_shares([getattr(w, side) for w in self._held]) for side in _SIDES]
-        )
+        beyond = [_beyond([getattr(w, side) for w in self._held]) for side in _SIDES]
         weights = np.array([w.weight for w in self._held])
+        totals = [weights @ side / weights.sum() for side in beyond]
+        x, y = (MIDDLE[_place(total, q)] for total in totals)
+        estimate = float(y / x)
         z = boundary(len(self._held), alpha)
-        totals = (shares * weights[:, None]).sum(axis=1) / weights.sum()
-        values = [
-            MIDDLE[np.searchsorted(np.cumsum(t), q).clip(0, LAST_SLOT - 1)]
-            for t in totals
-        ]
-        estimate = float(values[1] / values[0])
 
         def kept(ratio: float) -> bool:
-            steps = weights * _steps(shares, totals, q, ratio)
+            moved = round(math.log(ratio) / math.log(GROWTH))
+            place = _place((totals[0] + _moved(totals[1], moved)) / 2, q)
+            there = min(max(place + moved, 0), LAST_SLOT - 1)
+            steps = weights * (beyond[1][:, there] - beyond[0][:, place])
             return abs(float(steps.sum())) < z * math.sqrt(float(steps @ steps))
 
         low, high = _edge(kept, estimate, 1 / GROWTH), _edge(kept, estimate, GROWTH)
@@ -122,35 +118,35 @@ class Windows:
 _SIDES: Final = ("champion", "challenger")
 
 
-def _shares(histograms: list[Histogram]) -> Values:
-    """Rows of shares by bucket slot."""
-    shares = np.zeros((len(histograms), LAST_SLOT))
-    for row, histogram in zip(shares, histograms, strict=True):
+def _beyond(histograms: list[Histogram]) -> Values:
+    """By window and bucket: the share of requests that took longer than the bucket."""
+    counts = np.zeros((len(histograms), LAST_SLOT))
+    for row, histogram in zip(counts, histograms, strict=True):
         buckets = histogram.buckets()
-        # The zero bucket is below every bucket that matters here; left of the first.
+        # What is in the zero bucket is below every bucket that matters here.
         first = buckets.prometheus_offset - FIRST_INDEX - 1
         if buckets.counts.size:
             row[max(first, 0) : first + buckets.counts.size] = buckets.counts
         row[0] += histogram.zero_count
-    counts = np.array([histogram.count for histogram in histograms], np.float64)
-    shares /= counts[:, None]
+    shares: Values = counts.cumsum(axis=1)
+    shares /= -shares[:, -1:]
+    shares += 1
     return shares
 
 
-def _steps(
-    shares: NDArray[np.float64], totals: Values, q: float, ratio: float
-) -> Values:
-    """By window: the challenger's share beyond the joint quantile less the champion's.
+def _place(beyond: Values, q: float) -> int:
+    """The first bucket with no more than 1 - q beyond it."""
+    return min(int(np.count_nonzero(beyond > 1 - q)), LAST_SLOT - 1)
 
-    The challenger's values are divided by `ratio`, in whole buckets.
-    """
-    moved = round(math.log(ratio) / math.log(GROWTH))
-    challenger = np.roll(shares[1], -moved, axis=1)
-    joint = (totals[0] + np.roll(totals[1], -moved)) / 2
-    place = int(np.searchsorted(np.cumsum(joint), q))
-    steps: Values = challenger[:, place + 1 :].sum(axis=1)
-    steps -= shares[0][:, place + 1 :].sum(axis=1)
-    return steps
+
+def _moved(beyond: Values, places: int) -> Values:
+    """The same of values that are so many buckets smaller."""
+    found = np.zeros_like(beyond) if places > 0 else np.ones_like(beyond)
+    if places > 0:
+        found[:-places] = beyond[places:]
+    else:
+        found[-places:] = beyond[: LAST_SLOT + places]
+    return found
 
 
 def _edge(kept: Callable[[float], bool], estimate: float, step: float) -> float:

@@ -41,6 +41,14 @@ def test_a_model_that_goes_and_comes_back_is_timed_until_it_answers(
     assert page.all(LOAD, model="sleepy") == []
 
 
+def test_a_server_that_comes_back_is_asked_by_every_model(playground, watched):
+    playground.triton.restart()
+    for name in ("double", "sleepy"):
+        page = watched.wait(lambda p, n=name: p.value(COLD, model=n) is not None, 30)
+        # When the load began nobody saw.
+        assert page.value(LOAD, model=name) is None
+
+
 def command(*arguments, playground, tmp_path):
     file = tmp_path / "triton.yaml"
     target = {"grpc": playground.grpc, "http": playground.http}
