@@ -7,6 +7,9 @@ a second whole, what is known at its ends only by the trapezoid rule. What neith
 is a gap: time whose energy is unknown and not guessed. If the counter turns out to have
 gone on through a gap, its rise is kept apart (`take_late`), since nobody knows when it
 was spent.
+
+A counter that started over and is beyond its old value again by the next reading cannot
+be told from one that rose: that takes two resets within seconds of each other.
 """
 
 from __future__ import annotations
