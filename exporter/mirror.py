@@ -52,6 +52,7 @@ class Subscription:
     ) -> None:
         self.models = models
         self.take = take
+        self.turn = threading.Lock()
         self._hub = hub
 
     def close(self) -> None:
@@ -69,7 +70,7 @@ class MirrorHub:
     def subscribe(self, models: Callable[[str], bool], take: Take) -> Subscription:
         """Have `take` called with every batch of requests to models that `models` wants.
 
-        `take` is called in the tap's thread: it is to be quick, keep nothing unbounded
+        `take` is called in the taps' threads, never in two at once: it is to be quick, keep nothing unbounded
         and raise nothing; what it raises is logged and costs the others nothing.
         """
         subscription = Subscription(self, models, take)
@@ -95,6 +96,7 @@ class MirrorHub:
             if not batch:
                 continue
             try:
-                subscription.take(batch)
+                with subscription.turn:
+                    subscription.take(batch)
             except Exception:
                 log.exception("mirror_reader_failed", requests=len(batch))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import structlog
 
 from exporter.mirror import Mirrored, MirrorHub
@@ -45,3 +48,27 @@ def test_a_reader_that_raises_costs_the_others_nothing_and_is_logged():
         hub.publish([a_request("a")])
     assert len(got) == 1
     assert [entry["event"] for entry in logs] == ["mirror_reader_failed"]
+
+
+def test_a_reader_is_never_called_by_two_taps_at_once():
+    hub = MirrorHub()
+    inside, most, done = 0, 0, []
+
+    def slow(batch):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.01)
+        inside -= 1
+        done.extend(batch)
+
+    hub.subscribe(lambda _: True, slow)
+    taps = [
+        threading.Thread(target=hub.publish, args=([a_request("a")],)) for _ in range(8)
+    ]
+    for tap in taps:
+        tap.start()
+    for tap in taps:
+        tap.join(10)
+    assert len(done) == 8
+    assert most == 1
