@@ -89,11 +89,8 @@ class CategoryTable:
 
     def __init__(self, grid: CategoryGrid) -> None:
         self._grid = grid
-        numbers = {
-            int(value): value
-            for value in (*grid.values, *grid.others)
-            if _is_plain_integer(value)
-        }
+        names = [v for v in (*grid.values, *grid.others) if _is_plain_integer(v)]
+        numbers = dict(zip(map(int, names), grid.cells(names), strict=True))
         self._least = min(numbers, default=0)
         greatest = max(numbers, default=-1)
         span = greatest - self._least + 1
@@ -102,8 +99,8 @@ class CategoryTable:
             # One unknown cell on either side, so that a clipped value is looked up as is.
             unknown = grid.cell("\0")
             self._lookup = np.full(span + 2, unknown, np.intp)
-            for number, value in numbers.items():
-                self._lookup[number - self._least + 1] = grid.cell(value)
+            for number, cell in numbers.items():
+                self._lookup[number - self._least + 1] = cell
 
     def count(self, column: NDArray[np.int64] | list[object]) -> NDArray[np.int64]:
         """Count a column into (CELLS,)."""
