@@ -239,7 +239,6 @@ WRITER = """
 import sys
 from pathlib import Path
 from drift import codec
-from exporter.collectors.drift_settings import Side
 from exporter.collectors.drift_state import Store
 
 store = Store(Path(sys.argv[1]), "m", "inputs")
@@ -255,7 +254,7 @@ def test_a_process_killed_at_any_moment_leaves_a_whole_state(tmp_path):
     rng = random.Random(3)  # noqa: S311 - moments, no secret
     folder = tmp_path / "state"
     written = 0
-    for _ in range(8):
+    for _ in range(5):
         process = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE
         )
