@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
@@ -194,10 +195,10 @@ def _conclude(environment: Any) -> None:
     if coordinator is None:
         return
     LOAD.coordinator = coordinator
-    with gevent.Timeout(_DONE_SECONDS, exception=False):
-        while not coordinator.over(0.0):
-            coordinator.look(_alive(environment.runner))
-            gevent.sleep(_LOOK_SECONDS)
+    last = time.monotonic() + _DONE_SECONDS
+    while not coordinator.over(0.0) and time.monotonic() < last:
+        coordinator.look(_alive(environment.runner))
+        gevent.sleep(_LOOK_SECONDS)
     LOAD.coordinator = None
     coordinator.close()
     sys.stdout.write(text(coordinator))

@@ -48,7 +48,7 @@ class WorkerRun:
         self._ended = False
         self._entries: list[str] = []
         self._news = Tally()
-        self._sender = subprocess.Popen(
+        self._sender: Any = subprocess.Popen(
             [sys.executable, "-m", "loadtests.distributed.sender"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

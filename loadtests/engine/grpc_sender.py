@@ -1,4 +1,4 @@
-"""Requests over gRPC: serialised once, bytes in and bytes out."""
+"""Requests over gRPC by grpc.aio, for mixes with streams; bytes in and bytes out."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 
 from loadtests.engine.answers import AnswerCheck, message_outputs
+from loadtests.engine.grpc_messages import sequence_parameters
 from loadtests.engine.sequences import Sequence, Sequences
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
@@ -109,7 +110,7 @@ class GrpcSender:
 
     def _close(self, body: Body, sequence: Sequence) -> None:
         sequence.last = True
-        self._keep(self._ended(body.data + _sequence_parameters(sequence)))
+        self._keep(self._ended(body.data + sequence_parameters(sequence)))
 
     async def _ended(self, data: bytes) -> None:
         # A server that is gone has no sequences either.
@@ -131,7 +132,7 @@ class GrpcSender:
         self, index: int, place: int, body: Body, recorder: Recorder
     ) -> None:
         sequence = self._sequences[place].take()
-        data = body.data + _sequence_parameters(sequence)
+        data = body.data + sequence_parameters(sequence)
         answered = await self._exchange(index, place, body, data, recorder)
         self._sequences[place].give_back(sequence, answered=answered)
 
@@ -219,15 +220,6 @@ def _channel(target: Target) -> grpc.aio.Channel:
     if credentials is None:
         return grpc.aio.insecure_channel(target.address, options=_OPTIONS)
     return grpc.aio.secure_channel(target.address, credentials, options=_OPTIONS)
-
-
-def _sequence_parameters(sequence: Sequence) -> bytes:
-    """What joins the end of a message: fields of a message in two parts are merged."""
-    message = pb.ModelInferRequest()
-    message.parameters["sequence_id"].int64_param = sequence.correlation_id
-    message.parameters["sequence_start"].bool_param = sequence.starts
-    message.parameters["sequence_end"].bool_param = sequence.ends
-    return bytes(message.SerializeToString())
 
 
 def _failure(error: Any, entry: Entry) -> tuple[Outcome, str | None]:

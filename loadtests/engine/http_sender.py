@@ -102,11 +102,10 @@ class HttpSender:
         entry = self._mix.entries[place]
         which = index % len(entry.bodies)
         sequence: Sequence | None = None
+        wire = self._wires[place][which]
         if entry.style == "sequence":
-            sequence = self._sequences[place].take()
-            wire = _sequence_wire(self._heads[place], entry.bodies[which], sequence)
-        else:
-            wire = self._wires[place][which]
+            sequence = taken = self._sequences[place].take()
+            wire = _sequence_wire(self._heads[place], entry.bodies[which], taken)
         request = _Request(index, place, entry.bodies[which], recorder, sequence)
         recorder.begin(index)
         self._begin(request, wire)

@@ -50,9 +50,15 @@ def open_sender(
 ) -> Sender:
     """The sender for a target's protocol."""
     if target.protocol == "grpc":
-        from loadtests.engine.grpc_sender import GrpcSender  # noqa: PLC0415 - 30 MB
+        if any(entry.style == "stream" for entry in mix.entries):
+            from loadtests.engine.grpc_sender import GrpcSender  # noqa: PLC0415 - 30 MB
 
-        return GrpcSender(target, mix, timeout_seconds=timeout_seconds, seed=seed)
+            return GrpcSender(target, mix, timeout_seconds=timeout_seconds, seed=seed)
+        from loadtests.engine.grpc_unary_sender import (  # noqa: PLC0415
+            GrpcUnarySender,
+        )
+
+        return GrpcUnarySender(target, mix, timeout_seconds=timeout_seconds, seed=seed)
     from loadtests.engine.http_sender import HttpSender  # noqa: PLC0415
 
     return HttpSender(target, mix, timeout_seconds=timeout_seconds, seed=seed)

@@ -1,0 +1,21 @@
+"""What both gRPC senders put into messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tritonclient.grpc import service_pb2
+
+if TYPE_CHECKING:
+    from loadtests.engine.sequences import Sequence
+
+pb: Final[Any] = service_pb2
+
+
+def sequence_parameters(sequence: Sequence) -> bytes:
+    """What joins the end of a message: fields of a message in two parts are merged."""
+    message = pb.ModelInferRequest()
+    message.parameters["sequence_id"].int64_param = sequence.correlation_id
+    message.parameters["sequence_start"].bool_param = sequence.starts
+    message.parameters["sequence_end"].bool_param = sequence.ends
+    return bytes(message.SerializeToString())

@@ -1,0 +1,304 @@
+"""Requests over gRPC, one answer each, on an HTTP/2 connection of our own."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import unquote
+
+import grpc
+import numpy as np
+
+from loadtests.engine.answers import AnswerCheck
+from loadtests.engine.grpc_messages import sequence_parameters
+from loadtests.engine.http2 import Http2Connection
+from loadtests.engine.sequences import Sequence, Sequences
+from loadtests.errors import LoadError
+from loadtests.result import Outcome
+from loadtests.tls import ssl_context
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Many
+    from types import TracebackType
+
+    from loadtests.engine.hpack import Header
+    from loadtests.engine.recorder import Recorder
+    from loadtests.mix import Body, Entry, Mix
+    from loadtests.target import Target
+
+_PATH: Final = b"/inference.GRPCInferenceService/ModelInfer"
+_CONNECT_SECONDS: Final = 10.0
+_WIND_UP_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.005
+_RETRY_SECONDS: Final = 0.1
+"""After a connection failed, how long requests fail at once."""
+_PREFIX_BYTES: Final = 5
+_CODES: Final = {str(code.value[0]).encode(): code.name for code in grpc.StatusCode}
+_OK: Final = b"0"
+_DEADLINE: Final = b"4"
+_UNAVAILABLE: Final = b"14"
+
+
+class GrpcUnarySender:
+    """One connection for all requests; found anew when it is lost."""
+
+    def __init__(
+        self, target: Target, mix: Mix, *, timeout_seconds: float, seed: int
+    ) -> None:
+        self._target = target
+        self._mix = mix
+        self.timeout = timeout_seconds
+        host, _, port = target.address.rpartition(":")
+        self._host, self._port = host.strip("[]"), int(port)
+        self._tls = ssl_context(target)
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["h2"])
+        self._headers = _headers(target, timeout_seconds)
+        self.checks = [AnswerCheck(entry) for entry in mix.entries]
+        rng = np.random.default_rng((seed, 3))
+        self._sequences = [Sequences(entry, rng) for entry in mix.entries]
+        self._connection: Http2Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._failed_at = -np.inf
+        self._failure = ""
+        self._waiting: list[_Call] = []
+        self._calls: dict[_Call, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        await self._connect()
+        if self._connection is None:
+            raise LoadError(
+                f"no gRPC server answers at {self._target.address}: {self._failure}; "
+                "is the address right?"
+            )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        last = perf_counter() + _WIND_UP_SECONDS
+        while self._calls and kind is None and perf_counter() < last:  # noqa: ASYNC110 - rare
+            await asyncio.sleep(_LOOK_SECONDS)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.close()
+        await asyncio.sleep(0)
+
+    def send(self, index: int, recorder: Recorder) -> None:
+        """Begin the request."""
+        place = recorder.entry[index]
+        entry = self._mix.entries[place]
+        body = entry.bodies[index % len(entry.bodies)]
+        data = body.data
+        sequence: Sequence | None = None
+        if entry.style == "sequence":
+            sequence = taken = self._sequences[place].take()
+            data += sequence_parameters(taken)
+        recorder.begin(index)
+        self._begin(_Call(self, index, place, body, recorder, sequence, data))
+
+    def wind_up(self) -> None:
+        """End the sequences that have begun; nobody times those requests."""
+        for place, sequences in enumerate(self._sequences):
+            sequences.wind_up(partial(self._close, place))
+
+    def _close(self, place: int, sequence: Sequence) -> None:
+        sequence.last = True
+        body = self._mix.entries[place].bodies[0]
+        data = body.data + sequence_parameters(sequence)
+        self._begin(_Call(self, -1, place, body, None, None, data))
+
+    def _begin(self, call: _Call) -> None:
+        self._calls[call] = None
+        if self._timer is None:
+            self._timer = self._loop.call_later(self.timeout, self._expire)
+        connection = self._connection
+        if connection is not None and connection.usable:
+            call.connection = connection
+            connection.request(call, call.message)
+            return
+        if perf_counter() - self._failed_at < _RETRY_SECONDS:
+            # Not from within the call that sends it.
+            self._loop.call_soon(call.broken, self._failure)
+            return
+        self._waiting.append(call)
+        if self._connecting is None:
+            self._connecting = self._loop.create_task(self._reconnect())
+
+    def entry(self, place: int) -> Entry:
+        """An entry of the mix."""
+        return self._mix.entries[place]
+
+    def finish(
+        self, call: _Call, outcome: Outcome, now: float, message: str | None
+    ) -> None:
+        """A call ended, once."""
+        if call not in self._calls:
+            return  # it had ended before
+        del self._calls[call]
+        if call.sequence is not None:
+            answered = outcome is Outcome.OK
+            self._sequences[call.place].give_back(call.sequence, answered=answered)
+        if call.recorder is not None:
+            call.recorder.finish(call.index, outcome, now, message)
+
+    def _expire(self) -> None:
+        """All have the same timeout, so that the first in order is the next to end."""
+        self._timer = None
+        now = perf_counter()
+        for call in list(self._calls):
+            left = call.began + self.timeout - now
+            if left > 0:
+                self._timer = self._loop.call_later(left, self._expire)
+                return
+            if call.connection is not None:
+                call.connection.cancel(call)
+            self.finish(call, Outcome.TIMEOUT, now, None)
+
+    async def _reconnect(self) -> None:
+        try:
+            await self._connect()
+        finally:
+            self._connecting = None
+            waiting, self._waiting = self._waiting, []
+            for call in waiting:
+                if call not in self._calls:
+                    continue  # it waited too long
+                if self._connection is None or not self._connection.usable:
+                    call.broken(self._failure)
+                else:
+                    call.connection = self._connection
+                    self._connection.request(call, call.message)
+
+    async def _connect(self) -> None:
+        self._connection = None
+        try:
+            async with asyncio.timeout(min(_CONNECT_SECONDS, self.timeout)):
+                _, connection = await self._loop.create_connection(
+                    lambda: Http2Connection(self._headers),
+                    self._host,
+                    self._port,
+                    ssl=self._tls,
+                )
+                settled = await connection.settled
+        except TimeoutError:
+            self._fail("no connection in time")
+        except OSError as error:
+            self._fail(str(error.strerror or error))
+        else:
+            if settled:
+                self._connection = connection
+            else:
+                self._fail("it is no gRPC server")
+
+    def _fail(self, reason: str) -> None:
+        self._failure = f"cannot connect: {reason}"
+        self._failed_at = perf_counter()
+
+
+class _Call:
+    """One request on its way."""
+
+    __slots__ = (
+        "began",
+        "body",
+        "connection",
+        "index",
+        "message",
+        "place",
+        "recorder",
+        "sender",
+        "sequence",
+    )
+
+    def __init__(
+        self,
+        sender: GrpcUnarySender,
+        index: int,
+        place: int,
+        body: Body,
+        recorder: Recorder | None,
+        sequence: Sequence | None,
+        data: bytes,
+    ) -> None:
+        self.sender = sender
+        self.index = index
+        self.place = place
+        self.body = body
+        self.recorder = recorder
+        self.sequence = sequence
+        self.message = b"\x00" + len(data).to_bytes(4, "big") + data
+        self.connection: Http2Connection | None = None
+        self.began = perf_counter()
+
+    def answered(self, headers: Many[Header], content: bytes) -> None:
+        """The answer is there."""
+        now = perf_counter()
+        found = dict(headers)
+        status = found.get(b"grpc-status")
+        refused = self.sender.entry(self.place).refused
+        if status == _OK:
+            fault = (
+                "a corrupt request was answered with success"
+                if refused
+                else self._fault(content)
+            )
+            outcome = Outcome.OK if fault is None else Outcome.WRONG
+            self.sender.finish(self, outcome, now, fault)
+        elif status == _DEADLINE:
+            self.sender.finish(self, Outcome.TIMEOUT, now, None)
+        elif status is None:
+            text = f"HTTP {found.get(b':status', b'?').decode()} without a gRPC status"
+            self.sender.finish(self, Outcome.ERROR, now, text)
+        elif refused and status != _UNAVAILABLE:
+            self.sender.finish(self, Outcome.OK, now, None)
+        else:
+            said = unquote(found.get(b"grpc-message", b"").decode("utf-8", "replace"))
+            text = f"{_CODES.get(status, status.decode('latin-1'))}: {said}"
+            self.sender.finish(self, Outcome.ERROR, now, text)
+
+    def broken(self, reason: str) -> None:
+        """It will not come."""
+        text = f"UNAVAILABLE: {reason}"
+        self.sender.finish(self, Outcome.ERROR, perf_counter(), text)
+
+    def _fault(self, content: bytes) -> str | None:
+        size = int.from_bytes(content[1:_PREFIX_BYTES], "big")
+        if len(content) != _PREFIX_BYTES + size or content[0]:
+            return f"the answer is no gRPC message: {len(content)} bytes came"
+        return self.sender.checks[self.place].grpc_fault(
+            content[_PREFIX_BYTES:], self.body
+        )
+
+
+def _headers(target: Target, timeout_seconds: float) -> list[Header]:
+    scheme = b"http" if target.ca_file is None else b"https"
+    # At most eight digits; the finest unit that holds it.
+    value, unit = int(timeout_seconds * 1e6), "u"
+    if value >= 10**8:
+        value, unit = int(timeout_seconds * 1e3), "m"
+    return [
+        (b":method", b"POST"),
+        (b":scheme", scheme),
+        (b":path", _PATH),
+        (b":authority", target.address.encode()),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        (b"user-agent", b"tritonwatch"),
+        (b"grpc-timeout", f"{value}{unit}".encode()),
+        *(
+            (name.lower().encode(), value.encode())
+            for name, value in target.headers.items()
+        ),
+    ]

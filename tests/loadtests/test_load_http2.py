@@ -1,0 +1,188 @@
+"""HTTP/2 of our own beside grpcio's: headers, windows, limits, endings."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent import futures
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.testing import FakeModel, FakeTensor, FakeTriton, Slow
+from loadtests.engine import Options, hpack, run_closed
+from loadtests.engine.http2 import Http2Connection
+from loadtests.result import Outcome
+
+HEADERS = [(b":method", b"POST"), (b"te", b"trailers"), (b"x-long", b"y" * 300)]
+
+
+# RFC 7541, C.4: requests with Huffman coding, one table through all three.
+RFC_BLOCKS = (
+    ("828684418cf1e3c2e5f23a6ba0ab90f4ff", [(b":authority", b"www.example.com")]),
+    ("828684be5886a8eb10649cbf", [(b"cache-control", b"no-cache")]),
+    (
+        "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
+        [(b"custom-key", b"custom-value")],
+    ),
+)
+
+
+def test_the_examples_of_the_rfc_are_read_as_it_says() -> None:
+    decoder = hpack.Decoder()
+    for block, wanted in RFC_BLOCKS:
+        headers = decoder.decode(bytes.fromhex(block))
+        assert headers[0] == (b":method", b"GET")
+        assert list(headers[-1:]) == wanted
+
+
+def test_a_block_is_remembered_only_while_the_table_stays() -> None:
+    decoder = hpack.Decoder()
+    first, short = hpack.remembered(HEADERS)
+    assert list(decoder.decode(first)) == HEADERS
+    for _ in range(3):
+        assert list(decoder.decode(short)) == HEADERS
+    decoder.decode(hpack.remembered([(b"new", b"entry")])[0])
+    assert list(decoder.decode(short)) != HEADERS
+
+
+@given(st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=300))))
+def test_literals_come_back(headers) -> None:
+    assert list(hpack.Decoder().decode(hpack.encoded(headers))) == headers
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_headers_or_a_value_error(block) -> None:
+    decoder = hpack.Decoder()
+    try:
+        decoder.decode(block)
+    except ValueError:
+        return
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_on_the_wire_end_in_an_answer_or_the_end(data) -> None:
+    class Waiting:
+        ended = 0
+
+        def answered(self, *_) -> None:
+            self.ended += 1
+
+        def broken(self, *_) -> None:
+            self.ended += 1
+
+    class Wire(asyncio.Transport):
+        def write(self, data) -> None:
+            pass
+
+        def abort(self) -> None:
+            pass
+
+        close = abort
+
+        def is_closing(self) -> bool:
+            return False
+
+    async def talk() -> int:
+        waiting = Waiting()
+        connection = Http2Connection(HEADERS)
+        connection.connection_made(Wire())
+        connection.data_received(b"\0\0\0\x04\0\0\0\0\0")  # empty settings
+        connection.request(waiting, b"content")
+        connection.data_received(data)
+        connection.connection_lost(None)
+        return waiting.ended
+
+    assert asyncio.run(talk()) == 1
+
+
+# Beside grpcio.
+
+
+def run(target, mix, count=12, concurrency=4, **options):
+    return run_closed(
+        target,
+        mix,
+        concurrency=concurrency,
+        duration_seconds=30.0,
+        requests=count,
+        options=Options(timeout_seconds=10.0, **options),
+    )
+
+
+@pytest.mark.parametrize("values", [5_000, 20_000, 400_000])
+def test_bodies_larger_than_frames_and_windows_go_and_come(
+    target_of, mix_of, values
+) -> None:
+    tensors = (FakeTensor("x", "FP32", (values,)),)
+    model = FakeModel("big", inputs=tensors, outputs=tensors)
+    with FakeTriton([model]) as fake:
+        target = target_of(fake, "grpc")
+        result = run(target, mix_of(target, "big", variants=2))
+    assert result.requests.count(Outcome.OK) == 12, result.errors
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_no_more_streams_are_opened_than_the_server_allows(
+    target_of, mix_of, fake, streams
+) -> None:
+    most = busy = 0
+    lock = threading.Lock()
+    stub = grpc.insecure_channel(fake.grpc)
+    infer = stub.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+
+    def forwarded(request: bytes, context: grpc.ServicerContext) -> bytes:
+        nonlocal most, busy
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        try:
+            return infer(request)
+        finally:
+            with lock:
+                busy -= 1
+
+    method = grpc.unary_unary_rpc_method_handler(forwarded)
+    handler = grpc.method_handlers_generic_handler(
+        "inference.GRPCInferenceService", {"ModelInfer": method}
+    )
+    server = grpc.server(
+        futures.ThreadPoolExecutor(8),
+        handlers=(handler,),
+        options=[("grpc.max_concurrent_streams", streams)],
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    fake.on("infer").reply(Slow(0.02, phase="network"))
+    try:
+        mix = mix_of(target_of(fake, "grpc"), "fake")
+        target = type(target_of(fake, "grpc"))("grpc", f"127.0.0.1:{port}")
+        result = run(target, mix, 24, concurrency=8)
+    finally:
+        server.stop(None).wait()
+        stub.close()
+    assert result.requests.count(Outcome.OK) == 24, result.errors
+    assert most == streams
+
+
+def test_a_server_that_says_goodbye_is_found_anew(fake, target_of, mix_of) -> None:
+    """GOAWAY, as proxies send it after so many requests, loses none that were heard."""
+    target = target_of(fake, "grpc")
+    mix = mix_of(target, "fake")
+    assert run(target, mix).requests.count(Outcome.OK) == 12
+    with fake.down():
+        pass
+    assert run(target, mix).requests.count(Outcome.OK) == 12
+
+
+def test_metadata_is_sent(fake, target_of, mix_of) -> None:
+    target = target_of(fake, "grpc")
+    mix = mix_of(target, "fake")
+    fake.forget()
+    named = type(target)("grpc", target.address, {"X-Caller": "load"})
+    assert run(named, mix, 3).requests.count(Outcome.OK) == 3
+    received = [r for r in fake.requests if r.operation == "infer"]
+    assert len(received) == 3
+    assert {dict(r.headers)["x-caller"] for r in received} == {"load"}
