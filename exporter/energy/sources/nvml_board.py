@@ -31,6 +31,13 @@ GONE: Final = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
+_LOST: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+        pynvml.NVML_ERROR_GPU_NOT_FOUND,
+    }
+)
 _UNSUPPORTED: Final = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -101,9 +108,10 @@ class Board:
             code = code_of(error)
             if code in GONE:
                 raise DriverGoneError(str(error)) from None
-            if code not in _UNSUPPORTED:
+            if code in _LOST:
                 raise
-            self.unsupported.add(what)
+            if code in _UNSUPPORTED:
+                self.unsupported.add(what)
             return None
 
     def powers(self) -> tuple[float | None, float | None]:

@@ -221,6 +221,8 @@ class NvmlPower:
     def _whole_reading(self, board: Board, at: float) -> Reading:
         millijoules = board.ask("energy", pynvml.nvmlDeviceGetTotalEnergyConsumption)
         instant, average = board.powers()
+        if millijoules is None and instant is None and average is None:
+            return self._faulty(board, "unreadable")
         if self._calls % _SELDOM == 1 or board.limit_watts is None:
             limit = board.ask("limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
             board.limit_watts = limit / 1000 if limit else None

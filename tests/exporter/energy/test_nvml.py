@@ -118,6 +118,29 @@ def test_a_lost_board_has_its_fault_and_costs_the_others_nothing(found):
     assert not source.read()[0].faults
 
 
+def test_what_fails_for_once_is_asked_again_and_costs_nothing_else(found):
+    script, source = found({0: board(temperature="error 999")})
+    (reading,) = source.read()
+    assert not reading.faults
+    assert not values(reading, catalogue.GPU_TEMPERATURE)
+    script.change(0, temperature=61)
+    (reading,) = source.read()
+    assert values(reading, catalogue.GPU_TEMPERATURE) == {(): 61}
+
+
+def test_a_board_that_tells_neither_energy_nor_power_is_unreadable(found):
+    fault = "error 999"
+    fields = {"field.185": fault, "field.186": fault, "power": fault}
+    script, source = found(
+        {0: board(0, watts=None, energy=fault, **fields), 1: board(1)}
+    )
+    first, second = source.read()
+    assert first.faults == {"unreadable"}
+    assert not second.faults
+    script.change(0, energy=5)
+    assert not source.read()[0].faults
+
+
 def test_a_driver_that_is_loaded_anew_is_opened_anew(found):
     script, source = found({0: board()})
     source.read()
