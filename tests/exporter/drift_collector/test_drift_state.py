@@ -279,3 +279,47 @@ def test_models_of_any_name_have_a_file_of_their_own(bench, stateful, spec_of):
     bench.collector.close()
     assert len(list(stateful["state"].iterdir())) == len(names)
     assert not (bench.folder / "b.inputs.state").exists()
+
+
+def foreseeing(bench, stateful):
+    bench.watch({**stateful, "forecast": {"psi_limit": 1.0, "every_seconds": 10}})
+
+
+def test_a_forecast_goes_on_after_a_restart(bench, stateful):
+    foreseeing(bench, stateful)
+    for step in range(40):
+        bench.window(bench.rows(1000, shift=0.3 + 0.012 * step))
+    before = bench.value("triton_retrain_eta_seconds", "m", "median")
+    assert before > 0
+    bench.collector.close()
+    foreseeing(bench, stateful)
+    assert bench.value("triton_retrain_eta_seconds", "m", "median") == before
+
+
+@pytest.mark.parametrize("spoiled", [garbage, damaged, cut, empty])
+def test_points_of_a_forecast_that_cannot_be_read_cost_nothing_else(
+    bench, stateful, file, spoiled
+):
+    foreseeing(bench, stateful)
+    for _ in range(30):
+        bench.window(bench.rows(200))
+    bench.collector.close()
+    points = file.with_name("m.inputs.outlook")
+    points.write_bytes(spoiled(points.read_bytes()))
+    with structlog.testing.capture_logs() as logs:
+        foreseeing(bench, stateful)
+    (told,) = [e for e in logs if e["event"] == "drift_state_set_aside"]
+    assert told["file"] == str(points)
+    assert bench.value(ALARM, "m") == 0
+    assert bench.document()["retrain"]["outlooks"] == {}
+
+
+def test_points_of_another_time_scale_begin_anew(bench, stateful, file):
+    foreseeing(bench, stateful)
+    for _ in range(30):
+        bench.window(bench.rows(200))
+    bench.collector.close()
+    forecast = {"psi_limit": 1.0, "every_seconds": 3600}
+    with structlog.testing.capture_logs() as logs:
+        bench.watch({**stateful, "forecast": forecast})
+    assert "10.0 s apart; want 3600 s" in "".join(str(e.get("reason")) for e in logs)
