@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from exporter.errors import TraceBodyError
-from exporter.traces import otlp, records
+from exporter.errors import MirrorBodyError, TraceBodyError
+from exporter.traces import otlp, records, tensors
 from exporter.traces.sink import SinkSettings, TraceSink
 from exporter.traces.spans import SpanJoiner
 
@@ -53,6 +53,24 @@ def fuzz_records(data: bytes) -> None:
     assert parsed.malformed >= 0
     assert len(parsed.traces) + parsed.invalid <= data.count(b'{"id":')
     check(parsed.traces)
+    check_tensors(records.parse(data, tensors=True), data)
+
+
+def check_tensors(parsed: records.Parsed, data: bytes) -> None:
+    """Every tensor that is read is whole, and the others are counted."""
+    assert len(parsed.inferences) <= len(parsed.traces)
+    assert sum(parsed.refused.values()) <= data.count(b'"dtype":"')
+    for inference in parsed.inferences:
+        for texts in (inference.tensors.inputs, inference.tensors.outputs):
+            try:
+                found = tensors.arrays(texts)
+            except MirrorBodyError:
+                continue
+            assert len(found) <= len(texts)
+            for name, array in found.items():
+                name.encode()
+                assert array.dtype.kind in "biuf"
+                assert array.size <= len(data)
 
 
 def _fuzz_body(read: Callable[[bytes], otlp.Spans], data: bytes) -> None:

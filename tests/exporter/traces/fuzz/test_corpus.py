@@ -18,9 +18,9 @@ targets = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(targets)
 
 SEEDS = {
-    "records": "files",
-    "otlp_json": "otlp",
-    "otlp_protobuf": "otlp_protobuf",
+    "records": ("files", "tensors"),
+    "otlp_json": ("otlp",),
+    "otlp_protobuf": ("otlp_protobuf",),
 }
 
 
@@ -28,8 +28,8 @@ SEEDS = {
 def test_every_input_of_the_corpus_is_survived(target):
     inputs = [
         path
-        for folder in (DATA / "fuzz" / target, DATA / SEEDS[target])
-        for path in sorted(folder.iterdir())
+        for folder in (f"fuzz/{target}", *SEEDS[target])
+        for path in sorted((DATA / folder).iterdir())
     ]
     assert len(inputs) > 5
     for path in inputs:
