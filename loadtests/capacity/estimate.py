@@ -138,8 +138,8 @@ def estimate(
     a server's memory of its queue; a request is not, since near saturation its
     neighbours wait in the same queue and the variance is up to a hundred times the
     binomial one. Drawing shares towards the line and pooling the e over levels is what
-    makes a few runs of each enough: a level that by luck saw no miss would otherwise claim to
-    vary little. They are widened by sqrt(B / (B - 2)), and the interval by Student's t
+    makes a few runs of each enough: a level that by luck saw no miss would otherwise
+    claim to vary little. They are widened by sqrt(B / (B - 2)), and the interval by Student's t
     of B / 2 - 2 degrees of freedom over the normal quantile.
     """
     levels = Levels.of(runs)
@@ -268,4 +268,5 @@ def _drawn_in(levels: Levels, term: int, boundary: float, allowed: Floats) -> Fl
 
 def _by_level(level: NDArray[np.int64], values: Floats, levels: int) -> Floats:
     """Sums (L, K) of what each block (B, K) has."""
-    return np.stack([np.bincount(level, column, levels) for column in values.T], axis=1)
+    sums = [np.bincount(level, column, levels) for column in values.T]
+    return np.stack(sums, axis=1).astype(np.float64)

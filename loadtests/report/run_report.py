@@ -340,8 +340,6 @@ def _trend(slices: tuple[Slice, ...]) -> Trend | None:
     if len(known) < _LEAST_TREND:
         return None
     times, medians = np.array(known, np.float64).T
-    found = stats.theilslopes(medians, times, 0.95)
-    slope, low, high = (
-        float(end) * _HOUR for end in (found.slope, found.low_slope, found.high_slope)
-    )
+    found = np.asarray(stats.theilslopes(medians, times, 0.95), np.float64) * _HOUR
+    slope, _, low, high = found.tolist()
     return Trend(seconds_per_hour=slope, low=low, high=high, rises=low > 0)
