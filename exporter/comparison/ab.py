@@ -71,16 +71,14 @@ class ProductionComparison:
         histograms: dict[ModelKey, Histogram] = {}
         counts = {key: [0.0, 0.0] for key in keys}
         for sample in self._access.exposed():
-            key = (
-                (sample.labels[0], sample.labels[1]) if len(sample.labels) > 1 else None
-            )
-            if key not in counts:
-                continue
             if isinstance(sample, HistogramSample):
                 if sample.spec is catalogue.REQUEST_DURATION:
-                    histograms[key] = sample.histogram
+                    model, version = sample.labels
+                    histograms[model, version] = sample.histogram
             elif isinstance(sample, Sample) and sample.spec is catalogue.REQUESTS:
-                counts[key][sample.labels[2] != "success"] += sample.value
+                model, version, outcome = sample.labels
+                if (model, version) in counts:
+                    counts[model, version][outcome != "success"] += sample.value
         self._counts = {key: (good, bad) for key, (good, bad) in counts.items()}
         for key, count in self._counts.items():
             self._first_counts.setdefault(key, count)

@@ -56,7 +56,8 @@ class Pairs:
     ) -> None:
         self._metrics = metrics
         self._alpha = alpha / len(metrics)
-        self._rule, self._tolerance = rule, tolerance
+        self._rule: Rule = rule
+        self._tolerance = tolerance
         self._lock = threading.Lock()
         self._seconds = np.empty((2, 256))
         self._timed = 0

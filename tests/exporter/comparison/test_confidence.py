@@ -61,7 +61,7 @@ def test_a_fair_walk_leaves_the_boundary_in_at_most_alpha_of_runs():
 )
 def test_a_ratio_of_latencies_is_held_at_every_look(statistic, factor, truth):
     rng = np.random.default_rng(SEED)
-    runs, missed = 100, 0
+    runs, missed = 60, 0
     for _ in range(runs):
         x, y = lognormal(rng), factor * lognormal(rng)
         for look in LOOKS[::4]:
