@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from tritonclient.grpc import service_pb2
 
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError
 from exporter.mirroring.body import (
@@ -16,6 +15,7 @@ from exporter.mirroring.body import (
     Inference,
     filled,
 )
+from exporter.triton.kserve import service_pb2
 from exporter.triton.model import OutputTensor
 from exporter.triton.tensors import MAX_RANK, array_dtype, shown_shape
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from tritonclient.grpc import service_pb2
 
 from exporter.testing.behaviours import INVALID_ARGUMENT
 from exporter.testing.inference import InferAnswer, InferRequest
 from exporter.testing.repository import refused
 from exporter.testing.tensors import NUMPY_TYPES, WireTensor, encode
+from exporter.triton.kserve import service_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

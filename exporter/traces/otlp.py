@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # noqa: TID251 - the wire format's own messages; nothing of the SDK
-    ExportTraceServiceRequest,
-)
 
 from exporter.errors import TraceBodyError
 from exporter.traces.model import FIRST_MARKS, LAST_MARKS, LATEST_NS, Identity
@@ -78,6 +75,11 @@ def from_protobuf(body: bytes) -> Spans:
     Raises:
         TraceBodyError: it is no ExportTraceServiceRequest.
     """
+    # The wire format's own messages, nothing of the SDK; Triton itself sends JSON.
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # noqa: PLC0415, TID251
+        ExportTraceServiceRequest,
+    )
+
     message = ExportTraceServiceRequest()
     try:
         message.ParseFromString(body)

@@ -11,10 +11,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from exporter import errors
 from exporter.triton.control_channel import ControlChannel
+from exporter.triton.kserve import service_pb2, service_pb2_grpc
 from exporter.triton.model import (
     BatchStatistics,
     Duration,
