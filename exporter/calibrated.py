@@ -16,6 +16,7 @@ class Calibrated:
     """The calibration of one output of a model version."""
 
     output: str
+    dataset: str
     calibration: Calibration
 
 
@@ -27,9 +28,15 @@ class CalibrationBoard:
         self._known: dict[ModelKey, Calibrated] = {}
 
     def publish(self, key: ModelKey, calibrated: Calibrated) -> None:
-        """Replace what is known of one model version."""
+        """Replace what is known of one model version, by more samples or the same set."""
         with self._lock:
-            self._known[key] = calibrated
+            before = self._known.get(key)
+            if (
+                before is None
+                or before.dataset == calibrated.dataset
+                or before.calibration.samples < calibrated.calibration.samples
+            ):
+                self._known[key] = calibrated
 
     def forget(self, key: ModelKey) -> None:
         """The model version is gone."""

@@ -174,12 +174,14 @@ class Config(Settings):
     def _distinct(self) -> Config:
         kinds: list[str] = [collector.kind for collector in self.collectors]
         labels = [probe.label for probe in self.probes]
+        datasets = [p.dataset for p in self.probes if p.kind == "golden"]
         objectives = [objective.name for objective in expanded(self.slos)]
         problems = [
             f"found two {what} {name!r}; each may stand once"
             for what, names in (
                 ("collectors of kind", kinds),
                 ("probes called", labels),
+                ("golden datasets called", datasets),
                 ("slos called", objectives),
                 ("comparisons called", [c.name for c in self.comparisons]),
             )

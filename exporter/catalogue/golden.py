@@ -96,8 +96,8 @@ GOLDEN_CALIBRATION_ERROR: Final = MetricSpec(
 OUTPUT_CONFIDENCE: Final = MetricSpec(
     "triton_output_confidence_ratio",
     "gauge",
-    "Mean confidence, the largest probability, of the latest answers, by source: golden,"
-    " production (mirrored).",
+    "Mean confidence, the largest probability, of the latest answers, by source:"
+    " golden:DATASET, production (mirrored).",
     _OUTPUT,
     "ratio",
 )

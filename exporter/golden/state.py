@@ -95,6 +95,7 @@ class ModelState:
         self._rounds = 0
         self._loss_level = 0
         self._loss_alarm = False
+        self._calibration: calibration.Calibration | None = None
         self._scored_at = -_SCORE_SECONDS
         self._scores: Sequence[AnySample] = ()
         self._published: Sequence[AnySample] = ()
@@ -302,7 +303,11 @@ class ModelState:
         )
         if made is not None:
             key = (self._spec.name, self._spec.version)
-            self._access.calibration.publish(key, Calibrated(scoring.output, made))
+            dataset = self._settings.dataset
+            self._calibration = made
+            self._access.calibration.publish(
+                key, Calibrated(scoring.output, dataset, made)
+            )
 
     def _see_production(self) -> None:
         look = self._access.work.current
@@ -327,7 +332,7 @@ class ModelState:
             yield Sample(catalogue.GOLDEN_SCORE, value, (*self._labels, metric))
         for metric, value in scoring.errors():
             yield Sample(catalogue.GOLDEN_ERROR, value, (*self._labels, metric))
-        source = (*self._labels[:2], "golden")
+        source = (*self._labels[:2], f"golden:{self._settings.dataset}")
         specs = {
             "confidence": catalogue.OUTPUT_CONFIDENCE,
             "entropy": catalogue.OUTPUT_ENTROPY,
@@ -338,12 +343,11 @@ class ModelState:
         for number, share in scoring.class_shares().items():
             if number < _SHOWN_CLASSES:
                 yield Sample(catalogue.OUTPUT_CLASS, share, (*source, str(number)))
-        known = self._access.calibration.get((self._spec.name, self._spec.version))
-        if known is not None and scoring.right is not None:
-            for bar in known.calibration.bins:
+        if self._calibration is not None:
+            for bar in self._calibration.bins:
                 labels = (*self._labels, f"{bar.low:g}")
                 yield Sample(catalogue.GOLDEN_RELIABILITY, bar.accuracy, labels)
-            error = known.calibration.error
+            error = self._calibration.error
             yield Sample(catalogue.GOLDEN_CALIBRATION_ERROR, error, self._labels)
 
     def _counted(self, now: float) -> Iterator[AnySample]:

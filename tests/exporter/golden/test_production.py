@@ -113,7 +113,7 @@ def test_accuracy_is_estimated_once_the_model_is_calibrated(scene) -> None:
     assert value(scene, "triton_estimated_accuracy_ratio") is None
     said = rng.uniform(0.3, 1, 3000)
     calibration = calibrate(said, (rng.random(3000) < said - 0.1).astype(float))
-    scene.access.calibration.publish(KEY, Calibrated("p", calibration))
+    scene.access.calibration.publish(KEY, Calibrated("p", "set", calibration))
     estimate = value(scene, "triton_estimated_accuracy_ratio")
     assert estimate == pytest.approx(rows.max(axis=1).mean() - 0.1, abs=0.04)
     low, high = (
