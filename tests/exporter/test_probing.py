@@ -14,7 +14,9 @@ import pytest
 from exporter import catalogue
 from exporter.inventory import Inventory, InventoryBoard
 from exporter.probes.base import ProbeSettings, Target, Verdict
+from exporter.probes.golden import GoldenSettings
 from exporter.probing import ProbeRunner
+from exporter.samples import Sample
 
 WORKERS = 8
 WALL = 1_700_000_000.0
@@ -60,6 +62,7 @@ class Probe:
         self.waited_for = []
         self.released = threading.Event()
         self.raises = {}
+        self.declines = set()
         self.overlaps = []
         self._under_way = set()
         self._lock = threading.Lock()
@@ -89,7 +92,7 @@ class Probe:
         finally:
             with self._lock:
                 self._under_way.discard(target)
-        return Verdict("ok", 0.001, "tritonwatch-1")
+        return None if name in self.declines else Verdict("ok", 0.001, "tritonwatch-1")
 
     def _wait(self, name, seconds):
         over = threading.Event()
@@ -480,3 +483,46 @@ def test_series_over_the_budget_are_counted_once_however_often_they_are_asked_fo
         assert scene.metered(catalogue.SERIES_DROPPED) == first > 0
 
     play(names(3), script)
+
+
+def test_a_probe_that_did_not_ask_counts_nothing_and_is_asked_again():
+    begun = 0.0
+
+    async def script(scene):
+        nonlocal begun
+        begun = scene.loop.now
+        scene.probe.declines.add("a")
+        await asyncio.sleep(45)
+        scene.probe.declines.clear()
+        await asyncio.sleep(12)
+
+    scene = play(["a"], script, jitter_ratio=0)
+    assert len(scene.starts["a"]) >= 5
+    counted = [
+        s.value
+        for s in scene.runner.samples(scene.loop.now)
+        if s.spec is catalogue.PROBE_TOTAL and s.labels[-1] == "ok"
+    ]
+    declined = sum(start < begun + 45 for start in scene.starts["a"])
+    assert counted == [len(scene.starts["a"]) - declined]
+
+
+def test_a_probe_that_knows_more_than_its_verdicts_tells_it_beside_them():
+    async def script(scene):
+        told = Sample(catalogue.GOLDEN_ROUNDS, 3, ("a", "1", "set"))
+        scene.probe.samples = lambda: [told]
+        await asyncio.sleep(12)
+        assert told in scene.runner.samples(scene.loop.now)
+
+    play(["a"], script)
+
+
+def test_a_probe_of_answers_says_nothing_of_whether_a_model_serves():
+    async def script(scene):
+        await asyncio.sleep(12)
+        assert scene.runner.serving(scene.loop.now) == {("a", "1"): True}
+        golden = GoldenSettings(metamorphic=["repeat"], interval_seconds=10)
+        scene.runner.settings = golden
+        assert scene.runner.serving(scene.loop.now) == {}
+
+    play(["a"], script)

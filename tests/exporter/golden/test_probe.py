@@ -235,7 +235,16 @@ def test_a_model_that_goes_takes_its_samples_and_its_calibration(scene) -> None:
                 st.lists(inner, max_size=3)
                 | st.dictionaries(
                     st.sampled_from(
-                        "inputs outputs data name shape datatype content x".split()
+                        [
+                            "inputs",
+                            "outputs",
+                            "data",
+                            "name",
+                            "shape",
+                            "datatype",
+                            "content",
+                            "x",
+                        ]
                     ),
                     inner,
                     max_size=4,
