@@ -52,6 +52,10 @@ PRECISION: Final[tuple[Metric, ...]] = (
 )
 MEASURED: Final[frozenset[Metric]] = frozenset({"energy", "memory"})
 """What is told where something measures it, and stops no gate where nothing does."""
+_ABSENT: Final = {
+    "energy": "not measured here; see `tritonwatch load pair`",
+    "memory": "not told by Triton; see `tritonwatch coldstart --pid`",
+}
 _POLL_SECONDS: Final = 0.25
 _STARTING_SECONDS: Final = 10.0
 
@@ -110,7 +114,10 @@ class Report:
             f"{'metric':<17} {'effect':>9}  {'interval':<22} {'margin':>7}  verdict",
         ]
         lines += [_line(finding) for finding in self.findings]
-        lines += [f"{metric:<17} not measured" for metric in self._absent()]
+        lines += [
+            f"{metric:<17} {_ABSENT.get(metric, 'not known yet')}"
+            for metric in self._absent()
+        ]
         lines.append(
             f"The intervals hold at all looks together with probability "
             f"{1 - settings.alpha:.0%}; 0 is no difference."
