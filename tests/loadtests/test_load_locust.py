@@ -102,7 +102,10 @@ def test_half_a_frame_is_told(tmp_path, cut) -> None:
     with file.open("wb") as out:
         frames.write(out, frames.Frame("batch", {}, recorded(100)))
     file.write_bytes(file.read_bytes()[:cut])
-    with file.open("rb") as source, pytest.raises(ValueError, match=r"in the middle|Unterminated|Expecting"):
+    with (
+        file.open("rb") as source,
+        pytest.raises(ValueError, match=r"in the middle|Unterminated|Expecting"),
+    ):
         frames.read(source)
 
 
@@ -240,8 +243,9 @@ def test_an_open_loop_in_the_ui_shows_microseconds(loaded, tmp_path) -> None:
     document = json.loads(result.read_text("utf-8"))
     count = document["outcomes"]["ok"]
     assert count == arrivals_in(output) > 100, output
-    total = next(e for e in shown[-1]["stats"] if e["name"] == "Aggregated")
-    assert total["num_requests"] == count
+    totals = [e for page in shown for e in page["stats"] if e["name"] == "Aggregated"]
+    total = max(totals, key=lambda entry: entry["num_requests"])
+    assert total["num_requests"] == count, output
     assert total["num_failures"] == 0
     # The table's median is that of the merged histogram, to the microsecond.
     middle = Histogram.from_state(document["histograms"]["from_intended"]).quantile(0.5)
@@ -253,12 +257,12 @@ def test_an_open_loop_in_the_ui_shows_microseconds(loaded, tmp_path) -> None:
 @pytest.mark.timeout(150)
 def test_two_workers_send_one_schedule_and_their_histograms_are_one(tmp_path) -> None:
     with FakeTriton([FakeModel("m")]) as fake:
-        result = tmp_path / "result.json"
+        result, port = tmp_path / "result.json", str(free_port())
         child = locust(
             *("--headless", "--processes", "2", "--host", f"http://{fake.http}"),
             *("--model", "m", "--load-profile", "constant", "--rate", "40"),
             *("--duration", "3", "--result", str(result), "--only-summary"),
-            *("--master-port", str(free_port())),
+            *("--master-port", port, "--master-bind-port", port),
         )
         with ending(child):
             output, _ = child.communicate(timeout=120)
@@ -273,6 +277,7 @@ def test_two_workers_send_one_schedule_and_their_histograms_are_one(tmp_path) ->
     assert min(ended) > 30
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_wrong_answers_are_failures_in_locusts_table() -> None:
     with FakeTriton([FakeModel("m")]) as fake:
@@ -297,7 +302,7 @@ def test_a_worker_that_is_killed_is_told_and_the_others_count(tmp_path) -> None:
         port, result = str(free_port()), tmp_path / "result.json"
         master = locust(
             *("--headless", "--master", "--expect-workers", "2", "--model", "m"),
-            *("--master-port", port, "--host", f"http://{fake.http}"),
+            *("--master-bind-port", port, "--host", f"http://{fake.http}"),
             *("--load-profile", "constant", "--rate", "40", "--duration", "20"),
             *("--result", str(result), "--only-summary"),
         )
