@@ -97,6 +97,12 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     last = None if bench.stopped() else _reference(bench, settings, 1)
     findings = _findings(bench, ending, found, (first, last), closed)
     findings.spent_seconds = time.monotonic() - began
+    wanted = settings.search.repetitions
+    if found is not None and findings.repetitions < wanted:
+        findings.warnings.append(
+            f"{findings.repetitions} runs beside the boundary, fewer than the {wanted} "
+            "wanted; give --budget more"
+        )
     if last is not None:
         drift = drifted(first, last, settings.guard)
         findings.warnings += [drift] if drift else []

@@ -120,11 +120,14 @@ def _conclusion(bench: Bench, found: Findings, capacity: Capacity | None) -> str
     slo = bench.slo.text
     if capacity is not None:
         ends = capacity.requests_per_second
-        low = "?" if ends.low is None else f"{ends.low:.4g}"
-        high = "?" if ends.high is None else f"{ends.high:.4g}"
+        if ends.low is None or ends.high is None:
+            return (
+                f"not enough data: {slo} seems to hold up to {ends.estimate:.4g} "
+                "requests/s, with too few runs for an interval; give --budget more"
+            )
         return (
             f"holds {slo} up to {ends.estimate:.4g} requests/s, 95 % interval "
-            f"{low} to {high}"
+            f"{ends.low:.4g} to {ends.high:.4g}"
         )
     highest = max((r.observation.rate for r in bench.records), default=0.0)
     lowest = min((r.observation.rate for r in bench.records), default=0.0)

@@ -33,7 +33,7 @@ _WARMUP: Final = 0.5
 """Seconds at the start of a run that never count: the queue is empty then."""
 _PATIENCE: Final = 4.0  # times the limit; later than that is late, whatever comes
 _LEAST_TIMEOUT: Final = 1.0
-_QUIET_SECONDS: Final = 10.0
+_QUIET_SECONDS: Final = 3.0
 _QUIET: Final = 2.0  # times the unloaded latency
 _MOST_REJECTED: Final = 3
 

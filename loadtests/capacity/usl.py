@@ -89,6 +89,7 @@ def fitted(
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         peaks = np.sqrt(np.maximum(1.0 - drawn[:, 1], 0.0) / drawn[:, 2])
+        peaks = np.nan_to_num(peaks, nan=np.inf, posinf=np.inf)
         peak = float(np.sqrt(max(1.0 - best[1], 0.0) / best[2])) if best[2] else np.inf
     low, high = (float(end) for end in np.percentile(peaks, _TAILS, method="nearest"))
     most = float(places[-1])
