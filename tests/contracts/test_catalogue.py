@@ -108,7 +108,7 @@ def test_imports_go_one_way_only() -> None:
 def test_serving_imports_neither_scipy_nor_what_is_not_configured() -> None:
     code = (
         "import sys, exporter.serving, exporter.app\n"
-        "print([m for m in ('scipy', 'opentelemetry.sdk', 'drift', 'sklearn')"
+        "print([m for m in ('scipy', 'opentelemetry.sdk', 'pynvml', 'drift', 'sklearn')"
         " if m in sys.modules])"
     )
     result = subprocess.run(
