@@ -168,7 +168,7 @@ def _quality() -> list[Any]:
                 f"Share of rows in the latest windows, the ten largest. {what}",
                 "percentunit",
                 Query(
-                    f"topk(10, max by (model, feature) ({metric}<m>) > 0)",
+                    f"topk(10, max by (model, feature) ({metric}<m>))",
                     "{{model}} {{feature}}",
                 ),
                 steps=good_below(0.01, 0.05),
