@@ -120,17 +120,19 @@ def during(begin_seconds: float, work: Callable[[], None]) -> threading.Timer:
     return timer
 
 
-def analyzer_p99(command: list[str], environment: dict[str, str]) -> float:
-    """Run perf_analyzer to its end: seconds of the p99 that it reports."""
+def analyzer_p99(command: list[str], environment: dict[str, str]) -> float | None:
+    """Run perf_analyzer to its end: seconds of the p99, None where it tells none."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.csv"
-        subprocess.run(
+        done = subprocess.run(
             [*command, "-f", str(report)],
             env=environment,
             capture_output=True,
             timeout=_TIMEOUT_SECONDS,
-            check=True,
+            check=False,
         )
+        if done.returncode or not report.is_file():
+            return None
         with report.open(newline="", encoding="utf-8") as lines:
             row = next(csv.DictReader(lines))
     return float(row["p99 latency"]) / 1e6
