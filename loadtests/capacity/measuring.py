@@ -154,12 +154,14 @@ class Bench:
         )
         kept = requests.where(requests.intended >= seen.warmup_seconds)
         right = kept.outcome == Outcome.OK
+        ended = requests.done[requests.outcome == Outcome.OK]
+        inside = (ended >= seen.warmup_seconds) & (ended < seconds)
         verdict = watch.verdict()
         return Record(
             observation=seen,
             latencies=np.where(right, kept.done - kept.intended, np.inf),
             due=kept.intended,
-            throughput=float(right.sum()) / (seconds - seen.warmup_seconds),
+            throughput=float(inside.sum()) / (seconds - seen.warmup_seconds),
             little=littles_law.check(requests, seen.warmup_seconds, seconds),
             phases=phases(*looks, seconds),
             watch=watch,

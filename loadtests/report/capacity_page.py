@@ -36,8 +36,7 @@ def _parts(report: CapacityReport) -> Iterator[str]:
         f"{escape(report.address)} · {started:%Y-%m-%d %H:%M:%S} UTC · "
         f"{report.spent_seconds:.0f} s · seed {report.seed}</p>"
     )
-    tone = "good" if report.valid and report.capacity is not None else "bad"
-    yield page.verdict(tone, _sentence(report))
+    yield page.verdict(_tone(report), _sentence(report))
     for warning in report.warnings:
         yield f'<p class="soft">Note: {escape(warning)}</p>'
     yield "</header><main>"
@@ -50,8 +49,18 @@ def _parts(report: CapacityReport) -> Iterator[str]:
     yield "</main>"
 
 
+def _tone(report: CapacityReport) -> str:
+    if not report.valid:
+        return "bad"
+    found = report.capacity
+    if found is None:
+        return "note"
+    ends = found.requests_per_second
+    return "note" if ends.low is None or ends.high is None else "good"
+
+
 def _sentence(report: CapacityReport) -> str:
-    said = f"{report.conclusion[:1].upper()}{report.conclusion[1:]}."
+    said = f"{_capital(report.conclusion)}."
     return said if report.valid else f"INVALID: {'; '.join(report.reasons)}. {said}"
 
 
@@ -85,9 +94,8 @@ def _boundary(report: CapacityReport) -> Iterator[str]:
     series = [_interval(report)] if found is not None else []
     for place, term in enumerate(levels[0].shares):
         shares = np.array([level.shares[term] for level in levels])
-        known = np.where(shares > 0, shares, np.nan)
-        series.append(Series(f"miss {term}", rates, known, colour=place))
-        series.append(Series("", rates, known, "points", colour=place))
+        series.append(Series(f"miss {term}", rates, shares, colour=place))
+        series.append(Series("", rates, shares, "points", colour=place))
     allowed = tuple(
         Mark(f"{term} allows {share:.3g}", y=share)
         for term, share in _allowed(report).items()
@@ -96,7 +104,7 @@ def _boundary(report: CapacityReport) -> Iterator[str]:
         Plot(
             "Share of requests that miss the objective",
             axis,
-            Axis("share", log=True, low=_LEAST_SHARE, high=1.0),
+            Axis("share (bottom: none)", log=True, low=_LEAST_SHARE, high=1.0),
             tuple(s for s in series if s is not None),
             (*at, *allowed),
         )
@@ -120,7 +128,7 @@ def _boundary(report: CapacityReport) -> Iterator[str]:
             at,
         )
     )
-    yield f"<p>{escape(report.saturation.evidence)}.</p>"
+    yield f"<p>{escape(_capital(report.saturation.evidence))}.</p>"
 
 
 def _interval(report: CapacityReport) -> Series | None:
@@ -184,7 +192,7 @@ def _levels(report: CapacityReport) -> Iterator[str]:
         met = "would be met" if report.mlperf.early_stopping_met else "would not be met"
         yield (
             f'<p class="soft">MLPerf, at the rate below the boundary: early stopping '
-            f"{met} ({report.mlperf.queries} queries). {escape(report.mlperf.caveat)}."
+            f"{met} ({report.mlperf.queries} queries). {escape(_capital(report.mlperf.caveat))}."
             "</p>"
         )
 
@@ -285,3 +293,7 @@ def _end(value: float | None) -> str:
 
 def _or_nan(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

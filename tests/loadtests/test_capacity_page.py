@@ -1,0 +1,97 @@
+"""The page and the lines of a capacity report, of every ending."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from loadtests.capacity import text
+from loadtests.capacity.command import exit_of
+from loadtests.capacity.report_model import CapacityReport
+from loadtests.report import capacity_page
+from loadtests.report.compare import capacities_compared
+from loadtests.report.comparison_text import sentence
+
+
+def level(rate: float, share: float) -> dict:
+    return {
+        "requests_per_second": rate, "runs": 3, "requests": 1800, "throughput": rate,
+        "throughput_deviation": 1.0, "shares": {"p99<20ms": share},
+        "share_deviations": {"p99<20ms": None}, "p99_deviation": None,
+        "latency": {"p50": 0.005, "p90": 0.01, "p95": 0.02, "p99": None, "p999": None},
+        "in_system": 0.6, "rate_times_latency": 0.6, "littles_law_holds": True,
+        "phases": None, "mean_batch": None, "busy": None, "server_cpu": None,
+        "sender_cpu": 0.1, "warmup_seconds": 0.5, "settled": True,
+        "runs_with_reasons": 0,
+    }  # fmt: skip
+
+
+def report(low=90.0, high=110.0, estimate=100.0, **changes) -> CapacityReport:
+    capacity = {
+        "requests_per_second": {"estimate": estimate, "low": low, "high": high},
+        "by_term": {"p99<20ms": estimate}, "dispersion": 12.0, "blocks": 20,
+    }  # fmt: skip
+    whole = {
+        "model": "m <1>", "slo": "p99<20ms", "conclusion": "holds it", "valid": True,
+        "ending": "budget", "capacity": capacity, "usl": None, "mlperf": None,
+        "knee": {"kneedle": 4.0, "law": 9.0, "agree": False},
+        "reference": {"start_p50": 0.005, "end_p50": None},
+        "levels": [level(90, 0.0), level(105, 0.02)],
+        "closed_loop": [
+            {"concurrency": n, "throughput": 20.0 * n, "p50": None} for n in (1, 2, 4)
+        ],
+        "saturation": {"resource": "queue", "evidence": "it waits"},
+        "instances": [
+            {"instances": 2, "requests_per_second": None, "efficiency": None}
+        ],
+        "repetitions": 6, "rejected_runs": 0, "spent_seconds": 100.0, "started_at": 1e9,
+        "seed": 1, "protocol": "grpc", "address": "a:1", "payload_sha256": "0" * 64,
+        "schedule_sha256": "1" * 64, "settings": {}, "hardware": {}, "versions": {},
+    }  # fmt: skip
+    return CapacityReport.model_validate({**whole, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "tone"),
+    [
+        ({}, 0, "good"),
+        ({"low": None, "high": None}, 3, "note"),
+        ({"valid": False, "reasons": ["noise"]}, 3, "bad"),
+        ({"ending": "no_rate_holds", "capacity": None, "levels": []}, 1, "note"),
+        ({"ending": "every_rate_holds", "capacity": None}, 1, "note"),
+    ],
+)
+def test_every_ending_has_its_status_its_tone_and_its_sentence(
+    changes, status, tone
+) -> None:
+    found = report(**changes)
+    assert exit_of(found) == status
+    html = capacity_page.render(found)
+    assert f'class="verdict {tone}"' in html
+    assert "m &lt;1&gt;" in html
+    assert "<script" not in html
+    assert "nan" not in html.split("</style>")[1]
+    lines = text.render(found)
+    assert "holds it" in lines
+    assert ("INVALID: noise" in lines) == bool(found.reasons)
+
+
+def test_less_capacity_is_a_regression_and_little_is_known_of_wide_intervals() -> None:
+    def compared(before, after):
+        return capacities_compared(before, after, tolerance_ratio=0.05)
+
+    narrow = {"low": 98.0, "high": 102.0}
+    less = {"low": 78.0, "high": 82.0, "estimate": 80.0}
+    assert compared(report(**narrow), report(**less)).call == "worse"
+    assert compared(report(**less), report(**narrow)).call == "better"
+    assert compared(report(**narrow), report(**narrow)).call == "same"
+    wide = report(low=50.0, high=200.0)
+    assert compared(wide, wide).call == "unknown"
+    other = compared(report(), report(slo="p99<30ms"))
+    assert other.call == "unknown"
+    assert "objectives differ" in sentence(other)
+
+
+def test_a_report_with_a_key_too_many_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        report(capasity=3)
