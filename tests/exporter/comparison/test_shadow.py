@@ -1,0 +1,162 @@
+"""The threads of a shadow comparison, on a scripted server: order, patience, restart."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from exporter.collectors.base import Access
+from exporter.comparison.asking import difference
+from exporter.comparison.settings import ComparisonSettings
+from exporter.comparison.shadow import Shadow
+from exporter.inventory import Inventory, InventoryBoard
+from exporter.mirror import MirrorHub
+from exporter.own_traffic import OwnTraffic
+from exporter.settings import ModelFilter
+from exporter.spans import SpanBuffer
+from exporter.testing import FakeModel, FakeTriton
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.work import Look, ModelWork
+
+WORK = ModelWork(busy_seconds=0.0, production_busy_seconds=0.0, inferences=0)
+
+
+@pytest.fixture
+def shadow():
+    with FakeTriton([FakeModel("m", versions=("1", "2", "3"))]) as fake:
+        grpc = GrpcClient(fake.grpc)
+        board = InventoryBoard()
+        access = Access(
+            grpc=grpc,
+            http=None,
+            metrics=None,
+            models=ModelFilter(),
+            board=board,
+            own=OwnTraffic(run_id="test"),
+            clock=time.monotonic,
+            spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311
+            exposed=tuple,
+            mirror=MirrorHub(),
+        )
+        access.work.publish(Look(0.0, {("m", v): WORK for v in "123"}))
+
+        def hold(*versions):
+            specs = {
+                ("m", v): grpc.model_spec("m", v, timeout_seconds=5) for v in versions
+            }
+            board.publish(Inventory(up=True, ready=True, models=specs))
+
+        hold("1", "2")
+        started = []
+
+        def start(**changes):
+            settings = ComparisonSettings.model_validate(
+                {
+                    "name": "test",
+                    "champion": "m:1",
+                    "challenger": "m:2",
+                    "metrics": ["agreement", "success"],
+                    "budget": {
+                        "idle_pairs_per_second": 500,
+                        "max_pairs_per_second": 500,
+                    },
+                    **changes,
+                }
+            )
+            started.append(Shadow(settings, access))
+            return started[-1]
+
+        start.hold, start.access = hold, access
+        yield start
+        for one in started:
+            one.close()
+        grpc.close()
+
+
+def until(shadow, holds, seconds=15.0):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, (shadow.outcomes, shadow.problem)
+        shadow.look()
+        time.sleep(0.01)
+
+
+def test_both_are_asked_the_same_and_counted_as_our_own(shadow):
+    found = shadow()
+    until(found, lambda: found.outcomes["both"] >= 30)
+    counts = [shadow.access.own.counts(("m", v)) for v in "12"]
+    assert min(c.ok for c in counts) >= 30
+    assert abs(counts[0].ok - counts[1].ok) <= 8
+
+
+def test_it_ends_when_it_has_all_its_pairs(shadow):
+    found = shadow(max_pairs=100)
+    until(found, lambda: found.complete)
+    time.sleep(0.2)
+    settled = found.outcomes
+    time.sleep(0.3)
+    assert found.outcomes == settled
+    assert 100 <= found.pairs.count <= 110
+
+
+def test_another_latest_version_begins_anew(shadow):
+    found = shadow(champion="m:1", challenger="m")
+    until(found, lambda: found.outcomes["both"] >= 20)
+    assert found.keys == (("m", "1"), ("m", "2"))
+    first = found.pairs
+    shadow.hold("1", "2", "3")
+    until(found, lambda: found.keys == (("m", "1"), ("m", "3")))
+    assert found.pairs is not first
+
+
+def test_a_model_that_goes_is_told_and_its_return_goes_on(shadow):
+    found = shadow()
+    until(found, lambda: found.outcomes["both"] >= 5)
+    shadow.hold("1")
+    until(found, lambda: found.problem == "m:2 is not among the server's ready models")
+    asked = found.outcomes["both"]
+    shadow.hold("1", "2")
+    until(found, lambda: found.outcomes["both"] > asked and not found.problem)
+
+
+def test_nothing_is_asked_while_production_is_unknown(shadow):
+    found = shadow(budget={"idle_pairs_per_second": 0})
+    until(found, lambda: found.keys is not None)
+    time.sleep(0.3)
+    assert sum(found.outcomes.values()) == 0
+    assert found.budget_used == {"requests": None, "busy": None}
+
+
+def spec(name, inputs, outputs=("y",), **more):
+    return ModelSpec(
+        name,
+        "1",
+        tuple(TensorSpec(n, d, s) for n, d, s in inputs),
+        tuple(TensorSpec(n, "FP32", (-1, 2)) for n in outputs),
+        **more,
+    )
+
+
+X = ("x", "FP32", (-1, 2))
+
+
+@pytest.mark.parametrize(
+    ("challenger", "told"),
+    [
+        (spec("b", [X]), ""),
+        (spec("b", [("x", "FP32", (4, 2))]), ""),
+        (spec("b", [("x", "FP64", (-1, 2))]), "FP64[-1, 2] in b 1"),
+        (spec("b", [("x", "FP32", (-1, 3))]), "FP32[-1, 3] in b 1"),
+        (spec("b", [X, ("z", "FP32", (1,))]), "input 'z' is absent in a 1"),
+        (spec("b", [X], outputs=("other",)), "want an output of the same name"),
+        (spec("b", [X], decoupled=True), "b is a decoupled model"),
+        (spec("b", [X], sequence=True), "b is a sequence model"),
+    ],
+)
+def test_models_that_cannot_be_asked_the_same_are_told_why(challenger, told):
+    found = difference(spec("a", [X]), challenger)
+    assert told in found
+    assert bool(found) == bool(told)
