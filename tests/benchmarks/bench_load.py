@@ -158,11 +158,9 @@ def stall(*, quick: bool = False) -> Iterator[Figure]:
     """A server stopped for 1 s at 1,000 requests a second in 12 s: whose p99 says so?"""
     require_triton()
     analyzer = PerfAnalyzer()
-    errors: list[float] = []
     reported: dict[str, float | None] = {}
     with EmbeddedTriton(_MODELS) as triton:
-        for _ in range(1 if quick else 5):
-            errors.append(_our_stall(triton))
+        errors = [_our_stall(triton) for _ in range(1 if quick else 5)]
         for name, measure in _peers(triton, analyzer).items():
             reported[name] = _with_stall(triton, measure)
     yield figures.at_most(
