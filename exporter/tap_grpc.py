@@ -108,6 +108,7 @@ class GrpcTap:
                 # Bytes that nobody has asked for yet stay with their sender.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.max_metadata_size", 16 << 10),
+                ("grpc.max_connection_idle_ms", 300_000),
             ),
             maximum_concurrent_rpcs=4 * MAX_CALLS,
         )
