@@ -35,7 +35,7 @@ def line(profile: Profile, seed: int, width: int = 60) -> str:
     return f"{drawn} {profile.length_seconds:g} s, up to {top:.3g}/s"
 
 
-def svg(profile: Profile, seed: int) -> str:
+def plot(profile: Profile, seed: int) -> Plot:
     """The intended rate, and the arrivals drawn with the seed."""
     edges, rates = counted(profile, seed, _SLICES)
     drawn = Series("drawn", np.repeat(edges, 2)[1:-1], np.repeat(rates, 2), "area")
@@ -48,4 +48,4 @@ def svg(profile: Profile, seed: int) -> str:
         x=Axis("time in seconds"),
         y=Axis("requests a second", low=0.0),
         series=tuple(series),
-    ).render()
+    )

@@ -6,6 +6,7 @@ import importlib
 import itertools
 import pkgutil
 from typing import TYPE_CHECKING, get_args
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
 import loadtests.profiles
+from exporter.cli import main
 from exporter.settings import Settings
 from loadtests.plan import MAX_REQUESTS, checked
 from loadtests.profiles import AnyProfile
@@ -256,3 +258,17 @@ def test_a_recording_that_is_none_is_refused(tmp_path, content, said) -> None:
     with pytest.raises(ValidationError, match="found") as caught:
         ADAPTER.validate_python({"kind": "replay", "file": file})
     assert said in str(caught.value)
+
+
+def test_every_profile_is_drawn_in_the_terminal_and_as_a_file(tmp_path, capsys) -> None:
+    assert main(["load", "list", "--plot", "--svg", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert all(kind in told for kind in KINDS)
+    drawn = {file.stem for file in tmp_path.iterdir()}
+    # A recording has to be given; a closed loop has no times of its own.
+    assert drawn == {
+        kind for kind in KINDS if kind != "replay" and not kind.startswith("mlperf_")
+    } | {"mlperf_server"}
+    picture = (tmp_path / "spike.svg").read_text("utf-8")
+    assert ET.fromstring(picture).tag.endswith("svg")  # noqa: S314 - our own
+    assert main(["load", "list", "--svg", str(tmp_path / "nowhere")]) == 2
