@@ -14,13 +14,14 @@ from pathlib import Path
 
 import mlperf_loadgen as lg
 
+_ENDED = re.compile(r'"complete_ns":(\d+)')  # from the scheduled time on
 _BEGUN = re.compile(
     r'"name":"Sample","cat":"default","ph":"b","pid":\d+,"id":\d+,"ts":([\d.]+)'
 )
 
 
 def run(rate, least_seconds, queries, seed, limit=1.0, percentile=0.99, late=0):
-    """One Server test whose first `late` queries miss: (due in ns, its summary)."""
+    """One Server test whose first `late` queries miss: (due in ns, its summary, latencies in ns)."""
     asked = 0
 
     def issue(samples):
@@ -54,7 +55,8 @@ def run(rate, least_seconds, queries, seed, limit=1.0, percentile=0.99, late=0):
         trace = Path(folder, "mlperf_log_trace.json").read_text("utf-8")
         summary = Path(folder, "mlperf_log_summary.txt").read_text("utf-8")
     due = sorted(round(float(found) * 1000) for found in _BEGUN.findall(trace))
-    return [instant - due[0] for instant in due], summary
+    late_by = [int(found) for found in _ENDED.findall(trace)]
+    return [instant - due[0] for instant in due], summary, late_by
 
 
 def main(cases: int, least: list[tuple[float, int, int]]) -> None:
@@ -71,14 +73,15 @@ def main(cases: int, least: list[tuple[float, int, int]]) -> None:
     verdicts = []
     for percentile, misses, enough in least:
         for queries in (enough - 1, enough):
-            _, summary = run(
+            _, summary, latencies = run(
                 20_000, 0.001, queries, 1, 0.1, percentile=percentile, late=misses
             )
             verdicts.append(
                 {
                     "percentile": percentile,
-                    "misses": misses,
-                    "queries": queries,
+                    # A busy machine may be late for more than were asked to be.
+                    "misses": sum(ns > 0.1e9 for ns in latencies),
+                    "queries": len(latencies),
                     "limit_seconds": 0.1,
                     "early_stopping": "Early stopping satisfied: Yes" in summary,
                 }
