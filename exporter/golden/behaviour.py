@@ -10,7 +10,7 @@ import numpy as np
 from exporter import errors
 from exporter.golden.quality import agree, shown
 from exporter.probes.base import Verdict
-from exporter.probes.payload import LARGEST
+from exporter.probes.payload import LARGEST, make_payload
 from exporter.triton.tensors import FLOATS, array_dtype
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from exporter.golden.asking import Answer, Asker
     from exporter.probes.golden import Corruption, Metamorphic
+    from exporter.probes.payload import InputSettings
     from exporter.spc.normal import Ints
-    from exporter.triton.model import Array
+    from exporter.triton.model import Array, ModelSpec
 
 ROWS: Final = 4
 """Of the batches of metamorphic checks."""
@@ -52,6 +53,24 @@ class Tolerance:
 
     relative: float
     absolute: float
+
+
+def made_up(
+    spec: ModelSpec,
+    settings: Mapping[str, InputSettings],
+    rows: int,
+    rng: np.random.Generator,
+) -> Sample:
+    """So many rows of made-up inputs; one request's worth where there is no batch."""
+    made = [make_payload(spec, dict(settings), rng) for _ in range(rows)]
+    batched = spec.max_batch_size > 1
+    inputs = {
+        name: np.concatenate([payload.inputs[name] for payload in made])
+        if batched
+        else made[0].inputs[name]
+        for name in made[0].inputs
+    }
+    return Sample(inputs, made[0].datatypes)
 
 
 def metamorphic(

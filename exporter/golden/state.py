@@ -14,11 +14,10 @@ from exporter.golden import behaviour, calibration
 from exporter.golden.asking import Asker
 from exporter.golden.behaviour import ROWS, Tolerance
 from exporter.golden.behaviour import Sample as Batch
-from exporter.golden.budget import Allowance, Budget
+from exporter.golden.budget import WINDOW_SECONDS, Allowance, Budget
 from exporter.golden.loss import LossChart
 from exporter.golden.scoring import OUTCOMES, Scoring
 from exporter.golden.signature import prepare
-from exporter.probes.payload import make_payload
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -97,6 +96,7 @@ class ModelState:
         self._loss_alarm = False
         self._calibration: calibration.Calibration | None = None
         self._scored_at = -_SCORE_SECONDS
+        self._asked_at = access.clock()
         self._scores: Sequence[AnySample] = ()
         self._published: Sequence[AnySample] = ()
 
@@ -105,8 +105,21 @@ class ModelState:
         return spec == self._spec and golden is self._golden
 
     def samples(self) -> Sequence[AnySample]:
-        """What the latest attempt left."""
-        return self._published
+        """What the latest attempt left; of answers long ago only what was counted."""
+        settings = self._settings
+        fresh = (
+            2 * settings.interval_seconds * (1 + settings.jitter_ratio)
+            + settings.timeout_seconds
+            + settings.linger_seconds
+            + WINDOW_SECONDS
+        )
+        if self._access.clock() - self._asked_at <= fresh:
+            return self._published
+        return [
+            sample
+            for sample in self._published
+            if sample.spec.kind != "gauge" or sample.spec is catalogue.GOLDEN_USABLE
+        ]
 
     # Asking.
 
@@ -123,6 +136,7 @@ class ModelState:
         requests, seconds = self._asker.requests, self._asker.seconds
         verdict = self._do(kind, what)
         done = self._access.clock()
+        self._asked_at = done
         self._budget.asked(
             done, self._asker.requests - requests, self._asker.seconds - seconds
         )
@@ -234,21 +248,11 @@ class ModelState:
                 for part in parts
             )
             return one, other
-        return self._made_up(rows), self._made_up(rows)
-
-    def _made_up(self, rows: int) -> Batch:
-        batched = self._spec.max_batch_size > 1
-        made = [
-            make_payload(self._spec, self._settings.inputs, self._rng)
-            for _ in range(rows)
-        ]
-        inputs = {
-            name: np.concatenate([payload.inputs[name] for payload in made])
-            if batched
-            else made[0].inputs[name]
-            for name in made[0].inputs
-        }
-        return Batch(inputs, made[0].datatypes)
+        one, other = (
+            behaviour.made_up(self._spec, self._settings.inputs, rows, self._rng)
+            for _ in range(2)
+        )
+        return one, other
 
     # Judging over time.
 

@@ -212,6 +212,21 @@ def test_an_answer_that_is_none_is_counted_as_what_it_is(
     assert value(probe, "triton_golden_samples_total", counted) == 8
 
 
+def test_answers_of_long_ago_say_nothing_of_now(scene) -> None:
+    probe = scene.probe()
+    for _ in range(3):
+        scene.attempt(probe)
+    assert value(probe, "triton_golden_score_ratio", "accuracy") == 1
+    assert value(probe, "triton_golden_failing", "labels") == 0
+    scene.clock.now += 600
+    assert value(probe, "triton_golden_score_ratio", "accuracy") is None
+    assert value(probe, "triton_golden_failing", "labels") is None
+    assert value(probe, "triton_golden_samples_total", "right") == 20
+    assert value(probe, "triton_golden_usable") == 1
+    scene.attempt(probe)
+    assert value(probe, "triton_golden_score_ratio", "accuracy") == 1
+
+
 def test_a_model_that_goes_takes_its_samples_and_its_calibration(scene) -> None:
     probe = scene.probe()
     for _ in range(3):
