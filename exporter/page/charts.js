@@ -55,7 +55,7 @@ class Chart {
       legend: { live: false },
       // An interval is an area; its two edges need no names.
       hooks: { init: [(plot) => plot.root.querySelectorAll(".u-series").forEach((row, i) => {
-        if (i === 0 || edges.has(lines[i - 1])) row.style.display = "none";
+        if (edges.has(lines[i])) row.style.display = "none";
       })] },
       cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [0, (high || 1e-6) * 1.1] } },
