@@ -216,9 +216,7 @@ async def _compare(
                 _decided(report) or now - started > duration_seconds
             ):
                 return report
-            if report is None and now - started > min(
-                duration_seconds, _STARTING_SECONDS
-            ):
+            if report is None and now - started > _STARTING_SECONDS:
                 raise ConfigError("compare", [_reason(sidecar)])
             if report is not None and now - told >= 1:
                 told = now

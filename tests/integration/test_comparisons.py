@@ -379,6 +379,6 @@ def test_the_gate_says_when_it_is_not_decided_and_when_it_cannot_be(gate):
         refused = gate(*arguments)
         assert refused.returncode == 2, refused.stderr
         assert problem in refused.stderr
-    gone = gate("--duration", "3", challenger="no_such")
+    gone = gate(challenger="no_such")
     assert gone.returncode == 2
     assert "no_such is not among the server's ready models" in gone.stderr
