@@ -99,7 +99,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     findings.spent_seconds = time.monotonic() - began
     wanted = settings.search.repetitions
     if found is not None and findings.repetitions < wanted:
-        findings.warnings.append(
+        findings.reasons.append(
             f"{findings.repetitions} runs beside the boundary, fewer than the {wanted} "
             "wanted; give --budget more"
         )

@@ -27,7 +27,7 @@ _MOST_FACTOR: Final = 8.0  # times what is allowed; more is far into overload
 _MOST_SHARE: Final = 3.0  # misses of a run that may be chance, whatever is allowed
 _LEAST_LEVELS: Final = 3
 _LINE_BLOCKS: Final = 8.0  # so many blocks of a level weigh as much as the line
-_LEAST_BLOCKS: Final = 4
+_LEAST_BLOCKS: Final = 10
 _ENOUGH_BLOCKS: Final = 30
 _NONE_SEEN: Final = 0.25  # misses that stand for "none in so many requests"
 _BLOCKS_A_RUN: Final = 2
@@ -202,6 +202,9 @@ class _Bootstrap:
         residuals = (levels.block_misses - expected) / np.sqrt(expected)
         kept = residuals[near[levels.level]]
         kept = kept - kept.mean(axis=0)
+        # By luck blocks may be alike; they vary at least as independent requests do.
+        spread = np.maximum(kept.std(axis=0), 1e-9)
+        kept = kept / np.minimum(spread, 1.0)
         blocks = kept.shape[0]
         return cls(levels, expected, kept * np.sqrt(blocks / (blocks - 2)), allowed)
 
