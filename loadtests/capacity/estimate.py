@@ -203,8 +203,10 @@ class _Bootstrap:
         kept = residuals[near[levels.level]]
         kept = kept - kept.mean(axis=0)
         # By luck blocks may be alike; they vary at least as independent requests do.
-        spread = np.maximum(kept.std(axis=0), 1e-9)
-        kept = kept / np.minimum(spread, 1.0)
+        # A term that nobody missed there says nothing about its boundary.
+        missed = levels.block_misses[near[levels.level]].sum(axis=0) > 0
+        spread = np.where(missed, np.clip(kept.std(axis=0), 1e-3, 1.0), 1.0)
+        kept = kept / spread
         blocks = kept.shape[0]
         return cls(levels, expected, kept * np.sqrt(blocks / (blocks - 2)), allowed)
 
