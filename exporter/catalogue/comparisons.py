@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter.catalogue.shared import MODEL
+from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.samples import MetricSpec
 
 COMPARISON_INFO: Final = MetricSpec(
@@ -70,7 +70,7 @@ MODEL_LOAD: Final = MetricSpec(
     "gauge",
     "How long the latest load of the model version took, from loading to ready as seen"
     " in the repository index, to the cold_start collector's interval.",
-    MODEL,
+    _MODEL,
     "seconds",
 )
 MODEL_FIRST_INFERENCE: Final = MetricSpec(
@@ -78,13 +78,13 @@ MODEL_FIRST_INFERENCE: Final = MetricSpec(
     "gauge",
     "From the begin of the latest load until the first inference after it was answered:"
     " one of ours, sent as soon as the model was seen to be ready.",
-    MODEL,
+    _MODEL,
     "seconds",
 )
 COLD_INFERENCE: Final = MetricSpec(
     "triton_model_cold_inference_seconds",
     "gauge",
     "Duration of the first inference after the latest load, as our client saw it.",
-    MODEL,
+    _MODEL,
     "seconds",
 )

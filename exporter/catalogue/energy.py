@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter.catalogue.shared import MODEL
+from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.samples import MetricSpec
 
 _GPU: Final = ("gpu", "uuid", "name", "source")
@@ -167,7 +167,7 @@ MODEL_ENERGY: Final = MetricSpec(
     "Energy above idle attributed to production inferences of the model, by boundary"
     " (gpu, host), source and method: busy_time, or busy_time_with_idle while the idle"
     " power is not known yet and its share is in.",
-    (*MODEL, "boundary", "source", "method"),
+    (*_MODEL, "boundary", "source", "method"),
     "joules",
 )
 IDLE_ENERGY: Final = MetricSpec(
@@ -200,7 +200,7 @@ INFERENCE_ENERGY: Final = MetricSpec(
     "gauge",
     "Energy of one production inference over the sliding window. basis active: what"
     " running it took; full: its share of the idle energy added.",
-    (*MODEL, "boundary", "source", "basis"),
+    (*_MODEL, "boundary", "source", "basis"),
     "joules",
 )
 EFFICIENCY: Final = MetricSpec(
@@ -208,7 +208,7 @@ EFFICIENCY: Final = MetricSpec(
     "gauge",
     "Inferences a second for each watt, which is inferences for each joule, over the"
     " sliding window; basis as for triton_inference_energy_joules.",
-    (*MODEL, "boundary", "source", "basis"),
+    (*_MODEL, "boundary", "source", "basis"),
 )
 MODEL_COST: Final = MetricSpec(
     "triton_model_cost_total",
@@ -216,7 +216,7 @@ MODEL_COST: Final = MetricSpec(
     "Cost of the model's production inferences by component: gpu_time and machine_time"
     " (its busy time at the hourly price), electricity (its energy times cost.pue),"
     " storage (its artefacts).",
-    (*MODEL, "currency", "component"),
+    (*_MODEL, "currency", "component"),
 )
 OVERHEAD_COST: Final = MetricSpec(
     "triton_overhead_cost_total",
@@ -229,14 +229,14 @@ COST_PER_THOUSAND: Final = MetricSpec(
     "gauge",
     "Cost of 1,000 production inferences over the sliding window. basis active: what"
     " running them cost; full: the overhead shared out over the models.",
-    (*MODEL, "currency", "basis"),
+    (*_MODEL, "currency", "basis"),
 )
 MODEL_CARBON: Final = MetricSpec(
     "triton_model_carbon_grams_total",
     "counter",
     "CO2 equivalent of the model's attributed energy, times cost.pue and the grid's"
     " intensity.",
-    MODEL,
+    _MODEL,
     "grams",
 )
 OVERHEAD_CARBON: Final = MetricSpec(
@@ -250,7 +250,7 @@ ARTIFACT_BYTES: Final = MetricSpec(
     "triton_model_artifact_bytes",
     "gauge",
     "Size of the model version's files under cost.storage.repository.",
-    MODEL,
+    _MODEL,
     "bytes",
 )
 FLOPS_UTILIZATION: Final = MetricSpec(
@@ -259,7 +259,7 @@ FLOPS_UTILIZATION: Final = MetricSpec(
     "Floating point operations of the model's inferences over what the GPU could do at"
     " its peak in the model's busy time. FLOPs from the configuration, peak from the"
     " configuration or NVIDIA's data sheets.",
-    MODEL,
+    _MODEL,
     "ratio",
 )
 BANDWIDTH_UTILIZATION: Final = MetricSpec(
@@ -267,7 +267,7 @@ BANDWIDTH_UTILIZATION: Final = MetricSpec(
     "gauge",
     "Bytes the model's inferences move over what the GPU's memory could in the model's"
     " busy time.",
-    MODEL,
+    _MODEL,
     "ratio",
 )
 ROOFLINE: Final = MetricSpec(
@@ -275,12 +275,12 @@ ROOFLINE: Final = MetricSpec(
     "gauge",
     "Attained FLOPs a second over the roof at the model's arithmetic intensity, by what"
     " the roof is there (compute, memory).",
-    (*MODEL, "bound"),
+    (*_MODEL, "bound"),
     "ratio",
 )
 INTENSITY: Final = MetricSpec(
     "triton_model_arithmetic_intensity",
     "gauge",
     "FLOPs for each byte moved, from the configuration.",
-    MODEL,
+    _MODEL,
 )

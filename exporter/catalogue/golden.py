@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter.catalogue.shared import MODEL
+from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.samples import MetricSpec
 
-_SET: Final = (*MODEL, "dataset")
-_OUTPUT: Final = (*MODEL, "source")
+_SET: Final = (*_MODEL, "dataset")
+_OUTPUT: Final = (*_MODEL, "source")
 _BLIND: Final = " Blind to concept drift: where the relation of input to truth changed, it is wrong."
 
 GOLDEN_SCORE: Final = MetricSpec(
@@ -125,21 +125,21 @@ OUTPUT_ROWS: Final = MetricSpec(
     "triton_output_rows_total",
     "counter",
     "Answers of mirrored production requests that were looked at.",
-    MODEL,
+    _MODEL,
 )
 ESTIMATED_ACCURACY: Final = MetricSpec(
     "triton_estimated_accuracy_ratio",
     "gauge",
     "Accuracy of the latest production answers, estimated without labels from their"
     " confidence as calibrated on the golden set." + _BLIND,
-    MODEL,
+    _MODEL,
     "ratio",
 )
 ESTIMATED_ACCURACY_CI: Final = MetricSpec(
     "triton_estimated_accuracy_ci_ratio",
     "gauge",
     "95 % interval of the estimated accuracy, by bound (lower, upper)." + _BLIND,
-    (*MODEL, "bound"),
+    (*_MODEL, "bound"),
     "ratio",
 )
 ESTIMATED_ACCURACY_VALID: Final = MetricSpec(
@@ -149,5 +149,5 @@ ESTIMATED_ACCURACY_VALID: Final = MetricSpec(
     " enough_outputs (50 answers), within_calibration (at most 5 % of confidences below"
     " all golden ones), no_drift (no alarm on inputs or labels). Any 0: do not rely on"
     " it." + _BLIND,
-    (*MODEL, "condition"),
+    (*_MODEL, "condition"),
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter.catalogue.shared import LATENCY_BOUNDS, MODEL, PROBE
+from exporter.catalogue.shared import LATENCY_BOUNDS as _LATENCY_BOUNDS
+from exporter.catalogue.shared import MODEL as _MODEL
+from exporter.catalogue.shared import PROBE as _PROBE
 from exporter.samples import MetricSpec
 
 PROBE_DURATION: Final = MetricSpec(
@@ -12,36 +14,36 @@ PROBE_DURATION: Final = MetricSpec(
     "histogram",
     "Time of a probe's request on the wire. A timeout counts with the time waited, so"
     " a quantile that reaches the timeout reads 'at least'.",
-    PROBE,
+    _PROBE,
     "seconds",
-    LATENCY_BOUNDS,
+    _LATENCY_BOUNDS,
 )
 PROBE_TOTAL: Final = MetricSpec(
     "triton_probe_total",
     "counter",
     "Probe requests by outcome: ok, timeout, unavailable, invalid, model_error,"
     " bad_output.",
-    (*PROBE, "outcome"),
+    (*_PROBE, "outcome"),
 )
 PROBE_LATENCY: Final = MetricSpec(
     "triton_probe_latency_seconds",
     "summary",
     "Latency quantile of the probes of the sliding window. Absent where the number of"
     " probes cannot support the quantile.",
-    (*PROBE, "quantile"),
+    (*_PROBE, "quantile"),
     "seconds",
 )
 PROBE_SUCCESS: Final = MetricSpec(
     "triton_probe_success",
     "gauge",
     "1 if the latest probe was ok, else 0.",
-    PROBE,
+    _PROBE,
 )
 PROBE_LAST_DURATION: Final = MetricSpec(
     "triton_probe_last_duration_seconds",
     "gauge",
     "Time of the request of this one probe; on /probe only.",
-    PROBE,
+    _PROBE,
     "seconds",
 )
 BLACKBOX_SUCCESS: Final = MetricSpec(
@@ -69,5 +71,5 @@ OWN_UNRESOLVED: Final = MetricSpec(
     "counter",
     "Own requests that never got an answer: Triton may or may not have counted them"
     " as production traffic.",
-    MODEL,
+    _MODEL,
 )

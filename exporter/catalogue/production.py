@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter.catalogue.shared import BATCH_BOUNDS, MODEL
+from exporter.catalogue.shared import BATCH_BOUNDS as _BATCH_BOUNDS
+from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.samples import MetricSpec
 
 REQUESTS: Final = MetricSpec(
@@ -12,42 +13,42 @@ REQUESTS: Final = MetricSpec(
     "counter",
     "Production requests by outcome (success, failure) since this process first saw"
     " the model; own probes are taken out.",
-    (*MODEL, "outcome"),
+    (*_MODEL, "outcome"),
 )
 INFERENCES: Final = MetricSpec(
     "triton_inferences_total",
     "counter",
     "Production inferences: a request with a batch of n counts n. Answers from the"
     " response cache are not among them.",
-    MODEL,
+    _MODEL,
 )
 EXECUTIONS: Final = MetricSpec(
     "triton_executions_total",
     "counter",
     "Executions of the model on behalf of production: with dynamic batching one serves"
     " several requests.",
-    MODEL,
+    _MODEL,
 )
 BUSY: Final = MetricSpec(
     "triton_model_busy_seconds_total",
     "counter",
     "Time the model's instances were executing for production (input, inference and"
     " output phases of batch_stats): each execution counts once.",
-    MODEL,
+    _MODEL,
     "seconds",
 )
 QUEUE: Final = MetricSpec(
     "triton_model_queue_seconds_total",
     "counter",
     "Time production requests waited in the queue, summed over requests.",
-    MODEL,
+    _MODEL,
     "seconds",
 )
 REQUEST_SECONDS: Final = MetricSpec(
     "triton_model_request_seconds_total",
     "counter",
     "Time of successful production requests inside the server, summed over requests.",
-    MODEL,
+    _MODEL,
     "seconds",
 )
 COMPUTE: Final = MetricSpec(
@@ -55,35 +56,35 @@ COMPUTE: Final = MetricSpec(
     "counter",
     "Time of production requests by phase (compute_input, compute_infer,"
     " compute_output), summed over requests.",
-    (*MODEL, "phase"),
+    (*_MODEL, "phase"),
     "seconds",
 )
 CACHE: Final = MetricSpec(
     "triton_response_cache_total",
     "counter",
     "Lookups in Triton's response cache by result (hit, miss), all clients.",
-    (*MODEL, "result"),
+    (*_MODEL, "result"),
 )
 BATCH_SIZE: Final = MetricSpec(
     "triton_batch_size",
     "histogram",
     "Batch sizes of the executions for production.",
-    MODEL,
+    _MODEL,
     "",
-    BATCH_BOUNDS,
+    _BATCH_BOUNDS,
 )
 OWN_REQUESTS: Final = MetricSpec(
     "triton_own_requests_total",
     "counter",
     "This process's own requests to the model by outcome (success, failure), as taken"
     " out of production counts.",
-    (*MODEL, "outcome"),
+    (*_MODEL, "outcome"),
 )
 STATISTICS_RESETS: Final = MetricSpec(
     "triton_statistics_resets_total",
     "counter",
     "Times the model's statistics were seen to start over: reload or restart.",
-    MODEL,
+    _MODEL,
 )
 STATISTICS_DISAGREEMENT: Final = MetricSpec(
     "triton_statistics_disagreement_ratio",
@@ -91,6 +92,6 @@ STATISTICS_DISAGREEMENT: Final = MetricSpec(
     "How far the counter on Triton's own /metrics rose apart from the statistics API"
     " since both were first compared or last started over, relative to the latter's"
     " rise. 0 is agreement.",
-    (*MODEL, "counter"),
+    (*_MODEL, "counter"),
     "ratio",
 )

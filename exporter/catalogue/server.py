@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter.catalogue.shared import MODEL
+from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.samples import MetricSpec
 
 UP: Final = MetricSpec(
@@ -28,20 +28,20 @@ MODEL_READY: Final = MetricSpec(
     "triton_model_ready",
     "gauge",
     "1 for a model version the server calls ready, 0 for one it lists as not ready.",
-    MODEL,
+    _MODEL,
 )
 MODEL_SERVING: Final = MetricSpec(
     "triton_model_serving",
     "gauge",
     "1 while a tensor really goes through the model version by every probed protocol,"
     " 0 while by any it does not. Absent until it was probed.",
-    MODEL,
+    _MODEL,
 )
 MODEL_LOADS: Final = MetricSpec(
     "triton_model_loads_total",
     "counter",
     "Times the model version was seen to become ready after this process started.",
-    MODEL,
+    _MODEL,
 )
 MODELS_UNREADABLE: Final = MetricSpec(
     "triton_models_unreadable",

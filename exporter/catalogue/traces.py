@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from exporter.catalogue.shared import LATENCY_BOUNDS, MODEL
+from exporter.catalogue.shared import LATENCY_BOUNDS as _LATENCY_BOUNDS
+from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.samples import MetricSpec
 
 REQUEST_DURATION: Final = MetricSpec(
@@ -13,9 +14,9 @@ REQUEST_DURATION: Final = MetricSpec(
     "Time of a traced client request in the server: from its arrival until the last"
     " byte of the (last) answer is handed to the network. Requests that an ensemble or"
     " another model asked for are part of their client's, and not counted here.",
-    MODEL,
+    _MODEL,
     "seconds",
-    LATENCY_BOUNDS,
+    _LATENCY_BOUNDS,
 )
 REQUEST_PHASE_DURATION: Final = MetricSpec(
     "triton_request_phase_duration_seconds",
@@ -23,16 +24,16 @@ REQUEST_PHASE_DURATION: Final = MetricSpec(
     "Where the time of traced requests went: network_in, queue, compute_input,"
     " compute_infer, compute_output, network_out. Counts every request of the model,"
     " also those of ensembles and other models, in the phases it had.",
-    (*MODEL, "phase"),
+    (*_MODEL, "phase"),
     "seconds",
-    LATENCY_BOUNDS,
+    _LATENCY_BOUNDS,
 )
 REQUEST_LATENCY: Final = MetricSpec(
     "triton_request_latency_seconds",
     "summary",
     "Latency quantile of the traced client requests of the sliding window. Absent where"
     " the number of traces cannot support the quantile.",
-    (*MODEL, "quantile"),
+    (*_MODEL, "quantile"),
     "seconds",
 )
 REQUEST_LATENCY_CI: Final = MetricSpec(
@@ -40,7 +41,7 @@ REQUEST_LATENCY_CI: Final = MetricSpec(
     "summary",
     "Bounds (lower, upper) of the 95 % confidence interval of the quantile, from order"
     " statistics: no distribution is assumed.",
-    (*MODEL, "quantile", "bound"),
+    (*_MODEL, "quantile", "bound"),
     "seconds",
 )
 TRACE_RECORDS: Final = MetricSpec(
