@@ -45,16 +45,17 @@ bench: env  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=par
 	.ci/parts bench
 	$(BIN)/python tests/benchmarks/run.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-check: lint types  ## lint, types, import direction, generated files
+check: lint types  ## lint, types, import direction
 
 fmt: env  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: env  ## METRICS.md, CONFIG.md and the config schema
+generate: env  ## METRICS.md, CONFIG.md, the config schema and the dashboards
 	$(BIN)/tritonwatch metrics --markdown > METRICS.md
 	$(BIN)/tritonwatch schema --markdown > CONFIG.md
 	$(BIN)/tritonwatch schema > exporter/config.schema.json
+	$(BIN)/python -m grafana.build
 	for kind in run capacity comparison; do \
 	  $(BIN)/tritonwatch load report --schema $$kind > loadtests/report/$$kind.schema.json; done
 

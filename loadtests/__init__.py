@@ -1,1 +1,1 @@
-"""Load profiles, capacity search and chaos experiments against a Triton server."""
+"""Load profiles and capacity search against a Triton server."""

@@ -32,7 +32,7 @@ _Notice = TypeVar("_Notice", bound=BaseModel)
 
 
 class RunsSettings(CollectorSettings):
-    """Runs and capacities that `tritonwatch load` and `chaos` report to the tap.
+    """Runs and capacities that `tritonwatch load`, or another tool, reports to the tap.
 
     POST /v1/runs and /v1/capacity; `--sidecar http://localhost:8004` of those commands.
     """

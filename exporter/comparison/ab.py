@@ -99,6 +99,9 @@ class ProductionComparison:
 
     def _resolve(self) -> tuple[ModelKey, ModelKey] | None:
         inventory = self._access.board.current
+        if not self._access.board.looked:
+            # The first look at the server is still to come: nothing is missing yet.
+            return None
         found = []
         for text in (self._settings.champion, self._settings.challenger):
             model, version = reference(text)

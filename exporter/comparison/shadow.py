@@ -237,6 +237,9 @@ class Shadow:
         """Both models as they are now; says why where they cannot be compared."""
         found = []
         inventory = self._access.board.current
+        if not self._access.board.looked:
+            # The first look at the server is still to come: nothing is missing yet.
+            return None
         for text in (self.settings.champion, self.settings.challenger):
             model, version = reference(text)
             spec = inventory.models.get(

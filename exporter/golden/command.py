@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from pydantic import ValidationError
 
 from exporter import connect
 from exporter.collectors.base import Access
@@ -235,7 +236,6 @@ def settings_of(file: Path, **more: object) -> GoldenData:
     """
     try:
         return GoldenData.model_validate({"file": file, **more})
-    except ValueError as error:
-        raise ConfigError(
-            "the arguments", [str(error).splitlines()[2].strip()]
-        ) from None
+    except ValidationError as error:
+        told = [item["msg"].removeprefix("Value error, ") for item in error.errors()]
+        raise ConfigError("the arguments", told) from None

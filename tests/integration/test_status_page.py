@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 
 import pytest
@@ -31,7 +32,7 @@ def browser(require_commands):
     with sync_playwright() as playwright:
         # The tests may run as root, for whom Chromium has no sandbox.
         running = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         yield running
         running.close()

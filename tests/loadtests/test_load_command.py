@@ -267,7 +267,9 @@ def test_each_command_of_the_quick_start_does_what_it_says(
     """At the test's own server, and for a second only."""
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / "samples.npz", x=np.ones((4, 8), np.float32))
-    (tmp_path / "evening.yaml").write_text(
+    scenarios = tmp_path / "loadtests" / "scenarios"
+    scenarios.mkdir(parents=True)
+    (scenarios / "evening.yaml").write_text(
         (ROOT / "loadtests" / "scenarios" / "evening.yaml").read_text("utf-8"), "utf-8"
     )
     if "report" in line:
