@@ -10,6 +10,7 @@ import difflib
 import functools
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 _SHOWN: Final = 80
+_USER_OF_URL: Final = re.compile(r"//[^/@\s]*@")
 
 Node = dict[str, Any]
 """What the JSON schema says of one place."""
@@ -238,6 +240,8 @@ def _shown(path: FilePath, document: Document) -> str:
     # Half of a surrogate pair could not be sent or printed.
     text = json.dumps(value, ensure_ascii=False)
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    # A URL may carry a password.
+    text = _USER_OF_URL.sub("//…@", text)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 

@@ -7,13 +7,15 @@ port could so take all memory, or every connection for ever.
 
 from __future__ import annotations
 
+import time
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MAX_CONNECTIONS: Final = 128
 MAX_HEAD_BYTES: Final = 64 << 10
@@ -29,8 +31,45 @@ UNREAD_SECONDS: Final = 30.0
 """How long an answer may stay unread."""
 
 
+HANDSHAKE_SECONDS: Final = 10.0
+"""How long a TLS handshake may take."""
+MAX_HANDSHAKES: Final = 128
+"""TLS handshakes at once: asyncio sets 256 kB aside for each."""
+
+
 class _HeadError(Exception):
     pass
+
+
+class _TooManyHandshakesError(Exception):
+    pass
+
+
+class Handshakes:
+    """Makes the protocols of a TLS listener, no more at once than are bounded here.
+
+    Before its handshake is over asyncio tells a protocol nothing, its end neither: it is
+    over when the protocol is gone, at the latest when its time is.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begun: dict[int, float] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> BoundedProtocol:
+        """A protocol for a connection that was just accepted; raises to end it."""
+        now = self._clock()
+        over = [k for k, t in self._begun.items() if now - t > HANDSHAKE_SECONDS]
+        for key in over:
+            del self._begun[key]
+        if len(self._begun) >= MAX_HANDSHAKES:
+            raise _TooManyHandshakesError
+        protocol = BoundedProtocol(*args, **kwargs)
+        key = id(protocol)
+        self._begun[key] = now
+        protocol.on_made = lambda: self._begun.pop(key, None)
+        weakref.finalize(protocol, self._begun.pop, key, None)
+        return protocol
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -43,6 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stalled = False
         self._waits_since = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self.on_made: Callable[[], object] = int
 
     # Number.
 
@@ -51,6 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
     ) -> None:
         """Take the connection, or end it where none can make room."""
         super().connection_made(transport)
+        self.on_made()
         self._wait(HEAD_SECONDS)
         open_ones = [c for c in self._neighbours() if not c.transport.is_closing()]
         if len(open_ones) <= MAX_CONNECTIONS:

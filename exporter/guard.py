@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 _KEPT: Final = 100
 _AT_ONCE: Final = 2
-# A user who is not there costs what a wrong password costs.
-_NOBODY: Final = bcrypt.hashpw(secrets.token_bytes(16), bcrypt.gensalt(10))
+_WAITING: Final = 16
 _LONGEST: Final = 1_024
 # What bcrypt looks at; the rest of a longer password never counted anywhere.
 _BCRYPT_BYTES: Final = 72
@@ -42,8 +41,11 @@ class Guard:
         self._application = application
         self._file = file
         self._key = secrets.token_bytes(32)
-        self._known: OrderedDict[bytes, bool] = OrderedDict()
+        # Apart, so that no number of wrong ones makes a right one be forgotten.
+        self._right: OrderedDict[bytes, None] = OrderedDict()
+        self._wrong: OrderedDict[bytes, None] = OrderedDict()
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what may pass."""
@@ -60,33 +62,49 @@ class Guard:
                 message = {**message, "headers": [*kept, *extra]}
             await send(message)
 
-        if config.basic_auth_users and not await self._allowed(
-            config.basic_auth_users, dict(scope["headers"]).get(b"authorization", b"")
-        ):
-            await _refuse(sending)
-            return
+        if config.basic_auth_users:
+            header = dict(scope["headers"]).get(b"authorization", b"")
+            allowed = await self._allowed(config.hashes, header)
+            if not allowed:
+                await _refuse(sending, busy=allowed is None)
+                return
         await self._application(scope, receive, sending)
 
-    async def _allowed(self, users: dict[str, str], header: bytes) -> bool:
+    async def _allowed(self, users: dict[str, str], header: bytes) -> bool | None:
+        """None: too many others wait to be looked at."""
         given = _credentials(header)
         if given is None:
             return False
         user, password = given
-        hashed = users.get(user, "").encode() or _NOBODY
+        # A user who is not there costs what a wrong password of another costs.
+        hashed = (users.get(user) or max(users.values(), key=_cost)).encode()
         digest = hashlib.blake2b(
             b"\0".join((hashed, user.encode(), password)), key=self._key
         ).digest()
-        if digest not in self._known:
+        for known, right in ((self._right, True), (self._wrong, False)):
+            if digest in known:
+                known.move_to_end(digest)
+                return right
+        if self._waiting >= _WAITING:
+            return None
+        self._waiting += 1
+        try:
             async with self._turn:
                 right = await asyncio.to_thread(
                     bcrypt.checkpw, password[:_BCRYPT_BYTES], hashed
                 )
-            self._known[digest] = right and user in users
-            while len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-            return right and user in users
-        self._known.move_to_end(digest)
-        return self._known[digest]
+        finally:
+            self._waiting -= 1
+        right = right and user in users
+        known = self._right if right else self._wrong
+        known[digest] = None
+        while len(known) > _KEPT:
+            known.popitem(last=False)
+        return right
+
+
+def _cost(hashed: str) -> str:
+    return hashed[4:6]
 
 
 def _credentials(header: bytes) -> tuple[str, bytes] | None:
@@ -102,12 +120,19 @@ def _credentials(header: bytes) -> tuple[str, bytes] | None:
     return (name, password) if colon and b"\0" not in password else None
 
 
-async def _refuse(send: Send) -> None:
-    body = b"this page wants a user and a password\n"
+async def _refuse(send: Send, *, busy: bool) -> None:
+    body = (
+        b"too many passwords are being looked at; try again\n"
+        if busy
+        else b"this page wants a user and a password\n"
+    )
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
-        (b"www-authenticate", b'Basic realm="tritonwatch", charset="UTF-8"'),
+        (b"retry-after", b"1")
+        if busy
+        else (b"www-authenticate", b'Basic realm="tritonwatch", charset="UTF-8"'),
     ]
-    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    status = 503 if busy else 401
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

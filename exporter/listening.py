@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import uvicorn
 
-from exporter.connections import IDLE_SECONDS, MAX_CONNECTIONS, BoundedProtocol
+from exporter.connections import (
+    HANDSHAKE_SECONDS,
+    IDLE_SECONDS,
+    MAX_CONNECTIONS,
+    BoundedProtocol,
+    Handshakes,
+)
 from exporter.errors import ListenError
 
 if TYPE_CHECKING:
@@ -28,6 +34,26 @@ class HttpServer(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """Do nothing: SIGTERM, SIGINT and SIGHUP are handled in one place, cli.py."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on the sockets; uvicorn's own sets TLS handshakes no limit."""
+        loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if self.config.ssl is not None:
+            tls = {"ssl": self.config.ssl, "ssl_handshake_timeout": HANDSHAKE_SECONDS}
+        self.servers = [
+            await loop.create_server(self._protocol, sock=listener, **tls)
+            for listener in sockets or ()
+        ]
+        self.started = True
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        return made
 
     async def main_loop(self) -> None:
         """Look now and then whether to end.
@@ -78,6 +104,7 @@ def make_server(
         )
     )
     if latest_tls is not None:
+        server.config.http = cast("type[BoundedProtocol]", Handshakes())
         server.config.load()
         context = _LatestContext(ssl.PROTOCOL_TLS_SERVER)
         context.latest = latest_tls

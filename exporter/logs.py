@@ -91,7 +91,9 @@ def _remember(
     detail = ", ".join(
         f"{key} {value}"
         for key, value in event.items()
-        if key not in {"event", "ts", "level", "exc_info"} and value is not None
+        if not key.startswith("_")
+        and key not in {"event", "ts", "level", "exc_info"}
+        and value is not None
     )
     _RECENT.append(
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter import catalogue
@@ -68,3 +69,17 @@ def _numbers(sample: AnySample) -> dict[str, float]:
         return {"sum": sample.histogram.sum, "count": sample.histogram.count}
     assert isinstance(sample, Sample)  # noqa: S101 - the other kinds are not shown
     return {"value": float(sample.value)}
+
+
+def finite(value: Any) -> Any:
+    """The document with None for what JSON has no number for."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def truncated(shown: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Metrics of which not every series is shown."""
+    return [name for name, entries in shown.items() if len(entries) >= MAX_SERIES]

@@ -18,7 +18,8 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
     """The state of everything as JSON-able values; holds no header and no secret."""
     inventory = sidecar.access.board.current
     serving = sidecar.serving()
-    return {
+    shown = overview.series(sidecar.samples())
+    document = {
         "tritonwatch": {
             "version": version("tritonwatch"),
             "python": platform.python_version(),
@@ -63,10 +64,13 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
             }
             for runner in sidecar.runners
         ],
-        "series": overview.series(sidecar.samples()),
+        "series": shown,
+        "truncated": overview.truncated(shown),
         "events": logs.recent(),
         **sidecar.sections(),
     }
+    found: dict[str, Any] = overview.finite(document)
+    return found
 
 
 def _by_model(status: TargetStatus) -> tuple[ModelKey, str]:

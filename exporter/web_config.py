@@ -7,13 +7,14 @@ certificate or a changed password needs no restart; one that is wrong changes no
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from exporter.config_file import MAX_FILE_BYTES
 from exporter.config_problems import validated
@@ -35,6 +36,9 @@ ClientAuth = Literal[
     "VerifyClientCertIfGiven",
     "RequireAndVerifyClientCert",
 ]
+# Above cost 17 one look takes ten seconds.
+_HASH: Final = re.compile(r"\$2[aby]\$(0[4-9]|1[0-7])\$[./A-Za-z0-9]{53}")
+_HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _VERIFY: Final = {
     "NoClientCert": ssl.CERT_NONE,
@@ -54,8 +58,6 @@ class TlsServerConfig(Settings):
     """Whether a client has to show a certificate."""
     client_ca_file: Path | None = Field(default=None)
     """Authorities that may have signed a client's certificate (PEM)."""
-    client_allowed_sans: tuple[str, ...] = Field(default=())
-    """Names or addresses, one of which a client's certificate must be for."""
     min_version: Version = Field(default="TLS12")
     """Oldest version spoken."""
     max_version: Version = Field(default="TLS13")
@@ -80,12 +82,6 @@ class TlsServerConfig(Settings):
                 "found one of client_ca_file and a client_auth_type that verifies; "
                 "want both or neither"
             )
-        if self.client_allowed_sans and (
-            self.client_auth_type != "RequireAndVerifyClientCert"
-        ):
-            raise ValueError(
-                "client_allowed_sans wants client_auth_type RequireAndVerifyClientCert"
-            )
         return self
 
     def files(self) -> tuple[Path, ...]:
@@ -104,7 +100,7 @@ class TlsServerConfig(Settings):
         context.maximum_version = _VERSIONS[self.max_version]
         if self.cipher_suites:
             context.set_ciphers(":".join(self.cipher_suites))
-        context.load_cert_chain(self.cert_file, self.key_file)
+        context.load_cert_chain(self.cert_file, self.key_file, _no_passphrase)
         if self.client_ca_file is not None:
             context.load_verify_locations(self.client_ca_file)
         context.verify_mode = _VERIFY[self.client_auth_type]
@@ -128,6 +124,22 @@ class HttpServerConfig(Settings):
     ] = Field(default={})
     """Security headers added to every answer."""
 
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, headers: dict[Any, str]) -> dict[Any, str]:
+        for name, value in headers.items():
+            if not _HEADER_VALUE.fullmatch(value):
+                raise ValueError(
+                    f"found header {name!r} with a value that cannot be sent; want "
+                    "printable ASCII on one line"
+                )
+        return headers
+
+
+def _no_passphrase() -> str:
+    # Without this OpenSSL asks whoever sits at the terminal.
+    raise OSError("the key has a passphrase")
+
 
 class WebConfig(Settings):
     """The whole file."""
@@ -136,19 +148,24 @@ class WebConfig(Settings):
     """TLS; without it plain HTTP is served."""
     http_server_config: HttpServerConfig = Field(default=HttpServerConfig())
     """HTTP itself."""
-    basic_auth_users: dict[str, str] = Field(default={}, max_length=1_000)
+    basic_auth_users: dict[str, SecretStr] = Field(default={}, max_length=1_000)
     """bcrypt hashes of passwords by user."""
 
     @field_validator("basic_auth_users")
     @classmethod
-    def _are_hashes(cls, users: dict[str, str]) -> dict[str, str]:
+    def _are_hashes(cls, users: dict[str, SecretStr]) -> dict[str, SecretStr]:
         for user, hashed in users.items():
-            if not hashed.startswith(("$2a$", "$2b$", "$2y$")) or len(hashed) != 60:  # noqa: PLR2004
+            if not _HASH.fullmatch(hashed.get_secret_value()):
                 raise ValueError(
                     f"found for user {user!r} what is no bcrypt hash; want one like "
-                    "`htpasswd -nBC 10 USER` prints"
+                    "`htpasswd -nBC 10 USER` prints, of cost 4 to 17"
                 )
         return users
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The hashes themselves."""
+        return {u: h.get_secret_value() for u, h in self.basic_auth_users.items()}
 
 
 def load(path: Path) -> WebConfig:
@@ -192,6 +209,7 @@ class WebConfigFile:
         self._config = load(path)
         self._context = self._fresh_context()
         self._seen = self._stamps()
+        self._refused = ""
         self._looked = clock()
 
     @property
@@ -229,8 +247,14 @@ class WebConfigFile:
             self._context = self._fresh_context()
         except (ConfigError, OSError) as error:
             self._config = before
-            log.warning("web_config_refused", reason=str(error))
+            # What is missing may come without the file itself being touched.
+            self._seen = ()
+            if str(error) != self._refused:
+                log.warning("web_config_refused", reason=str(error))
+            self._refused = str(error)
         else:
+            self._refused = ""
+            self._seen = self._stamps()
             log.info("web_config_reloaded", file=str(self._path))
 
     def _stamps(self) -> tuple[tuple[int, int] | None, ...]:

@@ -20,6 +20,13 @@ class History {
     }
   }
 
+  // Lines that are no longer there and have left the picture.
+  forget(stays) {
+    for (const [name, line] of this.lines) {
+      if (!stays(name) && line.every((value) => value == null)) this.lines.delete(name);
+    }
+  }
+
   data(wanted) { return [this.times, ...wanted.map((name) => this.lines.get(name) || this.times.map(() => null))]; }
 }
 

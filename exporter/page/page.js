@@ -19,6 +19,7 @@ function throughput(found, time) {
   const by = {};
   for (const e of risen) by[e.model] = (by[e.model] || 0) + e.rise / elapsed;
   rates.add(time, by);
+  rates.forget((model) => model in by);
   const busiest = [...rates.lines.keys()].sort((a, b) => (by[b] || 0) - (by[a] || 0)).slice(0, MODELS_DRAWN).sort();
   rateChart.draw(rates, busiest, [], `Requests a second: ${busiest.map((m) => `${m} ${quantity(by[m])}`).join(", ") || "none"}`);
   const bad = sum(risen.filter((e) => e.outcome !== "success"), "rise");
@@ -175,7 +176,8 @@ function draw(found) {
   const state = found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
   document.getElementById("server").replaceChildren(
     `Triton ${found.server.version || "(version unknown)"} at ${found.target.grpc}: `,
-    word(found.server.up && found.server.ready, state, state));
+    word(found.server.up && found.server.ready, state, state),
+    found.truncated.length ? ` Not every series is shown of ${found.truncated.join(", ")}.` : "");
   const traffic = throughput(found, time);
   tiles(found, traffic);
   latency(found, time);

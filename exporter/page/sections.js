@@ -42,8 +42,9 @@ function drift(found, time) {
     if (!driftHistory.has(name)) driftHistory.set(name, new Map());
     const steps = driftHistory.get(name);
     steps.set(step, entry.value);
-    steps.delete(step - DRIFT_COLUMNS);
+    for (const at of steps.keys()) if (at <= step - DRIFT_COLUMNS) steps.delete(at);
   }
+  for (const [name, steps] of driftHistory) if (Math.max(...steps.keys()) <= step - DRIFT_COLUMNS) driftHistory.delete(name);
   const worst = [...evidence].sort((a, b) => b.value - a.value).slice(0, DRIFT_ROWS);
   const alarmed = new Set(alarms.filter((a) => a.value).map((a) => `${a.model} / ${a.feature}`));
   const thresholds = found.series.triton_model_drift_evidence_threshold || [];

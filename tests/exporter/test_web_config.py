@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import concurrent.futures
 import contextlib
 import http.client
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -19,6 +22,7 @@ import yaml
 from monitoring import free_port
 
 from exporter import web_config
+from exporter.connections import MAX_HANDSHAKES
 from exporter.errors import ConfigError
 
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
@@ -136,8 +140,6 @@ def tls_of(pairs: Path, **more: object) -> dict:
 
 
 def basic(user: str, password: str) -> str:
-    import base64  # noqa: PLC0415
-
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
@@ -159,6 +161,55 @@ def test_a_password_is_asked_for_and_taken(serve) -> None:
         assert served.get(authorization=nonsense).status == 401
     assert PASSWORD not in served.log.read_text()
     assert HASHED not in served.log.read_text()
+
+
+def test_a_flood_of_wrong_passwords_keeps_nobody_out_who_was_in(serve) -> None:
+    slow = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(11)).decode()
+    served = serve({"basic_auth_users": {"prometheus": slow}})
+    assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        wrong = [
+            pool.submit(served.get, authorization=basic("prometheus", str(n)))
+            for n in range(200)
+        ]
+        assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
+        told = {answer.result().status for answer in wrong}
+    assert told <= {401, 503}
+    assert 503 in told, "what cannot be looked at soon is refused, not kept"
+    assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
+
+
+def test_silent_connections_are_bounded_before_their_handshake(serve, pairs) -> None:
+    served = serve(tls_of(pairs))
+    with contextlib.ExitStack() as stack:
+        held = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+            for _ in range(MAX_HANDSHAKES + 40)
+        ]
+        refused = 0
+        deadline = time.monotonic() + 10
+        while refused < 40 and time.monotonic() < deadline:
+            time.sleep(0.1)
+            refused = sum(is_closed(connection) for connection in held)
+        assert refused >= 40
+    eventually(lambda: answers(served, pairs))
+
+
+def answers(served: Served, pairs: Path) -> bool:
+    try:
+        return served.get(trusting(pairs)).status == 200
+    except OSError:
+        return False
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def test_a_changed_password_counts_without_a_restart(serve) -> None:
@@ -238,8 +289,6 @@ def test_headers_are_added_to_every_answer(serve) -> None:
 
 
 def test_an_idle_connection_that_says_nothing_keeps_nobody_out(serve, pairs) -> None:
-    import socket  # noqa: PLC0415
-
     served = serve(tls_of(pairs))
     with contextlib.ExitStack() as stack:
         for _ in range(20):
@@ -250,9 +299,29 @@ def test_an_idle_connection_that_says_nothing_keeps_nobody_out(serve, pairs) -> 
 @pytest.mark.parametrize(
     ("web", "message"),
     [
-        ({"basic_auth_users": {"u": "secret"}}, "no bcrypt hash"),
+        ({"basic_auth_users": {"u": "hunter2"}}, "no bcrypt hash"),
         ({"tls_server_config": {"cert_file": "a.pem"}}, "key_file"),
         ({"tls": {}}, "tls"),
+        ({"basic_auth_users": {"u": HASHED.replace("$04$", "$99$")}}, "cost 4 to 17"),
+        ({"basic_auth_users": "hunter2"}, "basic_auth_users"),
+        (
+            {"http_server_config": {"headers": {"X-Frame-Options": "\u20ac"}}},
+            "cannot be sent",
+        ),
+        (
+            {"http_server_config": {"headers": {"X-Frame-Options": "a\r\nb: c"}}},
+            "cannot be sent",
+        ),
+        (
+            {
+                "tls_server_config": {
+                    "cert_file": "a",
+                    "key_file": "b",
+                    "client_allowed_sans": ["prometheus"],
+                }
+            },
+            "client_allowed_sans",
+        ),
         (
             {"tls_server_config": {"cert_file": "none.pem", "key_file": "none.key"}},
             "cannot be used as it is",
@@ -284,7 +353,7 @@ def test_a_wrong_file_is_told_and_no_secret_of_it(web, message, tmp_path) -> Non
     file.write_text(yaml.safe_dump(web))
     with pytest.raises(ConfigError, match=re.escape(message)) as found:
         web_config.load(file)
-    assert "secret" not in str(found.value)
+    assert "hunter2" not in str(found.value)
 
 
 def test_the_command_ends_with_2_over_a_wrong_file(tmp_path) -> None:
@@ -298,3 +367,15 @@ def test_the_command_ends_with_2_over_a_wrong_file(tmp_path) -> None:
     )
     assert done.returncode == 2
     assert "cannot be read" in done.stderr
+
+
+def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(
+    pairs, tmp_path
+) -> None:
+    key = str(tmp_path / "secret.key")
+    command = ["ec", "-in", "server.key", "-aes256", "-passout", "pass:x", "-out", key]
+    openssl(pairs, *command)
+    file = tmp_path / "web.yaml"
+    file.write_text(yaml.safe_dump(tls_of(pairs, key_file=key)))
+    with pytest.raises(ConfigError, match="cannot be used as it is"):
+        web_config.load(file)
