@@ -168,7 +168,7 @@ def test_what_is_below_the_level_is_not_written(lines, form, least):
 @pytest.mark.parametrize("least", LEVELS)
 def test_libraries_speak_from_warning_on_in_the_same_form(lines, form, least):
     lines.configure(level=least, format=form)
-    library = logging.getLogger("uvicorn.error")
+    library = logging.getLogger("some.library")
     for level in LEVELS:
         getattr(library, level)("line one\nof %s", level)
     events = [read_event(line, form) for line in lines()]
