@@ -84,7 +84,7 @@ class Sidecar:
         self._running: dict[str, _Running] = {}
         self._reload_successful = True
         self._configured_at = wall_clock()
-        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._telling: asyncio.Task[None] | None = None
         self.tap = Tap(self._tap_routes)
         self.grpc_tap = GrpcTap(self._message_route)
@@ -108,8 +108,9 @@ class Sidecar:
         for running in self._running.values():
             running.task.cancel()
         tasks = [running.task for running in self._running.values()]
+        tasks += (task for ending in self._ending.values() for task in ending)
         # Whatever one of them raises, the others are to end as well.
-        await asyncio.gather(*tasks, *self._ending.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._running.clear()
         self._disconnect(self.access)
 
@@ -131,7 +132,8 @@ class Sidecar:
             self.access = self._connect(config)
         self._apply(config, keep=same_server)
         if not same_server:
-            self._ending[_OLD_SERVER] = asyncio.create_task(self._leave(old, before))
+            leaving = asyncio.create_task(self._leave(old, before))
+            self._awaited(_OLD_SERVER, leaving)
         try:
             self._follow_taps()
         except ListenError as error:
@@ -239,7 +241,7 @@ class Sidecar:
         for name, running in list(self._running.items()):
             if not keep or wanted.get(name) != running.settings:
                 running.task.cancel()
-                self._ending[name] = running.task
+                self._awaited(name, running.task)
                 del self._running[name]
         for kind, collector in collectors.items():
             if kind not in self._running:
@@ -253,9 +255,16 @@ class Sidecar:
     def _run(
         self, name: str, settings: Settings, runner: Runner, collector: object = None
     ) -> None:
-        life = lifetimes.live(runner.run, collector, self._ending.pop(name, None))
+        ending = frozenset(self._ending.get(name, ()))
+        life = lifetimes.live(runner.run, collector, ending)
         task = asyncio.create_task(life, name=name)
         self._running[name] = _Running(settings, runner, task, collector)
+
+    def _awaited(self, name: str, task: asyncio.Task[None]) -> None:
+        """Whoever takes the name next begins after it."""
+        ending = self._ending.setdefault(name, set())
+        ending.add(task)
+        task.add_done_callback(ending.discard)
 
     def _collector_runner(
         self, name: str, settings: CollectorSettings

@@ -31,6 +31,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 STALE_INTERVALS: Final = 2
+LANDING_SECONDS: Final = 2.0
+"""How long the end waits for a run in flight that is not late yet: whoever tidies up
+afterwards should not do so beside it."""
 
 
 class Workers:
@@ -194,9 +197,11 @@ class CollectorRunner:
         self._clock = clock
         self._samples: Sequence[AnySample] = ()
         self._collected_at = clock()
+        self._in_flight: asyncio.Future[Any] | None = None
+        self._started_at = clock()
 
     async def run(self) -> None:
-        """Collect for ever; ends by cancellation."""
+        """Collect for ever; ends by cancellation, after the run in flight if it can."""
         workers = Workers(1, f"collector-{self.meter.name}")
         due = self._clock()
         try:
@@ -206,6 +211,7 @@ class CollectorRunner:
                 await asyncio.sleep(due - self._clock())
         finally:
             workers.close()
+            await self._land()
 
     def samples(self, now: float) -> list[AnySample]:
         """The latest samples while they are fresh, and how the runs went."""
@@ -213,9 +219,17 @@ class CollectorRunner:
         fresh = age <= STALE_INTERVALS * self.settings.interval_seconds
         return [*(self._samples if fresh else ()), *self.meter.samples()]
 
+    async def _land(self) -> None:
+        if self._in_flight is None or self._in_flight.done():
+            return
+        left = self._started_at + self.settings.deadline_seconds - self._clock()
+        await asyncio.wait(
+            {self._in_flight}, timeout=min(max(left, 0), LANDING_SECONDS)
+        )
+
     async def _collect_once(self, workers: Workers) -> None:
-        started = self._clock()
-        run = workers.submit(self._collect)
+        started = self._started_at = self._clock()
+        run = self._in_flight = workers.submit(self._collect)
         deadline = self.settings.deadline_seconds
         done, _ = await asyncio.wait({run}, timeout=deadline)
         if not done:

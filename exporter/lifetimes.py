@@ -1,4 +1,4 @@
-"""A collector's whole life: after its predecessor has ended, until it has tidied up."""
+"""A collector's whole life: after its predecessors have ended, until it tidied up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 from exporter.health import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
 log = structlog.get_logger()
 
@@ -29,14 +29,18 @@ class Closing(Protocol):
 async def live(
     run: Callable[[], Awaitable[None]],
     collector: object,
-    predecessor: asyncio.Task[None] | None,
+    predecessors: Collection[asyncio.Task[None]],
     *,
     close_seconds: float = CLOSE_SECONDS,
 ) -> None:
-    """Run until cancelled; begin only when the predecessor has put everything back."""
+    """Run until cancelled; begin when all predecessors have put everything back.
+
+    All, not the last: one that was cancelled before it began is over at once, while
+    that before it may still be at it.
+    """
     try:
-        if predecessor is not None:
-            await asyncio.wait({predecessor})
+        if predecessors:
+            await asyncio.wait(predecessors)
         await run()
     finally:
         if isinstance(collector, Closing):
