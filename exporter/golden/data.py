@@ -106,6 +106,13 @@ def _gathered(
     gathered = dict(columns)
     for name, parts in settings.columns.items():
         taken = [_taken(gathered, part, file) for part in parts]
+        for part, column in zip(parts, taken, strict=True):
+            if column.shape != taken[0].shape:
+                reason = (
+                    f"has the shape {list(column.shape)}; {parts[0]!r}, with which it "
+                    f"makes up {name!r}, has {list(taken[0].shape)}"
+                )
+                raise GoldenDataError(file, reason, name=part)
         gathered[name] = taken[0] if len(taken) == 1 else np.stack(taken, axis=1)
     return gathered
 

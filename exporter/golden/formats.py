@@ -50,9 +50,15 @@ def read(raw: bytes, form: Format, file: str) -> Found:
         "parquet": _parquet,
         "json": _json,
     }
-    columns = readers[form](raw, file)
-    accuracy = columns.pop(ACCURACY, None)
-    return Found(columns, None if accuracy is None else float(accuracy.ravel()[0]))
+    try:
+        columns = readers[form](raw, file)
+        accuracy = columns.pop(ACCURACY, None)
+        return Found(columns, None if accuracy is None else float(accuracy.ravel()[0]))
+    except GoldenDataError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a file makes a library raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise GoldenDataError(file, f"is no {form} that can be read: {said}") from None
 
 
 def _npz(raw: bytes, file: str) -> dict[str, Array]:

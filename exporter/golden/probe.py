@@ -114,8 +114,8 @@ class GoldenProbe:
                 self._looked_at = now
                 found = data.stamp(wanted.file)
                 if found != self._stamp or found is None:
-                    self._stamp = found
                     self._read(wanted)
+                    self._stamp = found
             if self._problem is not None:
                 raise self._problem
             return self._set

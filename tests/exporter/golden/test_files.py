@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -146,6 +148,22 @@ def test_a_model_without_a_batch_dimension_takes_a_row_at_a_time(tmp_path) -> No
     assert prepared.request(np.array([2]))["x"].shape == (5,)
 
 
+def encrypted(path, **columns):
+    """An npz of which each part says that it takes a password."""
+    np.savez(path, **columns)
+    raw = path.read_bytes()
+    for head, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        parts = raw.split(head)
+        place = flags - len(head)
+        parts[1:] = [
+            part[:place] + bytes([part[place] | 1]) + part[place + 1 :]
+            for part in parts[1:]
+        ]
+        raw = head.join(parts)
+    path.write_bytes(raw)
+    return path
+
+
 def used(path, **more) -> Scoring:
     """Everything that is done with a file before the first request."""
     settings = GoldenData(file=path, label="label")
@@ -176,6 +194,53 @@ class TestWrongFiles:
         path = tmp_path / "pickle.npz"
         np.savez(path, x=np.array([object()], dtype=object), label=np.array([1]))
         assert "no npz" in str(self.wrong(path))
+
+    def test_its_packing_is_damaged(self, tmp_path) -> None:
+        path = tmp_path / "damaged.npz"
+        np.savez_compressed(path, x=np.zeros((ROWS, 3)), label=np.zeros(ROWS))
+        raw = bytearray(path.read_bytes())
+        with zipfile.ZipFile(path) as archive:
+            first = archive.infolist()[0]
+            extra = int.from_bytes(raw[28:30], "little")
+        start = first.header_offset + 30 + len(first.filename) + extra
+        raw[start : start + first.compress_size] = b"\xff" * first.compress_size
+        path.write_bytes(raw)
+        assert "no npz" in str(self.wrong(path))
+
+    def test_it_is_encrypted(self, tmp_path) -> None:
+        path = encrypted(tmp_path / "secret.npz", x=np.zeros((ROWS, 3)))
+        assert "encrypted" in str(self.wrong(path))
+
+    def test_it_says_it_has_more_rows_than_memory_holds(self, tmp_path) -> None:
+        path = tmp_path / "vast.npz"
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 43,)}
+        )
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", header.getvalue())
+        assert "no npz" in str(self.wrong(path))
+
+    @pytest.mark.parametrize(
+        "document",
+        [
+            {"data": [{"x": {"content": [1, 2], "shape": [3]}}]},
+            {"inputs": [], "outputs": [5]},
+        ],
+    )
+    def test_its_parts_do_not_fit_together(self, tmp_path, document) -> None:
+        path = tmp_path / "parts.json"
+        path.write_text(json.dumps(document))
+        assert "no json" in str(self.wrong(path))
+
+    def test_the_recorded_accuracy_is_a_word(self, tmp_path, columns) -> None:
+        columns["recorded:accuracy"] = np.array(["good"])
+        assert "'good'" in str(self.wrong(write(tmp_path, "npz", columns)))
+
+    def test_columns_of_one_input_differ_in_shape(self, tmp_path) -> None:
+        path = tmp_path / "parts.npz"
+        np.savez(path, a=np.zeros(ROWS), b=np.zeros((ROWS, 2)), label=np.zeros(ROWS))
+        assert self.wrong(path, columns={"x": ("a", "b")}).field == "b"
 
     def test_a_column_is_missing(self, tmp_path, columns) -> None:
         del columns["s"]

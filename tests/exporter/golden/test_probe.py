@@ -146,6 +146,19 @@ def test_a_file_that_changes_is_read_again_and_a_bad_one_is_not_judged_by(
     assert value(probe, "triton_golden_usable") == 1
 
 
+def test_a_file_that_no_reader_expects_ends_the_judging_by_the_old_one(scene) -> None:
+    probe = scene.probe()
+    assert scene.attempt(probe).outcome == "ok"
+    scene.write(**{"recorded:accuracy": np.array(["good"])})
+    for _ in range(2):
+        scene.clock.now += 11
+        assert scene.attempt(probe).outcome == "invalid"
+        assert value(probe, "triton_golden_usable") == 0
+    scene.write()
+    scene.clock.now += 11
+    assert scene.attempt(probe).outcome == "ok"
+
+
 def test_a_model_whose_signature_changed_is_told_and_asked_nothing(scene) -> None:
     probe = scene.probe()
     scene.attempt(probe)
