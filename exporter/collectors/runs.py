@@ -99,6 +99,8 @@ class RunsCollector:
 
     def _capacities(self) -> Iterator[Sample]:
         found = self._board.capacities()
+        if not found:
+            self._looks.clear()
         rates = self._rates() if found else {}
         for notice in found:
             key = (notice.model, notice.slo)
@@ -116,7 +118,8 @@ class RunsCollector:
     def _rates(self) -> dict[str, float]:
         """Production's requests a second by model, over the window."""
         now, totals = self._clock(), self._totals()
-        while self._looks and self._looks[0][0] < now - self._window:
+        # One that is older stays: looks may be further apart than the window is long.
+        while len(self._looks) > 1 and self._looks[1][0] <= now - self._window:
             self._looks.popleft()
         self._looks.append((now, totals))
         since, before = self._looks[0]

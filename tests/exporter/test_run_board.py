@@ -135,6 +135,32 @@ def test_headroom_is_what_production_leaves_and_unknown_before_that_is_known(
     assert not values(collector, catalogue.CAPACITY_HEADROOM)
 
 
+def test_looks_further_apart_than_the_window_make_a_rate_all_the_same(
+    collector, clock, totals
+) -> None:
+    post(collector, "/v1/capacity", **CAPACITY)
+    totals["m"] = 0.0
+    assert not values(collector, catalogue.CAPACITY_HEADROOM)
+    for rate in (50.0, 150.0):
+        clock.now += 90.0
+        totals["m"] += 90.0 * rate
+        shown = values(collector, catalogue.CAPACITY_HEADROOM)
+        assert shown == {("m", "p99<20ms"): pytest.approx(1 - rate / 200.0)}
+
+
+def test_what_was_asked_before_a_capacity_was_forgotten_is_no_present_rate(
+    collector, clock, totals
+) -> None:
+    post(collector, "/v1/capacity", **CAPACITY, ttl_seconds=10)
+    totals["m"] = 0.0
+    values(collector, catalogue.CAPACITY)
+    clock.now += 5000.0
+    values(collector, catalogue.CAPACITY)
+    post(collector, "/v1/capacity", **CAPACITY)
+    totals["m"] = 9000.0
+    assert not values(collector, catalogue.CAPACITY_HEADROOM)
+
+
 def test_a_notice_that_comes_back_from_the_board_is_the_one_that_went_in(clock) -> None:
     board = RunBoard(clock)
     run, found = RunNotice(**RUN), CapacityNotice(**CAPACITY)
