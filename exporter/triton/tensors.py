@@ -36,6 +36,7 @@ FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
 MAX_RANK = 32
 """Most dimensions of a tensor; numpy has 64 at most, before 2.0 it had 32."""
 _SHOWN_SIZES = 16
+_SHOWN_NAME = 80
 
 _WIRE_BF16: np.dtype[np.generic] = np.dtype("<u2")
 _LENGTH = struct.Struct("<I")
@@ -55,7 +56,7 @@ def array_dtype(datatype: str) -> np.dtype[np.generic]:
         return NUMPY_DTYPES[datatype]
     except KeyError:
         raise ProtocolError(
-            f"found datatype {datatype!r}; Triton has {', '.join(DATATYPES)}"
+            f"found datatype {datatype[:_SHOWN_NAME]!r}; Triton has {', '.join(DATATYPES)}"
         ) from None
 
 
