@@ -37,6 +37,8 @@ class GoldenProbe:
         self._settings = settings
         self._access = access
         self._lock = threading.Lock()
+        # Of the file and what was read of it: a scrape does not wait for a disk.
+        self._reading = threading.Lock()
         self._states: dict[ModelKey, ModelState] = {}
         self._baselines: dict[str, float] = {}
         self._set: GoldenSet | None = None
@@ -108,7 +110,7 @@ class GoldenProbe:
         wanted = self._settings.data
         if wanted is None:
             return None
-        with self._lock:
+        with self._reading:
             now = self._access.clock()
             if now - self._looked_at >= _CHECK_FILE_SECONDS:
                 self._looked_at = now

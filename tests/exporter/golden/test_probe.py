@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -157,6 +159,22 @@ def test_a_file_that_no_reader_expects_ends_the_judging_by_the_old_one(scene) ->
     scene.write()
     scene.clock.now += 11
     assert scene.attempt(probe).outcome == "ok"
+
+
+def test_a_scrape_does_not_wait_for_a_file_that_is_read_slowly(scene) -> None:
+    probe = scene.probe()
+    scene.attempt(probe)
+    scene.file.unlink()
+    os.mkfifo(scene.file)
+    scene.clock.now += 11
+    with ThreadPoolExecutor(2) as threads:
+        asked = threads.submit(scene.attempt, probe)
+        # Opens when the reader does, who then waits for the end.
+        with scene.file.open("wb"):
+            scraped = threads.submit(probe.samples)
+            assert scraped.result(timeout=20)
+            assert not asked.done()
+        assert asked.result(timeout=20).outcome == "invalid"
 
 
 def test_a_model_whose_signature_changed_is_told_and_asked_nothing(scene) -> None:
