@@ -99,28 +99,30 @@ class ParquetFile:
         """Rows as columns, about `size` at a time."""
         names = [field.name for field in self._file.schema_arrow]
         widths = {column.name: column.width for column in self.columns}
+        done = 0
         try:
             for batch in self._file.iter_batches(batch_size=size):
                 yield {
-                    name: self._values(name, batch.column(i), widths.get(name, 1))
+                    name: self._values(name, batch.column(i), widths.get(name), done)
                     for i, name in enumerate(names)
                 }
+                done += batch.num_rows
         except (OSError, self._arrow.ArrowException) as error:
             raise DataError(str(self._path), f"damaged: {error}") from error
 
-    def _values(self, name: str, array: Any, width: int) -> NDArray[np.generic]:
+    def _values(
+        self, name: str, array: Any, width: int | None, done: int
+    ) -> NDArray[np.generic]:
+        """A column's values; of a list column all of each row, `width` None if skipped."""
         kinds = self._arrow.types
         if kinds.is_dictionary(array.type):
             array = array.dictionary_decode()
-        if width > 1:
-            flat = array.flatten()
-            if len(flat) != len(array) * width:
-                raise DataError(
-                    f"{self._path}:{name}",
-                    f"found lists of different lengths; want {width} values in each row",
-                )
-            found: NDArray[np.generic] = flat.to_numpy(zero_copy_only=False)
-            return found.reshape(len(array), width)
+        if width is not None and self._is_list(array.type):
+            self._check_lengths(name, array, width, done)
+            array = array.flatten()
+            if width > 1:
+                flat: NDArray[np.generic] = array.to_numpy(zero_copy_only=False)
+                return flat.reshape(-1, width)
         if name in self._text or self._is_object(array):
             column = np.empty(len(array), object)
             column[:] = array.to_pylist()
@@ -129,6 +131,32 @@ class ParquetFile:
             array = array.cast(self._arrow.float64())
         values: NDArray[np.generic] = array.to_numpy(zero_copy_only=False)
         return values
+
+    def _is_list(self, kind: Any) -> bool:
+        kinds = self._arrow.types
+        return bool(
+            kinds.is_list(kind)
+            or kinds.is_large_list(kind)
+            or kinds.is_fixed_size_list(kind)
+        )
+
+    def _check_lengths(self, name: str, array: Any, width: int, done: int) -> None:
+        """Each row's own length: long and short ones may come to the right sum."""
+        from pyarrow import compute  # noqa: PLC0415 - an extra, and heavy
+
+        lengths = compute.fill_null(compute.list_value_length(array), -1).to_numpy()
+        # A row of nothing says nothing, even if it is the first and set the width.
+        wrong = np.flatnonzero((lengths != width) | (lengths < 1))
+        if not wrong.size:
+            return
+        row, length = done + int(wrong[0]) + 1, int(lengths[wrong[0]])
+        found = "no list" if length < 0 else f"a list of {length}"
+        want = f"{width} values" if width else "as many values"
+        raise DataError(
+            f"{self._path}:{name}",
+            f"row {row}: found {found}; want {want} in each row, and lists of "
+            "different lengths are not read",
+        )
 
     def _is_object(self, array: Any) -> bool:
         kinds = self._arrow.types

@@ -140,10 +140,34 @@ def test_parquet_types_become_datatypes(tmp_path):
     assert rows["loose"].tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_parquet_lists_of_different_lengths_are_refused(tmp_path):
-    path = parquet_file(tmp_path, {"x": [[1, 2], [3]]})
-    with pytest.raises(DataError, match="different lengths"):
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([[1, 2], [3]], "row 2: found a list of 1; want 2"),
+        ([[1, 2], [3], [4, 5, 6]], "row 2: found a list of 1; want 2"),
+        ([[1], [2, 3]], "row 2: found a list of 2; want 1"),
+        ([[1, 2], None, [3, 4]], "row 2: found no list; want 2"),
+        ([[1, 2], None, [3, 4, 5, 6]], "row 2: found no list; want 2"),
+        ([None, [1, 2]], "row 1: found no list"),
+        ([[], [1, 2]], "row 1: found a list of 0"),
+        (
+            pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)),
+            "row 2: found no list; want 2",
+        ),
+        ([[1, 2]] * 70_000 + [[3]], "row 70001: found a list of 1; want 2"),
+    ],
+)
+def test_parquet_lists_of_different_lengths_are_refused(tmp_path, rows, problem):
+    path = parquet_file(tmp_path, {"x": rows})
+    with pytest.raises(DataError, match=problem) as caught:
         read(path)
+    assert "data.parquet:x: " in str(caught.value)
+
+
+def test_parquet_lists_of_one_are_numbers(tmp_path):
+    table, rows = read(parquet_file(tmp_path, {"x": [[1], [2]]}))
+    assert table.tensors[0].row_shape == ()
+    assert rows["x"].tolist() == [1, 2]
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
