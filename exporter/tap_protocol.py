@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from exporter.connections import HEAD_SECONDS, BoundedProtocol
+from exporter.connections import HEAD_SECONDS, IDLE_SECONDS, BoundedProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +38,12 @@ class TapProtocol(BoundedProtocol):
         super().__init__(*args, **kwargs)
         self._judge = judge
         self._answer: TapAnswer | None = None
+        self._idle = False
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._idle = False
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Pass the request over, or go on with it."""
@@ -67,7 +73,7 @@ class TapProtocol(BoundedProtocol):
             return
         if self.transport.is_closing():
             return
-        self._waits_since = self.loop.time()
+        self._waits_since, self._idle = self.loop.time(), True
         kept = self.parser.should_keep_alive() and "connection" not in answer.headers
         # Not told, a proxy would send its next request into the closing connection.
         self.transport.write(answer.wire(kept=kept))
@@ -90,7 +96,8 @@ class TapProtocol(BoundedProtocol):
 
     def _late(self) -> None:
         # One timer for many requests: moved on here, not at each of them.
-        left = self._waits_since + HEAD_SECONDS - self.loop.time()
+        patience = IDLE_SECONDS if self._idle else HEAD_SECONDS
+        left = self._waits_since + patience - self.loop.time()
         if left > 0 and not self._stalled:
             self._timer = self.loop.call_later(left, self._late)
         else:

@@ -16,6 +16,7 @@ import zlib
 import numpy as np
 import pytest
 
+from exporter import connections, tap_protocol
 from exporter.collectors.mirror import MirrorSettings
 from exporter.config import Config
 from exporter.inventory import Inventory
@@ -585,6 +586,41 @@ def test_a_connection_that_is_not_to_be_kept_is_closed_after_its_answer(serve):
     assert answer.startswith(b"HTTP/1.1 200 OK")
     # Not told, a proxy that keeps connections sends its next request into this one.
     assert b"\r\nconnection: close\r\n" in answer
+
+
+PASSED_OVER = (
+    b"POST /v2/models/x/infer HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\n\r\n"
+)
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """Little time for a request, much between two of them."""
+    for module in (connections, tap_protocol):
+        monkeypatch.setattr(module, "HEAD_SECONDS", 0.4)
+
+
+def test_a_connection_is_kept_after_a_request_that_was_passed_over(serve, hurried):
+    served = serve()
+    with socket.create_connection(served.address, timeout=10) as raw:
+        for _ in range(2):
+            raw.sendall(PASSED_OVER + b"{}")
+            assert raw.recv(4096).startswith(b"HTTP/1.1 200 OK")
+            time.sleep(1.0)
+        raw.sendall(PASSED_OVER + b"{}")
+        assert raw.recv(4096).startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.parametrize("part", [b"POST /v2/mod", PASSED_OVER, PASSED_OVER + b"{"])
+def test_a_later_request_that_is_never_whole_is_cut_off(serve, hurried, part):
+    served = serve()
+    with socket.create_connection(served.address, timeout=10) as raw:
+        raw.sendall(PASSED_OVER + b"{}")
+        assert raw.recv(4096).startswith(b"HTTP/1.1 200 OK")
+        time.sleep(0.6)
+        raw.sendall(part)
+        with contextlib.suppress(ConnectionResetError):
+            assert raw.recv(4096) == b""
 
 
 # A reader that is slow.
