@@ -13,22 +13,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from loadtests.engine import hpack
+from loadtests.engine.http2_frames import (
+    HEAD,
+    ProtocolViolation,
+    frame,
+    unpadded,
+    within,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_HEAD: Final = struct.Struct(">BHBBI")
-"""Length in two parts, type, flags, stream."""
 _SETTING: Final = struct.Struct(">HI")
 _WORD: Final = struct.Struct(">I")
 _DATA, _HEADERS, _RESET, _SETTINGS = 0, 1, 3, 4
 _PUSH, _PING, _GOAWAY, _WINDOW, _CONTINUATION = 5, 6, 7, 8, 9
-_END_STREAM, _ACK, _END_HEADERS, _PADDED, _PRIORITY = 1, 1, 4, 8, 32
+_END_STREAM, _ACK, _END_HEADERS, _PRIORITY = 1, 1, 4, 32
 _TABLE_SIZE, _ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME = 1, 2, 3, 4, 5
 _LARGEST_WINDOW: Final = 2**31 - 1
 _DEFAULT_WINDOW: Final = 65_535
 _DEFAULT_FRAME: Final = 16_384
+_LARGEST_FRAME: Final = 2**24 - 1
 _LARGEST_BLOCK: Final = 1 << 20
 _REFILL: Final = 1 << 30
 _REFUSED: Final = 7
@@ -36,6 +42,7 @@ _CANCEL: Final = 8
 _MOST_TRIES: Final = 20
 _LAST_STREAM: Final = 2**31 - 1
 _HEAD_BYTES: Final = 9
+_NOTHING: Final = memoryview(b"")
 
 
 class Answered(Protocol):
@@ -55,14 +62,10 @@ class _Stream:
     waiting: Answered
     request: bytes
     tries: int
-    unsent: bytes = b""
+    unsent: memoryview = _NOTHING
     window: int = 0
     headers: tuple[hpack.Header, ...] = ()
-    content: bytes = b""
-
-
-class ProtocolViolation(Exception):  # noqa: N818 - what the other side did
-    """The peer broke the protocol."""
+    content: bytes | bytearray = b""
 
 
 class Http2Connection(asyncio.Protocol):
@@ -83,7 +86,7 @@ class Http2Connection(asyncio.Protocol):
         self._most_streams = _LAST_STREAM
         self._taken_bytes = 0
         self._received = b""
-        self._block: tuple[int, int, bytes] | None = None
+        self._block: tuple[int, int, bytearray] | None = None
         self._reason = "the connection was closed"
         self.settled = asyncio.get_running_loop().create_future()
         """Done when the peer's settings came, or the connection is lost."""
@@ -100,8 +103,8 @@ class Http2Connection(asyncio.Protocol):
         more = _WORD.pack(_LARGEST_WINDOW - _DEFAULT_WINDOW)
         hello = (
             _PREFACE,
-            _frame(_SETTINGS, 0, 0, settings),
-            _frame(_WINDOW, 0, 0, more),
+            frame(_SETTINGS, 0, 0, settings),
+            frame(_WINDOW, 0, 0, more),
         )
         transport.write(b"".join(hello))  # type: ignore[attr-defined]
         self.usable = True
@@ -138,7 +141,7 @@ class Http2Connection(asyncio.Protocol):
         for number, stream in self._streams.items():
             if stream.waiting is waiting:
                 del self._streams[number]
-                self._write(_frame(_RESET, 0, number, _WORD.pack(_CANCEL)))
+                self._write(frame(_RESET, 0, number, _WORD.pack(_CANCEL)))
                 self._advance()
                 return
         self._queue = deque(item for item in self._queue if item[0] is not waiting)
@@ -148,16 +151,17 @@ class Http2Connection(asyncio.Protocol):
         self._next_stream += 2
         if self._next_stream >= _LAST_STREAM:
             self.usable = False
-        stream = _Stream(waiting, content, tries, content, self._initial_window)
+        stream = _Stream(waiting, content, tries, window=self._initial_window)
         self._streams[number] = stream
-        head = _frame(_HEADERS, _END_HEADERS, number, self._block_of_headers())
+        head = frame(_HEADERS, _END_HEADERS, number, self._block_of_headers())
         size = len(content)
         if size <= self._frame_bytes and size <= min(self._window, stream.window):
             self._window -= size
-            stream.unsent = b""
-            self._write(head + _frame(_DATA, _END_STREAM, number, content))
+            self._write(head + frame(_DATA, _END_STREAM, number, content))
         else:
             self._write(head)
+            # Slices of a view copy nothing.
+            stream.unsent = memoryview(content)
             self._blocked.append(number)
             self._flush()
 
@@ -189,7 +193,7 @@ class Http2Connection(asyncio.Protocol):
             self._window -= size
             stream.window -= size
             flags = 0 if stream.unsent else _END_STREAM
-            self._write(_frame(_DATA, flags, number, part))
+            self._write(frame(_DATA, flags, number, part))
             if not stream.unsent:
                 self._blocked.popleft()
 
@@ -222,7 +226,7 @@ class Http2Connection(asyncio.Protocol):
         """Take the whole frames; where the rest begins."""
         position, end = 0, len(data)
         while end - position >= _HEAD_BYTES:
-            high, low, kind, flags, number = _HEAD.unpack_from(data, position)
+            high, low, kind, flags, number = HEAD.unpack_from(data, position)
             size = (high << 16) | low
             if size > _DEFAULT_FRAME:
                 raise ProtocolViolation(f"a frame of {size} bytes")
@@ -244,7 +248,7 @@ class Http2Connection(asyncio.Protocol):
         if kind == _DATA:
             self._take_data(flags, number, content)
         elif kind == _HEADERS:
-            content = _unpadded(flags, content)
+            content = unpadded(flags, content)
             content = content[5:] if flags & _PRIORITY else content
             self._take_block(flags, number, content, flags & _END_STREAM)
         elif kind == _CONTINUATION:
@@ -261,7 +265,7 @@ class Http2Connection(asyncio.Protocol):
         elif kind == _WINDOW:
             self._take_window(number, _WORD.unpack(content)[0] & _LAST_STREAM)
         elif kind == _PING and not flags & _ACK:
-            self._write(_frame(_PING, _ACK, 0, content))
+            self._write(frame(_PING, _ACK, 0, content))
         elif kind == _GOAWAY:
             self._go_away(*struct.unpack_from(">II", content))
         elif kind == _PUSH:
@@ -270,19 +274,24 @@ class Http2Connection(asyncio.Protocol):
     def _take_data(self, flags: int, number: int, content: bytes) -> None:
         self._taken_bytes += len(content)
         if self._taken_bytes >= _REFILL:
-            self._write(_frame(_WINDOW, 0, 0, _WORD.pack(self._taken_bytes)))
+            self._write(frame(_WINDOW, 0, 0, _WORD.pack(self._taken_bytes)))
             self._taken_bytes = 0
         stream = self._streams.get(number)
         if stream is None:
             return  # given up
-        content = _unpadded(flags, content)
-        stream.content = stream.content + content if stream.content else content
+        content = unpadded(flags, content)
+        if not stream.content:
+            stream.content = content
+        elif isinstance(stream.content, bytes):
+            stream.content = bytearray(stream.content + content)
+        else:
+            stream.content += content  # in place
         if flags & _END_STREAM:
             self._end(number, stream)
 
     def _take_block(self, flags: int, number: int, block: bytes, ends: int) -> None:
         if not flags & _END_HEADERS:
-            self._block = (number, ends, block)
+            self._block = (number, ends, bytearray(block))
             return
         headers = self._decoder.decode(block)
         stream = self._streams.get(number)
@@ -298,8 +307,10 @@ class Http2Connection(asyncio.Protocol):
         _, ends, before = self._block
         if len(before) + len(content) > _LARGEST_BLOCK:
             raise ProtocolViolation("a header block without end")
-        self._block = None
-        self._take_block(flags, number, before + content, ends)
+        before += content
+        if flags & _END_HEADERS:
+            self._block = None
+            self._take_block(flags, number, bytes(before), ends)
 
     def _take_settings(self, content: bytes) -> None:
         table = hpack.TABLE_BYTES
@@ -309,16 +320,16 @@ class Http2Connection(asyncio.Protocol):
             elif key == _MAX_STREAMS:
                 self._most_streams = value
             elif key == _MAX_FRAME:
-                self._frame_bytes = value
+                self._frame_bytes = within(value, _DEFAULT_FRAME, _LARGEST_FRAME)
             elif key == _INITIAL_WINDOW:
-                self._widen(value)
+                self._widen(within(value, 0, _LARGEST_WINDOW))
         if table < hpack.TABLE_BYTES:
             # Each block says first that the table is empty, and holds all it needs.
             self._headers_fit = False
             self._literal = hpack.EMPTY_TABLE + self._literal
         elif self._remembers is None:
             self._remembers = False
-        self._write(_frame(_SETTINGS, _ACK, 0, b""))
+        self._write(frame(_SETTINGS, _ACK, 0, b""))
         if not self.settled.done():
             self.settled.set_result(True)
         self._flush()
@@ -366,7 +377,7 @@ class Http2Connection(asyncio.Protocol):
         stream = self._streams.pop(number, None)
         if stream is not None:
             if stream.headers and any(n == b"grpc-status" for n, _ in stream.headers):
-                stream.waiting.answered(stream.headers, stream.content)
+                stream.waiting.answered(stream.headers, bytes(stream.content))
             else:
                 stream.waiting.broken(reason)
             self._advance()
@@ -375,23 +386,9 @@ class Http2Connection(asyncio.Protocol):
         del self._streams[number]
         if stream.unsent:
             # It answered before it had heard all.
-            self._write(_frame(_RESET, 0, number, _WORD.pack(0)))
-        stream.waiting.answered(stream.headers, stream.content)
+            self._write(frame(_RESET, 0, number, _WORD.pack(0)))
+        stream.waiting.answered(stream.headers, bytes(stream.content))
         if self._queue:
             self._advance()
         if not self.usable and not self._streams:
             self._transport.close()
-
-
-def _frame(kind: int, flags: int, number: int, content: bytes) -> bytes:
-    size = len(content)
-    return _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, number) + content
-
-
-def _unpadded(flags: int, content: bytes) -> bytes:
-    if not flags & _PADDED:
-        return content
-    padding = content[0]
-    if padding >= len(content):
-        raise ProtocolViolation("more padding than content")
-    return content[1 : len(content) - padding]

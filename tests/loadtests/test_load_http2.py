@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import threading
 from concurrent import futures
 
@@ -62,29 +63,110 @@ def test_any_bytes_are_headers_or_a_value_error(block) -> None:
         return
 
 
+class Waiting:
+    ended = 0
+    content = reason = None
+
+    def answered(self, _, content) -> None:
+        self.ended += 1
+        self.content = content
+
+    def broken(self, reason) -> None:
+        self.ended += 1
+        self.reason = reason
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        pass
+
+    close = abort
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def frame(kind, flags, number, content=b"") -> bytes:
+    head = len(content).to_bytes(3, "big") + bytes([kind, flags])
+    return head + number.to_bytes(4, "big") + content
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        (5, 0, False),
+        (5, 16_383, False),
+        (5, 16_384, True),
+        (5, 2**24 - 1, True),
+        (5, 2**24, False),
+        (4, 0, True),
+        (4, 2**31 - 1, True),
+        (4, 2**31, False),
+    ],
+)
+def test_settings_that_the_rfc_does_not_allow_end_the_connection(
+    key, value, allowed
+) -> None:
+    async def talk() -> str:
+        waiting = Waiting()
+        connection = Http2Connection(HEADERS)
+        connection.connection_made(Wire())
+        connection.data_received(frame(4, 0, 0, struct.pack(">HI", key, value)))
+        assert connection.usable is allowed
+        connection.request(waiting, bytes(70_000))
+        connection.connection_lost(None)
+        return waiting.reason
+
+    reason = asyncio.run(talk())
+    assert (f"a setting of {value}; want" in reason) is not allowed
+
+
+def test_what_comes_and_goes_in_many_parts_is_whole() -> None:
+    content = bytes(range(256)) * 800
+
+    async def talk() -> tuple[bytes, bytes]:
+        waiting, wire = Waiting(), Wire()
+        connection = Http2Connection(HEADERS)
+        connection.connection_made(wire)
+        connection.data_received(frame(4, 0, 0))
+        start = len(wire.written)
+        connection.request(waiting, content)
+        for number in (0, 1):
+            connection.data_received(frame(8, 0, number, struct.pack(">I", 1 << 20)))
+        block = hpack.encoded([(b":status", b"200")])
+        connection.data_received(frame(1, 0, 1, block[:2]))
+        for place in range(2, len(block)):
+            connection.data_received(frame(9, 0, 1, block[place : place + 1]))
+        connection.data_received(frame(9, 4, 1))
+        for place in range(0, len(content), 1000):
+            connection.data_received(frame(0, 0, 1, content[place : place + 1000]))
+        connection.data_received(frame(0, 1, 1))
+        return wire.written[start:], waiting.content
+
+    written, answer = asyncio.run(talk())
+    assert answer == content
+    sent, ends = b"", []
+    while written:
+        size, kind, flags = int.from_bytes(written[:3], "big"), written[3], written[4]
+        if kind == 0:
+            sent += written[9 : 9 + size]
+            ends.append(flags & 1)
+        written = written[9 + size :]
+    assert sent == content
+    assert ends == [0] * (len(ends) - 1) + [1]
+
+
 @given(st.binary(max_size=400))
 def test_any_bytes_on_the_wire_end_in_an_answer_or_the_end(data) -> None:
-    class Waiting:
-        ended = 0
-
-        def answered(self, *_) -> None:
-            self.ended += 1
-
-        def broken(self, *_) -> None:
-            self.ended += 1
-
-    class Wire(asyncio.Transport):
-        def write(self, data) -> None:
-            pass
-
-        def abort(self) -> None:
-            pass
-
-        close = abort
-
-        def is_closing(self) -> bool:
-            return False
-
     async def talk() -> int:
         waiting = Waiting()
         connection = Http2Connection(HEADERS)
