@@ -134,14 +134,19 @@ def _chance(text: str) -> float:
 def _guarded(
     act: Callable[[argparse.Namespace], int],
 ) -> Callable[[argparse.Namespace], int]:
-    """The act; errors of this package become a line and exit 2."""
+    """The act; an error becomes a line and exit 2, since Python's own 1 means drift."""
 
     def run(options: argparse.Namespace) -> int:
         try:
             return act(options)
         except DriftError as error:
             print(f"tritonwatch drift: {error}", file=sys.stderr)
-            return EXIT_USAGE
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no drift
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            print(f"tritonwatch drift: {said}", file=sys.stderr)
+        return EXIT_USAGE
 
     return run
 
@@ -310,8 +315,17 @@ def _check_writable(path: Path) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     """All of it or nothing: a reader never meets half a file."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-        scratch = Path(file.name)
-    scratch.chmod(0o644)
-    scratch.replace(path)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent)
+        scratch = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            scratch.chmod(0o644)
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(
+            str(path), f"could not be written: {error.strerror or error}"
+        ) from error

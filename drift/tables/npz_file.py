@@ -25,6 +25,16 @@ DATATYPES: Final = {
     **{f"i{bits // 8}": f"INT{bits}" for bits in (8, 16, 32, 64)},
     **{f"u{bits // 8}": f"UINT{bits}" for bits in (8, 16, 32, 64)},
 }
+# Encrypted is a RuntimeError; a header may claim more rows than memory holds.
+_UNREADABLE: Final = (
+    EOFError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class NpzFile:
@@ -56,7 +66,7 @@ class NpzFile:
                 if not isinstance(archive, np.lib.npyio.NpzFile):
                     raise DataError(str(self._path), "found one array; want an NPZ")
                 return {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except _UNREADABLE as error:
             pickled = "allow_pickle" in str(error) or "Object arrays" in str(error)
             what = (
                 "found pickled objects, which are not read; save text as dtype U or S"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -327,6 +328,57 @@ def test_a_broken_pipe_or_an_interrupt_leaves_no_half_profile(tmp_path, files):
     assert run("fit", "--data", broken, "--output", target) == 2
     assert target.read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith("tmp")) == []
+
+
+def test_a_file_that_no_reader_expects_is_exit_2_and_not_drift(
+    profile, files, tmp_path, capsys
+):
+    raw = bytearray(files["train"].read_bytes())
+    for head, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        place = raw.find(head)
+        while place >= 0:
+            raw[place + flags] |= 1
+            place = raw.find(head, place + 1)
+    encrypted = tmp_path / "encrypted.npz"
+    encrypted.write_bytes(raw)
+    capsys.readouterr()
+    assert run("compare", profile, encrypted) == 2
+    told = capsys.readouterr().err
+    assert str(encrypted) in told
+    assert "encrypted" in told
+    assert told.count("\n") == 1
+
+
+def test_an_error_that_nobody_expects_is_a_line_and_exit_2(
+    files, profile, capsys, monkeypatch
+):
+    def fails(*_):
+        raise MemoryError("not\nenough")
+
+    monkeypatch.setattr(Profile, "from_bytes", fails)
+    capsys.readouterr()
+    assert run("compare", profile, files["same"]) == 2
+    assert capsys.readouterr().err == "tritonwatch drift: MemoryError: not enough\n"
+
+
+def test_a_full_disk_is_exit_2_and_leaves_nothing_behind(files, tmp_path):
+    folder = tmp_path / "full"
+    folder.mkdir()
+    command = Path(sys.executable).with_name("tritonwatch")
+    target = folder / "p.json"
+    fit = [command, "drift", "fit", "--data", files["train"], "--output", target]
+    words = [shlex.quote(str(word)) for word in fit]
+    run = subprocess.run(
+        # No file of more than a kilobyte can be written.
+        ["/bin/bash", "-c", f"ulimit -f 1; exec {' '.join(words)}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    told = f"tritonwatch drift: {target}: could not be written: File too large\n"
+    assert run.stderr == told
+    assert list(folder.iterdir()) == []
 
 
 def test_the_command_as_installed_tells_its_progress_on_stderr(tmp_path):
