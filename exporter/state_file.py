@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log = structlog.get_logger()
 
 MAX_BYTES: Final = 64 << 20
 ASIDE: Final = ".set-aside"
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def read(path: Path) -> dict[str, Any] | None:
     """What the file holds; None where there is none, or none that can be used.
 
     One that cannot be used is renamed, so that it can be looked at, and told once.
+
+    Raises:
+        OSError: it cannot be read now, which says nothing against what it holds.
     """
     try:
         # Opening a pipe would wait for somebody to write.
@@ -27,9 +32,9 @@ def read(path: Path) -> dict[str, Any] | None:
         with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
             raw = file.read(MAX_BYTES + 1)
         found = json.loads(raw) if len(raw) <= MAX_BYTES else None
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (IsADirectoryError, ValueError, RecursionError) as error:
         set_aside(path, str(error))
         return None
     if not isinstance(found, dict):
@@ -42,15 +47,17 @@ def write(path: Path, content: dict[str, Any]) -> str:
     """Replace the file at once; what went wrong, or nothing. The old one stays then."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".state-", dir=path.parent)
+        # Always the same name, so that processes killed here leave no more than one.
+        draft = path.with_name(f".{path.name}.new")
         try:
+            descriptor = os.open(draft, _NEW, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123
                 json.dump(content, file)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).replace(path)
+            draft.replace(path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
             raise
     except OSError as error:
         return f"{path}: {error.strerror or error}"

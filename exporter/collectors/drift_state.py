@@ -92,15 +92,19 @@ class Store:
         return (self._folder or Path()) / f"{self._stem}.{what}"
 
     def read(self, what: str) -> bytes | None:
-        """What was written under that name; None where there is nothing to be used."""
+        """What was written under that name; None where there is nothing to be used.
+
+        Raises:
+            OSError: it cannot be read now, which says nothing against what it holds.
+        """
         if not self.kept:
             return None
         path = self._path(what)
         try:
             return read_whole(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, StateError) as error:
+        except (IsADirectoryError, StateError) as error:
             self.set_aside(what, str(error))
             return None
 

@@ -146,8 +146,15 @@ class Subject:
         self._tensors = declared(spec, self.settings.side)
         try:
             self._begin(taken)
-        except (DriftError, OSError) as error:
+        except DriftError as error:
             self._refuse(error)
+        except OSError as error:
+            self._unread(error)
+
+    def _unread(self, error: OSError) -> None:
+        """A file that may well be good cannot be read: look again the next time."""
+        self._seen = None
+        self._refuse(error)
 
     def _begin(self, taken: set[str]) -> None:
         profile = self._profile()
@@ -161,12 +168,12 @@ class Subject:
                     for name in doubled
                 ]
             )
-        self.problems = ()
         if profile is None:
             self._learn(schema)
         elif self.watch is None or self.watch.profile is not profile:
             self._watch(profile)
         self._rows = Rows(schema, self._tensors)
+        self.problems = ()
 
     def _wanted_schema(self) -> Schema:
         return schema_of(self._tensors, self.settings.features)
@@ -250,9 +257,11 @@ class Subject:
 
     def _refuse(self, error: DriftError | OSError) -> None:
         differences = getattr(error, "differences", (str(error),))
+        told = isinstance(error, OSError) and self.problems == tuple(differences)
         self.problems = tuple(differences)
         kept = self._still_fits()
-        log.error(
+        tell = log.debug if told else log.error
+        tell(
             "drift_reference_refused",
             model=self.model,
             side=self.settings.side,
@@ -295,7 +304,10 @@ class Subject:
             side=self.settings.side,
             rows=profile.rows,
         )
-        self._watch(profile)
+        try:
+            self._watch(profile)
+        except OSError as error:
+            self._unread(error)
 
     def _tell(self, watch: Watch) -> None:
         look, since = watch.look, watch.statistics.alarm_since

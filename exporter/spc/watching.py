@@ -20,6 +20,7 @@ from exporter.tap_route import TapAnswer, TapRoute, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from exporter.collectors.base import Access
     from exporter.collectors.spc import SpcSettings
@@ -59,6 +60,7 @@ class SpcCollector:
         self._restored = False
         self._saved_at = access.clock()
         self._told_unsaved = False
+        self._told_unread = False
 
     def collect(self) -> Sequence[AnySample]:
         """Take a sample of each signal that is due."""
@@ -66,11 +68,11 @@ class SpcCollector:
         exposed = list(self._access.exposed()) if self._watched else []
         with self._lock:
             if not self._restored:
-                self._restored = True
-                self._restore()
+                self._restored = self._restore()
             for watched in self._watched:
                 self._look(watched, exposed, now)
-            if now - self._saved_at >= self._settings.save_seconds:
+            # What could not be read yet may be good: nothing is written over it.
+            if self._restored and now - self._saved_at >= self._settings.save_seconds:
                 self._saved_at = now
                 self._save()
             return [s for watched in self._watched for s in _samples(watched)]
@@ -136,11 +138,23 @@ class SpcCollector:
 
     # State.
 
-    def _restore(self) -> None:
+    def _restore(self) -> bool:
+        """Take up what was kept; False where that cannot be read now."""
         path = self._settings.state_file
-        content = None if path is None else state_file.read(path)
-        if content is None or path is None:
-            return
+        if path is None:
+            return True
+        try:
+            content = state_file.read(path)
+        except OSError as error:
+            if not self._told_unread:
+                log.warning("spc_state_not_read", file=str(path), reason=str(error))
+            self._told_unread = True
+            return False
+        if content is not None:
+            self._take_up(path, content)
+        return True
+
+    def _take_up(self, path: Path, content: dict[str, Any]) -> None:
         signals = content.get("signals")
         if content.get("version") != STATE_VERSION or not isinstance(signals, dict):
             state_file.set_aside(path, "it is no state of process control")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import resource
@@ -15,6 +16,7 @@ import pytest
 import structlog
 
 from drift import codec
+from exporter.collectors import drift_state
 
 ALARM = "triton_model_drift_alarm"
 KEPT = (
@@ -169,6 +171,51 @@ def test_a_state_that_cannot_be_used_is_set_aside_with_a_line_in_the_log(
     assert bench.value(ALARM, "m") == 0
     bench.collector.close()
     assert file.exists()
+
+
+@contextlib.contextmanager
+def no_descriptors_left():
+    """Nothing can be opened, the reference neither."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def disk_that_fails():
+    """The reference can be read, the state cannot."""
+
+    def fail(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drift_state, "read_whole", fail)
+        yield
+
+
+@pytest.mark.parametrize("trouble", [no_descriptors_left, disk_that_fails])
+def test_a_state_that_cannot_be_read_now_is_kept_and_read_later(
+    bench, stateful, file, trouble
+):
+    bench.watch(stateful)
+    for _ in range(4):
+        bench.window(bench.rows(300, shift=1.0))
+    bench.collector.close()
+    whole = file.read_bytes()
+    with structlog.testing.capture_logs() as logs:
+        with trouble():
+            bench.watch(stateful)
+            for _ in range(3):
+                bench.collect()
+        assert bench.state() == "refused"
+        assert file.read_bytes() == whole
+        bench.collect()
+    assert [e["log_level"] for e in logs].count("error") == 1
+    assert not file.with_name(file.name + ".set-aside").exists()
+    assert bench.value(ALARM, "m") == 1
 
 
 def test_a_pipe_in_its_place_holds_nobody_up(bench, stateful, file):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import resource
 from types import SimpleNamespace
 
 import numpy as np
@@ -247,6 +249,17 @@ class TestAcknowledging:
         assert Scene(signal()).post(body).status == status
 
 
+@contextlib.contextmanager
+def no_descriptors_left():
+    """Nothing can be opened: EMFILE."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 class TestState:
     def test_a_restart_goes_on_where_it_was(self, tmp_path) -> None:
         path = tmp_path / "state" / "spc.json"
@@ -269,6 +282,37 @@ class TestState:
         scene.look(score(0.97))
         assert scene.value("triton_spc_samples_total") == 1
         assert (tmp_path / "spc.json.set-aside").read_bytes() == content
+
+    def test_a_file_that_cannot_be_read_now_is_kept_and_read_later(
+        self, tmp_path
+    ) -> None:
+        path = tmp_path / "spc.json"
+        learnt = signal(baseline=None, learn_samples=25, least_sigma=0.01)
+        first = Scene(learnt, state_file=path)
+        for value in [0.97] * 25 + [0.8] * 5:
+            first.look(score(value))
+        first.collector.close()
+        kept = path.read_bytes()
+        second = Scene(learnt, state_file=path)
+        with no_descriptors_left():
+            for _ in range(3):
+                second.look()
+        assert path.read_bytes() == kept
+        assert [found.name for found in tmp_path.iterdir()] == ["spc.json"]
+        second.look()
+        assert second.value("triton_spc_alarm", "cusum") == 1
+        assert second.value("triton_spc_samples_total") == 30
+
+    def test_a_draft_of_a_process_that_was_killed_is_written_over(
+        self, tmp_path
+    ) -> None:
+        path = tmp_path / "spc.json"
+        (tmp_path / ".spc.json.new").write_bytes(b"x" * 100_000)
+        scene = Scene(signal(), state_file=path)
+        scene.look(score(0.97))
+        scene.collector.close()
+        assert [found.name for found in tmp_path.iterdir()] == ["spc.json"]
+        assert json.loads(path.read_bytes())["signals"]
 
     def test_other_settings_learn_anew(self, tmp_path) -> None:
         path = tmp_path / "spc.json"
