@@ -44,6 +44,7 @@ _CODES: Final[dict[Outcome, grpc.StatusCode]] = {
     "malformed": grpc.StatusCode.INVALID_ARGUMENT,
     "unsupported": grpc.StatusCode.INVALID_ARGUMENT,
     "overloaded": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "too_large": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "timeout": grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 
@@ -57,6 +58,7 @@ class GrpcTap:
         self._server: Any = None
         self._starting: asyncio.Task[None] | None = None
         self._workers: Workers | None = None
+        self._limit_bytes = 0
         self._open = 0
         self._held_bytes = 0
         self._outcomes: Counter[tuple[str, Outcome]] = Counter()
@@ -69,9 +71,19 @@ class GrpcTap:
             ListenError: the address cannot be bound.
         """
         self._route = self._routes()
-        if self._route is None or self._server is not None:
+        if self._route is None:
             return
-        server = self._make(self._route.max_message_bytes)
+        limit = self._route.max_message_bytes
+        if self._server is not None:
+            # A lower limit is kept here. A higher one is the core's to know, which would
+            # hold that much for each call: it is not set higher than is asked for.
+            if limit > self._limit_bytes and self._starting is not None:
+                self._limit_bytes = limit
+                renewing = self._renew(self._starting, limit)
+                self._starting = asyncio.create_task(renewing, name="tap-grpc")
+            return
+        self._limit_bytes = limit
+        server = self._make(limit)
         where = f"[{address}]" if ":" in address else address
         try:
             bound = server.add_insecure_port(f"{where}:{port}")
@@ -86,13 +98,28 @@ class GrpcTap:
 
     async def stop(self) -> None:
         """End the listener."""
-        server, self._server = self._server, None
-        if server is None or self._starting is None:
+        if self._starting is None:
             return
         await self._starting
-        await server.stop(_STOP_SECONDS)
+        server, self._server, self._starting = self._server, None, None
+        if server is not None:
+            await server.stop(_STOP_SECONDS)
         if self._workers is not None:
             self._workers.close()
+
+    async def _renew(self, before: asyncio.Task[None], limit: int) -> None:
+        """Listen at the same address with another limit."""
+        await before
+        if self._server is None:
+            return
+        await self._server.stop(_STOP_SECONDS)
+        self._server = self._make(limit)
+        try:
+            self._server.add_insecure_port(self.address)
+            await self._server.start()
+        except RuntimeError as error:
+            log.warning("tap_not_listening", address=self.address, reason=str(error))
+            self._server = None
 
     def samples(self) -> Iterator[Sample]:
         """What was taken and what was not, by source and outcome."""
@@ -175,6 +202,11 @@ class GrpcTap:
         return None if message is _EOF else message
 
     async def _take(self, route: MessageRoute, message: bytes) -> tuple[Outcome, str]:
+        # Of a stream that goes on over a reload, too.
+        limit = min(route.max_message_bytes, (self._route or route).max_message_bytes)
+        if len(message) > limit:
+            self._outcomes[route.source, "too_large"] += 1
+            return "too_large", f"found {len(message)} bytes; at most {limit} are taken"
         outcome, reason = route.admit(message)
         if outcome is None:
             return await self._work(route, message)

@@ -251,6 +251,25 @@ def test_a_message_over_the_limit_is_refused_and_counted(serve):
     assert len(served.got) == 1
 
 
+@pytest.mark.parametrize(("before", "after"), [(4096, 1 << 20), (1 << 20, 4096)])
+def test_a_reload_changes_the_limit(serve, access, before, after):
+    served = serve(max_body_bytes=before)
+    large = message(("x", "FP32", (5000,), None), raw=[b"\0" * 20_000])
+    assert (served.call(large) == b"") == (before > 20_000)
+    settings = {"samples_per_second": 1e5, "max_samples_per_second": 1e5}
+    fresh = MirrorSettings(grpc=True, max_body_bytes=after, **settings).build(access)
+    served.tap._routes = fresh.message_route
+
+    async def follow():
+        served.tap.follow("127.0.0.1", 0)
+
+    asyncio.run_coroutine_threadsafe(follow(), served._loop).result(10)
+    refused = grpc.StatusCode.RESOURCE_EXHAUSTED
+    served.wait(lambda: served.call(large) == (b"" if after > 20_000 else refused))
+    assert served.call(message()) == b""
+    assert served.outcomes()["too_large"] >= 1
+
+
 def test_a_sender_that_never_sends_its_message_is_cut_off(serve, monkeypatch):
     monkeypatch.setattr(tap_grpc, "READ_SECONDS", 0.3)
     served = serve()
