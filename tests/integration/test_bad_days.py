@@ -248,5 +248,6 @@ def test_hostile_model_names_stay_labels(settings, start_sidecar) -> None:
             lambda p: len(p.all("triton_model_serving")) == len(HOSTILE_NAMES), 20
         )
         assert page.label("triton_model_serving", "model") == set(HOSTILE_NAMES)
-        status = sidecar.get("/").text
-        assert "<script" not in status.lower()
+        # The page is the same for everybody; names reach it as JSON alone.
+        document = sidecar.get("/").text
+        assert not any(name in document for name in HOSTILE_NAMES)
