@@ -144,7 +144,8 @@ class ParquetFile:
         """Each row's own length: long and short ones may come to the right sum."""
         from pyarrow import compute  # noqa: PLC0415 - an extra, and heavy
 
-        lengths = compute.fill_null(compute.list_value_length(array), -1).to_numpy()
+        lengths = compute.call_function("list_value_length", [array])
+        lengths = compute.fill_null(lengths, -1).to_numpy()
         # A row of nothing says nothing, even if it is the first and set the width.
         wrong = np.flatnonzero((lengths != width) | (lengths < 1))
         if not wrong.size:
