@@ -48,12 +48,12 @@ class HttpServer(uvicorn.Server):
         self.started = True
 
     def _protocol(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = self.config.http_protocol_class(
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
-        return made
 
     async def main_loop(self) -> None:
         """Look now and then whether to end.
