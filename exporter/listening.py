@@ -48,7 +48,8 @@ class HttpServer(uvicorn.Server):
         self.started = True
 
     def _protocol(self) -> asyncio.Protocol:
-        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        made_by = self.config.http_protocol_class
+        make = cast("Callable[..., asyncio.Protocol]", made_by)
         return make(
             config=self.config,
             server_state=self.server_state,
