@@ -58,7 +58,7 @@ def test_a_stream_shared_memory_corruption_and_a_mix_run(loaded, run) -> None:
         *("--address", loaded.grpc, "--model", "stream", "--concurrency", "1"),
         *("--duration", "0.5"),
     )
-    assert status == 0, out
+    assert status in (0, 3), out
     assert "first response" in out
     for protocol in ("grpc", "http"):
         status, out, _ = run(
@@ -107,9 +107,10 @@ def test_a_server_that_answers_nothing_with_success_is_a_hundred_percent_wrong(
         fake.on("infer").reply(EmptyTensor())
         status, out, _ = run(
             *("--address", fake.http, "--protocol", "http", "--model", "m"),
-            *("--concurrency", "2", "--duration", "0.5"),
+            *("--profile", "constant", "--rate", "20", "--duration", "1"),
         )
-    assert status == 1
+    # A busy machine may be the bottleneck, and is told so: then it is 3.
+    assert status in (1, 3), out
     assert re.search(r"missed\s+100.000%: \d+ wrong", out), out
 
 
