@@ -403,9 +403,12 @@ class Owner:
 
 
 HOLDING = """
-    import contextlib, time
+    import contextlib, signal, time
     from pathlib import Path
     from exporter.triton.embedded import EmbeddedTriton, exit_on_sigterm
+
+    # What runs the tests in the background may have them ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     with {handler}, EmbeddedTriton(
         Path("{{repository}}"), environment=Path("{{environment}}"), log=Path("{{log}}")
