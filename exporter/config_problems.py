@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 _SHOWN: Final = 80
-_USER_OF_URL: Final = re.compile(r"//[^/@\s]*@")
+# A reference to a variable tells nothing.
+_USER_OF_URL: Final = re.compile(r"//(?![^/@\s]*\$\{env:)[^/@\s]*@")
 
 Node = dict[str, Any]
 """What the JSON schema says of one place."""
