@@ -135,6 +135,7 @@ class ComparisonCollector:
     """All of them; each asks in threads of its own, and is looked at here."""
 
     def __init__(self, settings: ComparisonCollectorSettings, access: Access) -> None:
+        self._board = access.board
         self.comparisons = [Comparison(s, access) for s in settings.comparisons]
 
     def collect(self) -> Sequence[AnySample]:
@@ -150,7 +151,8 @@ class ComparisonCollector:
             samples += comparison.samples()
             if comparison.problem:
                 problems.append(f"{comparison.settings.name}: {comparison.problem}")
-        if problems:
+        # Before the first look at the server nothing is missing yet.
+        if problems and self._board.looked:
             raise PartialResultError(samples, InvalidRequestError("; ".join(problems)))
         return samples
 
