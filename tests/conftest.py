@@ -1,4 +1,4 @@
-"""Real Triton servers for tests: one for the session, and as many more as a test wants."""
+"""Real Triton servers for tests: one for the whole test run, and as many more as a test wants."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def triton_environment() -> Path:
 def triton(
     triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[EmbeddedTriton]:
-    """The demo models on a real server, shared by the session: do not stop or freeze it."""
+    """The demo models on a real server, shared by all tests: do not stop or freeze it."""
     log = tmp_path_factory.mktemp("triton") / "triton.log"
     with EmbeddedTriton(DEMO_MODELS, environment=triton_environment, log=log) as server:
         yield server

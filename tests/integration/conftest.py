@@ -367,7 +367,7 @@ def _playground(tmp_path_factory) -> Generator[Playground]:
 
 @pytest.fixture
 def playground(_playground: Playground) -> Generator[Playground]:
-    """The one real server of the session, as new for every test."""
+    """One real server for all tests, as new for every one of them."""
     _playground.restore()
     yield _playground
     _playground.restore()
