@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from monitoring import Prometheus, Webhook, missing
+from monitoring import Prometheus, Webhook
+from parts import lacking, require, require_triton
 
-from exporter.errors import EmbeddedTritonError
 from exporter.testing import fake_nvml
-from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 
 if TYPE_CHECKING:
@@ -32,12 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def triton_environment() -> Path:
     """The folder of the embedded Triton; skips where it is missing, fails in CI."""
-    try:
-        return backend.inspect(backend.find()).folder
-    except EmbeddedTritonError as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+    return require_triton()
 
 
 @pytest.fixture(scope="session")
@@ -70,26 +64,17 @@ def start_triton(
         yield start
 
 
-def _require(*commands: str) -> None:
-    message = missing(*commands)
-    if message is None:
-        return
-    if os.environ.get("CI"):
-        pytest.fail(message, pytrace=False)
-    pytest.skip(message)
-
-
 @pytest.fixture(scope="session")
 def require_commands() -> Callable[..., None]:
     """Skip where programs are missing, fail in CI: `require_commands("promtool")`."""
-    return _require
+    return require
 
 
 @pytest.fixture
 def start_prometheus(tmp_path: Path) -> Generator[Callable[..., Prometheus]]:
     """Start a real Prometheus; takes the arguments of `monitoring.Prometheus` after
     the folder. It ends with the test."""
-    _require("prometheus")
+    require("prometheus")
     with contextlib.ExitStack() as servers:
 
         def start(*jobs: Any, **options: Any) -> Prometheus:
@@ -101,7 +86,7 @@ def start_prometheus(tmp_path: Path) -> Generator[Callable[..., Prometheus]]:
 @pytest.fixture
 def webhook() -> Generator[Webhook]:
     """Where an Alertmanager of the test's own sends its alerts."""
-    _require("prometheus-alertmanager")
+    require("prometheus-alertmanager")
     with Webhook() as running:
         yield running
 
@@ -110,8 +95,14 @@ def webhook() -> Generator[Webhook]:
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """libnvidia-ml.so.1 of our own; skips without a C compiler, fails in CI."""
     if fake_nvml.compiler() is None:
-        problem = "found no C compiler: apt-get install gcc libc6-dev"
-        if os.environ.get("CI"):
-            pytest.fail(problem, pytrace=False)
-        pytest.skip(problem)
+        lacking("found no C compiler: apt-get install gcc libc6-dev")
     return fake_nvml.build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def reachable_path() -> Generator[Path]:
+    """A folder that everybody can reach, unlike `tmp_path`, which is its owner's."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        path.chmod(0o755)
+        yield path

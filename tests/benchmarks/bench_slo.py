@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import figures
 import numpy as np
 import yaml
-from monitoring import Alertmanager, Job, Prometheus, Webhook, free_port, missing
+from monitoring import Alertmanager, Job, Prometheus, Webhook, free_port
+from parts import missing
 from processes import first_page, require_triton, sidecar, triton_settings
 
 from exporter.config import parse

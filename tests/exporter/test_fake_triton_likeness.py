@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import re
 
 import grpc
 import numpy as np
 import pytest
 from google.protobuf.json_format import MessageToDict
+from parts import require_triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from exporter.errors import EmbeddedTritonError
 from exporter.testing import FakeModel, FakeTensor, FakeTriton
-from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 
 pytestmark = pytest.mark.triton
@@ -87,15 +85,6 @@ MODELS = (
         responses=3,
     ),
 )
-
-
-def require_triton():
-    try:
-        backend.inspect(backend.find())
-    except EmbeddedTritonError as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import yaml
+from parts import require_triton
 
-from exporter.errors import EmbeddedTritonError, TritonError
+from exporter.errors import TritonError
 from exporter.exposition import parse_text
-from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
@@ -338,16 +338,6 @@ class Playground:
         request = urllib.request.Request(f"http://{self.http}{path}", b"{}")
         with urllib.request.urlopen(request, timeout=15) as reply:
             return reply.read()
-
-
-def require_triton() -> None:
-    """Skip where the real server is not installed; in CI that is a failure."""
-    try:
-        backend.inspect(backend.find())
-    except EmbeddedTritonError as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import time
 from pathlib import Path
 
@@ -21,14 +20,6 @@ pytestmark = [pytest.mark.triton, pytest.mark.timeout(150)]
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules" / "drift.yaml"
 WATCHED = ("x[0]", "x[1]")
-
-
-@pytest.fixture(autouse=True)
-def require_prometheus() -> None:
-    if (install := monitoring.missing("prometheus")) is not None:
-        if os.environ.get("CI"):
-            pytest.fail(install)
-        pytest.skip(install)
 
 
 def mirror(port: int, rows: np.ndarray) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import statistics
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from parts import require
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
 
@@ -27,14 +27,6 @@ MODEL = "double"
 # had to wait for it would be seen on any machine.
 PATIENCE_SECONDS = 8
 CLIENTS = 4
-
-
-def require_nginx():
-    if shutil.which("nginx") is None:
-        message = "nginx is not installed: apt-get install nginx-light"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
 
 
 def free_port():
@@ -94,7 +86,7 @@ class Proxy:
 
 @pytest.fixture
 def start_proxy(tmp_path_factory):
-    require_nginx()
+    require("nginx")
     with contextlib.ExitStack() as stack:
 
         def start(*args, **replaced):

@@ -7,7 +7,6 @@ import gzip
 import http.client
 import http.server
 import json
-import os
 import shutil
 import signal
 import socket
@@ -19,10 +18,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from parts import require_triton
 
-from exporter.errors import EmbeddedTritonError
 from exporter.traces.model import PHASES
-from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
@@ -125,12 +123,7 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    try:
-        backend.inspect(backend.find())
-    except EmbeddedTritonError as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+    require_triton()
     folder = tmp_path_factory.mktemp("traced")
     shutil.copytree(MODELS / "double", folder / "double")
     shutil.copytree(MODELS / "double", folder / "second")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 import threading
@@ -23,16 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START_SECONDS = 30.0
-
-
-def missing(*commands: str) -> str | None:
-    """What to install for these commands, None where all are here."""
-    packages = {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
-    absent = [name for name in commands if shutil.which(name) is None]
-    if not absent:
-        return None
-    install = " ".join(dict.fromkeys(packages.get(name, name) for name in absent))
-    return f"{' and '.join(absent)} not installed: apt-get install {install}"
 
 
 def free_port() -> int:

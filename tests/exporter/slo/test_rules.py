@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from parts import require
 
 from exporter.config import parse
 from exporter.slo.objectives import expanded
@@ -28,11 +27,7 @@ ALERTS = [severity.alert for severity in SEVERITIES]
 
 @pytest.fixture
 def promtool(tmp_path):
-    if shutil.which("promtool") is None:
-        message = "promtool is not installed: apt-get install prometheus"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+    require("promtool")
     rules = rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos))
     (tmp_path / "rules.yml").write_text(rules)
 
