@@ -69,6 +69,10 @@ class GoldenDataError(TritonwatchError):
         super().__init__(f"{where}{reason}")
 
 
+class UnusableFileError(TritonwatchError):
+    """A file that is no regular one, or larger than any of ours."""
+
+
 class ListenError(TritonwatchError):
     """A listening address cannot be bound."""
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from exporter import config as configuration
+from exporter import whole_file
 from exporter.audit import html, text
 from exporter.audit.gather import look
 from exporter.audit.report import Report, report_of
@@ -18,6 +17,7 @@ from exporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 Format = Literal["text", "json", "html"]
 LEAST_SECONDS: Final = 1.0
@@ -91,11 +91,7 @@ def write(path: Path, content: str) -> None:
         ConfigError: the file cannot be written.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(content)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        whole_file.write(path, content.encode(), 0o644)
     except OSError as error:
         reason = error.strerror or "unknown"
         raise ConfigError("--output", [_unwritable(path, reason)]) from None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -12,6 +10,8 @@ from urllib.parse import quote
 import structlog
 
 from drift.errors import StateError
+from exporter import whole_file
+from exporter.errors import UnusableFileError
 
 if TYPE_CHECKING:
     from exporter.collectors.drift_settings import Side
@@ -19,56 +19,20 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MAX_BYTES: Final = 256 << 20
-ASIDE: Final = ".set-aside"
-
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_NAME: Final = 150
 
 
 def read_whole(path: Path) -> bytes:
-    """The bytes of a regular file.
+    """The bytes of a state or a profile.
 
     Raises:
         OSError: it cannot be read.
         StateError: it is no regular file, or larger than any of ours.
     """
-    # Opening a pipe would wait for somebody to write.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise StateError(f"{path} is no regular file")
-        if found.st_size > MAX_BYTES:
-            raise StateError(
-                f"{path} has {found.st_size} bytes; no more than {MAX_BYTES} are read"
-            )
-        return file.read(MAX_BYTES)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace the file at once: whoever reads it finds the old or the new, in full.
-
-    Raises:
-        OSError: it could not be written; the old one is as it was.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Always the same name, so that processes killed here leave no more than one.
-    draft = path.with_name(f".{path.name}.new")
     try:
-        descriptor = os.open(draft, _NEW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        return whole_file.read(path, MAX_BYTES)
+    except UnusableFileError as error:
+        raise StateError(str(error)) from None
 
 
 class Store:
@@ -114,7 +78,7 @@ class Store:
             return False
         path = self._path(what)
         try:
-            write_whole(path, data)
+            whole_file.write(path, data)
         except OSError as error:
             if not self._told:
                 log.warning("drift_state_not_saved", file=str(path), reason=str(error))
@@ -128,9 +92,8 @@ class Store:
     def set_aside(self, what: str, reason: str) -> None:
         """Rename what cannot be used, so that it can be looked at, and go on."""
         path = self._path(what)
-        aside = path.with_name(path.name + ASIDE)
         try:
-            path.replace(aside)
+            aside = whole_file.set_aside(path)
         except OSError as error:
             log.warning(
                 "drift_state_not_set_aside",

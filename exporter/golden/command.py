@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import io
-import os
 import secrets
-import tempfile
 import time
 import zipfile
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from pydantic import ValidationError
 
-from exporter import connect
+from exporter import connect, whole_file
 from exporter.collectors.base import Access
 from exporter.config import load
 from exporter.errors import ConfigError, GoldenDataError, InvalidRequestError
@@ -34,6 +31,7 @@ from exporter.spans import SpanBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from exporter.golden.data import GoldenSet
     from exporter.triton.grpc import GrpcClient
@@ -210,12 +208,7 @@ def _write(path: Path, columns: Mapping[str, Array]) -> None:
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, entry.getvalue())
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".golden-", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content.getvalue())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        whole_file.write(path, content.getvalue(), 0o644)
     except OSError as error:
         reason = f"cannot be written: {error.strerror or error}"
         raise GoldenDataError(str(path), reason) from None

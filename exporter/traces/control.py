@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from exporter import catalogue, errors
+from exporter import catalogue, errors, whole_file
 from exporter.samples import Sample
 from exporter.traces.sampling import rate_for
 
@@ -252,9 +251,7 @@ class TraceControl:
         if not self._before:
             journal.unlink(missing_ok=True)
             return
-        fresh = journal.with_name(journal.name + ".new")
-        fresh.write_text(json.dumps(self._before), "utf-8")
-        os.replace(fresh, journal)  # noqa: PTH105 - Path.replace says the same less well
+        whole_file.write(journal, json.dumps(self._before).encode())
 
 
 def is_safe(version: str) -> bool:

@@ -1,0 +1,70 @@
+"""Files that are there in full or not at all: written at once, read with doubt."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from exporter.errors import UnusableFileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ASIDE: Final = ".set-aside"
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def read(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        OSError: it cannot be read.
+        UnusableFileError: it is no regular file, or has more than `most_bytes`.
+    """
+    # Opening a pipe would wait for somebody to write.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise UnusableFileError(f"{path} is no regular file")
+        if found.st_size > most_bytes:
+            raise UnusableFileError(
+                f"{path} has {found.st_size} bytes; no more than {most_bytes} are read"
+            )
+        return file.read(most_bytes)
+
+
+def write(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace the file at once: whoever reads it finds the old or the new, in full.
+
+    Raises:
+        OSError: it could not be written; the old one is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Always the same name, so that processes killed here leave no more than one.
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        descriptor = os.open(draft, _NEW, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename what cannot be used, so that it can be looked at; its new name.
+
+    Raises:
+        OSError: it could not be renamed.
+    """
+    return path.replace(path.with_name(path.name + ASIDE))
