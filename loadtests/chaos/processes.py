@@ -1,0 +1,122 @@
+"""Processes as a journal can name them: safe against pids that are used again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+TOKEN_VARIABLE: Final = "TRITONWATCH_CHAOS"  # noqa: S105 - names a process, opens nothing
+_POLL_SECONDS: Final = 0.005
+_STATE, _START = 0, 19
+"""Places in /proc/PID/stat after the name: proc(5) counts from pid as field 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRef:
+    """One process of this host, told from a later one with the same pid by its start."""
+
+    pid: int
+    start_ticks: int
+    """Of /proc/PID/stat: clock ticks from boot to its start."""
+
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
+        """The process that has this pid now; None where none has."""
+        fields = _stat(pid)
+        return None if fields is None else cls(pid, int(fields[_START]))
+
+    @classmethod
+    def from_record(cls, record: Any) -> Self:
+        """What `to_record` made."""
+        pid, start_ticks = record
+        return cls(int(pid), int(start_ticks))
+
+    def to_record(self) -> list[int]:
+        """For a journal."""
+        return [self.pid, self.start_ticks]
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is still there and no zombie."""
+        return self.state not in {None, "Z", "X"}
+
+    @property
+    def state(self) -> str | None:
+        """The letter of proc(5), like "T" where it is stopped; None where it is gone."""
+        fields = _stat(self.pid)
+        if fields is None or int(fields[_START]) != self.start_ticks:
+            return None
+        return fields[_STATE]
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal; False where the process is gone.
+
+        Raises:
+            PermissionError: it is another user's.
+        """
+        try:
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            # The handle is held before the look, so that both mean the same process.
+            if not self.alive:
+                return False
+            signal.pidfd_send_signal(handle, number)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(handle)
+        return True
+
+    def wait_until(self, states: str | None, timeout_seconds: float) -> bool:
+        """Whether it came to one of these states, or was gone (None), in time."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            state = self.state
+            gone = state in {None, "Z", "X"}
+            if gone if states is None else (state or "-") in states:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    # The name may hold spaces and brackets; what follows the last one cannot.
+    return text.rpartition(")")[2].split()
+
+
+def new_token() -> str:
+    """A token for what a fault starts or makes, so that undo finds it by name."""
+    return f"tw{secrets.token_hex(5)}"
+
+
+def started_with(token: str) -> list[ProcessRef]:
+    """Every live process that was started with this token in its environment.
+
+    A fault that starts a process decides its token before, so that the undo record is
+    on disk before there is a pid.
+    """
+    entry = f"{TOKEN_VARIABLE}={token}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        # A zombie's environment is empty; a process may end while it is looked at.
+        with contextlib.suppress(OSError):
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
+                reference = ProcessRef.of(int(folder.name))
+                if reference is not None:
+                    found.append(reference)
+    return found
