@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from loadtests.chaos.processes import ProcessRef
@@ -52,6 +52,15 @@ class Site(Protocol):
     @property
     def sidecar_url(self) -> str | None:
         """Of the sidecar's pages, like "http://127.0.0.1:8003"."""
+        ...
+
+    @property
+    def peers(self) -> Mapping[str, str]:
+        """host:port of what the sidecar talks to, where there is one on this host.
+
+        By name: "otlp" (the collector that it pushes to), "tap" (its own, for mirrored
+        requests), "prometheus" (which scrapes it).
+        """
         ...
 
     def server(self) -> ProcessRef | None:
