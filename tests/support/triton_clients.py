@@ -14,9 +14,7 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from exporter.testing import (
-    FakeModel,
-)
+from exporter.testing import FakeModel
 
 M = FakeModel("m", max_batch_size=8)
 ONES = np.ones((1, 4), np.float32)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from triton_clients import (
-    M,
-)
+from triton_clients import M
 
-from exporter.testing import (
-    FakeTriton,
-)
+from exporter.testing import FakeTriton
 
 
 @pytest.fixture

@@ -7,18 +7,9 @@ import json
 import socket
 
 import pytest
-from triton_clients import (
-    M,
-    call,
-    client,
-    get_json,
-)
+from triton_clients import M, call, client, get_json
 
-from exporter.testing import (
-    FakeModel,
-    FakeTensor,
-    FakeTriton,
-)
+from exporter.testing import FakeModel, FakeTensor, FakeTriton
 
 
 class TestDescriptions:

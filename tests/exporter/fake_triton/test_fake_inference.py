@@ -26,11 +26,7 @@ from triton_clients import (
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
-from exporter.testing import (
-    FakeModel,
-    FakeTensor,
-    FakeTriton,
-)
+from exporter.testing import FakeModel, FakeTensor, FakeTriton
 
 EVERY_DTYPE = [
     "BOOL",

@@ -12,24 +12,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from triton_clients import (
-    M,
-    call,
-    client,
-    eventually,
-    get_json,
-    message,
-    stub,
-)
+from triton_clients import M, call, client, eventually, get_json, message, stub
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from exporter.testing import (
-    FakeModel,
-    FakeTriton,
-    Hung,
-    Limits,
-)
+from exporter.testing import FakeModel, FakeTriton, Hung, Limits
 
 
 def open_sockets():

@@ -5,23 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from triton_clients import (
-    call,
-    client,
-    counters,
-    get_json,
-    infer,
-    infer_json,
-    metric,
-)
+from triton_clients import call, client, counters, get_json, infer, infer_json, metric
 from tritonclient.utils import InferenceServerException
 
-from exporter.testing import (
-    HOSTILE_NAMES,
-    FakeModel,
-    FakeTriton,
-    many,
-)
+from exporter.testing import HOSTILE_NAMES, FakeModel, FakeTriton, many
 
 
 class TestRepository:
