@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 
 import pytest
+from running_taps import MirrorTap, inventory
 
 from exporter.collectors.base import Access
-from exporter.inventory import Inventory, InventoryBoard
+from exporter.inventory import InventoryBoard
 from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
 from exporter.settings import ModelFilter
 from exporter.spans import SpanBuffer
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import ModelSpec
-
-
-def inventory(*names):
-    return Inventory(models={(n, "1"): ModelSpec(n, "1", (), ()) for n in names})
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +44,21 @@ def make_access():
     yield make
     for access in made:
         access.grpc.close()
+
+
+@pytest.fixture
+def access(make_access):
+    return make_access("m", "other")
+
+
+@pytest.fixture
+def serve(access):
+    """Start taps for HTTP with the settings of a mirror collector; they end with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**settings):
+            served = MirrorTap(access, **settings)
+            stack.callback(served.close)
+            return served
+
+        yield start

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 
 import grpc
 import numpy as np
 import pytest
+from running_taps import RunningTap, mirrored
 from tritonclient.grpc import service_pb2 as pb
 
 from exporter import tap_grpc
@@ -23,42 +23,17 @@ CALL = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
-class Served:
-    """A mirror collector behind a gRPC tap in a thread of its own."""
+class Served(RunningTap):
+    """A mirror collector behind a gRPC tap, and one reader."""
 
     def __init__(self, access, **settings):
-        self.got = []
-        access.mirror.subscribe(lambda model: model != "other", self.got.extend)
-        settings = {
-            "samples_per_second": 1e5,
-            "max_samples_per_second": 1e5,
-            **settings,
-        }
-        self.collector = MirrorSettings(grpc=True, **settings).build(access)
-        self.tap = GrpcTap(self.collector.message_route)
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        assert self._ready.wait(10)
+        self.collector, self.got = mirrored(access, grpc=True, **settings)
+        super().__init__(GrpcTap(self.collector.message_route))
         self.channel = grpc.insecure_channel(self.tap.address)
-
-    def _run(self):
-        self._loop.run_until_complete(self._main())
-        self._loop.close()
-
-    async def _main(self):
-        self._stop = asyncio.Event()
-        self.tap.follow("127.0.0.1", 0)
-        self._ready.set()
-        await self._stop.wait()
-        await self.tap.stop()
 
     def close(self):
         self.channel.close()
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(15)
-        assert not self._thread.is_alive()
+        super().close(within_seconds=15)
 
     def call(self, message):
         """The answer's bytes, or the status it was refused with."""
@@ -71,17 +46,6 @@ class Served:
 
     def outcomes(self):
         return {s.labels[1]: s.value for s in self.tap.samples()}
-
-    def wait(self, holds):
-        deadline = time.monotonic() + 10
-        while not holds():
-            assert time.monotonic() < deadline, (self.outcomes(), self.got)
-            time.sleep(0.01)
-
-
-@pytest.fixture
-def access(make_access):
-    return make_access("m", "other")
 
 
 @pytest.fixture

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
-import http.client
 import socket
-import threading
 import time
 import zlib
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from running_taps import HttpTap
 
 from exporter.tap import Tap
 from exporter.tap_route import TapAnswer, TapRequest, TapRoute
@@ -36,49 +34,17 @@ def new_sink():
     )
 
 
-class Served:
-    """A tap in a thread of its own, and requests to it."""
+class Served(HttpTap):
+    """A tap with routes of a test's own."""
 
     def __init__(self, routes, **bounds):
-        self.tap = Tap(lambda: routes, **bounds)
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        self._ready.wait(10)
-        host, _, port = (self.tap.address or "").rpartition(":")
-        self.host, self.port = host, int(port)
-
-    def _run(self):
-        self._loop.run_until_complete(self._main())
-        self._loop.close()
-
-    async def _main(self):
-        self._stop = asyncio.Event()
-        self.tap.follow("127.0.0.1", 0)
-        self._ready.set()
-        await self._stop.wait()
-        await self.tap.stop()
-
-    def close(self):
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
-        assert not self._thread.is_alive()
+        super().__init__(lambda: routes, **bounds)
+        self.host, self.port = self.address
 
     def post(self, body, path="/v1/traces", method="POST", **headers):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
-        with contextlib.closing(connection):
-            names = {k.replace("_", "-"): v for k, v in headers.items()}
-            # Refused on its declared length, it may not be let finish.
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.request(
-                    method, path, body, {"content-type": "application/json", **names}
-                )
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-
-    def outcomes(self):
-        return {s.labels: s.value for s in self.tap.samples()}
+        headers = {"content_type": "application/json", **headers}
+        answer, text = self.send(body, path, method, **headers)
+        return answer.status, text
 
 
 @pytest.fixture
