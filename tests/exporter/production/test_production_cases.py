@@ -17,6 +17,7 @@ from exporter.collectors.production import (
 from exporter.own_traffic import OwnCounts
 from exporter.triton.model import Duration, ModelStatistics
 
+
 def looks(share, *steps):
     return [share.production(*step) for step in steps]
 

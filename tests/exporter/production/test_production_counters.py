@@ -21,6 +21,7 @@ from exporter.testing import UNAVAILABLE, Body, FakeModel, FakeTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 
+
 class Looked:
     """A statistics collector on a fake server, and production as it says at a look."""
 
