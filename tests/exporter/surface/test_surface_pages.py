@@ -1,0 +1,149 @@
+"""Every page of the HTTP surface through real sockets."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import time
+
+from prometheus_client.openmetrics import parser as openmetrics_parser
+from surfaces import CANARY, OPENMETRICS, PAGES, serving
+
+from exporter.testing import HOSTILE_NAMES, FakeModel, FakeTriton, Hung
+
+
+async def test_head_is_get_without_its_body():
+    async with serving() as served:
+        await served.until(lambda a: a.status == 200, "/-/ready")
+        for path in PAGES:
+            get, head = await served.ask(path), await served.ask(path, "HEAD")
+            assert get.status == head.status == 200
+            assert int(get.headers["content-length"]) == len(get.body) > 0
+            assert head.body == b""
+            assert head.headers["content-type"] == get.headers["content-type"]
+            assert get.headers["x-content-type-options"] == "nosniff"
+            assert "server" not in get.headers
+
+
+async def test_the_pages_are_what_they_say():
+    with FakeTriton([FakeModel("m")]) as fake:
+        async with serving(fake) as served:
+            await served.until(lambda a: a.values("triton_model_serving") == [1])
+            types = {p: (await served.ask(p)).headers["content-type"] for p in PAGES}
+            status = json.loads((await served.ask("/api/v1/status")).text)
+            page = (await served.ask("/")).text
+    assert types == {
+        "/metrics": "text/plain; version=0.0.4; charset=utf-8",
+        "/-/healthy": "text/plain; charset=utf-8",
+        "/-/ready": "text/plain; charset=utf-8",
+        "/": "text/html; charset=utf-8",
+        "/api/v1/status": "application/json",
+    }
+    assert status["server"]["up"] is True
+    assert [(m["model"], m["serving"]) for m in status["models"]] == [("m", True)]
+    assert {p["outcome"] for p in status["probes"]} == {"ok"}
+    assert status["server"]["version"] == "2.51.0"
+    [up] = status["series"]["triton_requests_total"][:1]
+    assert up["model"] == "m"
+    assert "2.51.0" not in page, "what is watched is fetched, the page is the same"
+
+
+async def test_metrics_are_one_page_in_three_wrappings():
+    with FakeTriton([FakeModel("m")]) as fake:
+        async with serving(fake) as served:
+            answer = await served.until(
+                lambda a: a.values("triton_model_serving") == [1]
+            )
+            assert answer.values("triton_up") == [1]
+            assert answer.values("triton_requests_total", outcome="success") == [0]
+            openmetrics = await served.ask("/metrics", **OPENMETRICS)
+            packed = await served.ask("/metrics", accept_encoding="gzip")
+    names = {
+        f.name
+        for f in openmetrics_parser.text_string_to_metric_families(openmetrics.text)
+    }
+    assert "triton_probe_duration_seconds" in names
+    assert openmetrics.headers["content-type"].startswith(
+        "application/openmetrics-text"
+    )
+    assert packed.headers["content-encoding"] == "gzip"
+    assert b"# TYPE triton_up gauge" in gzip.decompress(packed.body)
+
+
+async def test_ready_means_that_the_server_was_looked_at_whatever_was_found():
+    async with serving(start=False) as served:
+        before = await served.ask("/-/ready")
+        assert (before.status, before.text) == (
+            503,
+            "tritonwatch has not looked at its server yet\n",
+        )
+        assert (await served.ask("/-/healthy")).status == 200
+        served.sidecar.start()
+        await served.until(lambda a: a.status == 200, "/-/ready")
+        assert (await served.ask("/metrics")).values("triton_up") == [0]
+
+
+async def test_a_server_that_hangs_does_not_slow_the_pages():
+    with FakeTriton([FakeModel("m")]) as fake:
+        async with serving(fake) as served:
+            await served.until(lambda a: a.values("triton_model_serving") == [1])
+            fake.on("any").reply(Hung())
+            answer = await served.until(lambda a: a.values("triton_up") == [0])
+            assert answer.values("tritonwatch_collector_success", collector="server")
+            for path in PAGES:
+                started = time.monotonic()
+                assert (await served.ask(path)).status == 200
+                assert time.monotonic() - started < 5
+
+
+async def test_hostile_model_names_are_text_wherever_they_show():
+    models = [FakeModel(name) for name in HOSTILE_NAMES]
+    with FakeTriton(models) as fake:
+        async with serving(fake) as served:
+            count = len(HOSTILE_NAMES)
+            answer = await served.until(
+                lambda a: len(a.values("triton_model_ready")) == count
+            )
+            page = (await served.ask("/")).text
+            status = json.loads((await served.ask("/api/v1/status")).text)
+    for name in HOSTILE_NAMES:
+        assert answer.values("triton_model_ready", model=name) == [1]
+    assert sorted(m["model"] for m in status["models"]) == sorted(HOSTILE_NAMES)
+    assert not any(name in page for name in HOSTILE_NAMES)
+
+
+async def test_the_page_runs_nothing_but_its_own_script_and_is_not_kept():
+    async with serving() as served:
+        page = await served.ask("/")
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    for kind, directive in (("script", "script-src"), ("style", "style-src")):
+        allowed = re.search(rf"{directive} ([^;]+)", policy)[1].split()
+        inline = re.findall(rf"<{kind}>(.*?)</{kind}>", page.text, re.DOTALL)
+        digests = [hashlib.sha256(text.encode()).digest() for text in inline]
+        assert [f"'sha256-{base64.b64encode(d).decode()}'" for d in digests] == allowed
+    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", page.text)
+    assert page.headers["cache-control"] == "no-store"
+
+
+async def test_secrets_are_on_no_page():
+    with FakeTriton([FakeModel("m")]) as fake:
+        target = {
+            "grpc": fake.grpc,
+            "http": fake.http,
+            "metrics": fake.metrics,
+            "headers": {"Authorization": CANARY},
+        }
+        allow = {"allow": ["127.0.0.1:*"]}
+        async with serving(fake, target=target, multi_target=allow) as served:
+            await served.until(lambda a: a.values("triton_model_serving") == [1])
+            paths = [*PAGES, f"/probe?target={fake.grpc}&debug=true"]
+            pages = [await served.ask(path) for path in paths]
+            asked = fake.requests
+    assert not any(CANARY in page.text for page in pages)
+    # Sent to the server it is for, and to no other target.
+    assert any(r.headers.get("authorization") == CANARY for r in asked)
