@@ -9,165 +9,35 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
+from audit_evidence import (
+    KEY,
+    MS,
+    OFF,
+    OK,
+    SPEC,
+    WELL,
+    configured,
+    cpu,
+    failed,
+    having,
+    page,
+    pairs,
+    probed,
+    rare,
+    requests,
+    server,
+    tracing,
+)
 
 from exporter.audit import checks, html, text
 from exporter.audit.checks import CHECKS, FAMILIES, conclude, versions
-from exporter.audit.evidence import (
-    Disagreement,
-    Evidence,
-    ModelConfig,
-    Page,
-    Paired,
-    Probed,
-    rise,
-)
+from exporter.audit.evidence import Disagreement, Evidence
 from exporter.audit.finding import FAILING, SEVERITIES, most_severe_first
 from exporter.audit.power import Taken
 from exporter.audit.report import Report, report_of
 from exporter.config import TargetSettings
-from exporter.inventory import Inventory
-from exporter.probes.base import Target, Verdict
-from exporter.triton.model import (
-    BatchStatistics,
-    Duration,
-    IndexEntry,
-    ModelSpec,
-    ModelStatistics,
-    ServerInfo,
-    TensorSpec,
-)
-
-KEY = ("m", "1")
-X = TensorSpec("x", "FP32", (-1, 4))
-SPEC = ModelSpec("m", "1", (X,), (X,), max_batch_size=8)
-MS = 1_000_000
-OK = Verdict("ok", 0.0011)
-OFF = {"trace_level": ("OFF",), "trace_rate": ("1000",), "trace_mode": ("triton",)}
-ON = {
-    "trace_level": ("TIMESTAMPS",),
-    "trace_rate": ("1000",),
-    "trace_count": ("-1",),
-    "log_frequency": ("100",),
-    "trace_mode": ("triton",),
-}
-
-
-def statistics(
-    requests=0, *, batch=1, queue=0, copy_in=0, infer=MS, out=0, fail=0, key=KEY
-):
-    """Counters of so many requests of one inference; times are ns a request."""
-    ran = requests // batch
-    phases = [Duration(requests, requests * ns) for ns in (queue, copy_in, infer, out)]
-    return ModelStatistics(
-        *key,
-        requests,
-        ran,
-        Duration(requests, sum(p.ns for p in phases)),
-        Duration(fail, fail * MS),
-        *phases,
-        batches=(
-            BatchStatistics(
-                batch,
-                *(Duration(ran, ran * ns) for ns in (copy_in, infer, out)),
-            ),
-        ),
-    )
-
-
-def page(at, success=100, **gauges):
-    """A metrics page of the one model, with gauges of one GPU."""
-    model = {"model": "m", "version": "1"}
-    series = {
-        name: ((model, float(success)),)
-        for name in (
-            "nv_inference_request_success",
-            "nv_inference_count",
-            "nv_inference_exec_count",
-        )
-    }
-    gpu = {"gpu_uuid": "GPU-1"}
-    return Page(at, series | {n: ((gpu, float(v)),) for n, v in gauges.items()})
-
-
-def probed(*verdicts, protocol="grpc", paired=()):
-    return Probed(Target(KEY, protocol), verdicts or (OK,), paired)
-
-
-def pairs(client=0.0011, server=0.001, compute=0.001):
-    return (Paired(client, server, compute),) * 5
-
-
-def server(*index, spec=SPEC, ready=True, version="2.60.0", models=None):
-    entries = (IndexEntry("m", "1", "READY"), *index)
-    models = {KEY: spec} if models is None else models
-    return Inventory(
-        up=True,
-        ready=ready,
-        info=ServerInfo("triton", version),
-        index=entries,
-        models=models,
-    )
-
-
-WELL = Evidence(
-    inventory=server(),
-    http_ready=True,
-    window_seconds=6.0,
-    configs={KEY: ModelConfig(True, 0, 1, on_gpu=True)},
-    first={KEY: statistics(100)},
-    second={KEY: statistics(700)},
-    last={KEY: statistics(720)},
-    first_page=page(0.0, nv_gpu_power_usage=70, nv_energy_consumption=1000),
-    last_page=page(9.0, nv_gpu_power_usage=80, nv_energy_consumption=1720),
-    disagreements=(Disagreement(KEY, "success", 0.0),),
-    trace_settings={"": ON, "m": ON},
-    probes=(probed(paired=pairs()),),
-)
-"""A healthy server with one busy model."""
-
-
-def having(**changes):
-    return replace(WELL, **changes)
-
-
-def requests(count=600, **of_each):
-    """The evidence with that traffic in the window, and none before."""
-    second = {KEY: statistics(count, **of_each)}
-    return having(first={KEY: statistics()}, second=second, last=second)
-
-
-def configured(evidence, *, batching=True, delay=0, instances=1):
-    config = ModelConfig(batching, delay, instances, on_gpu=True)
-    return replace(evidence, configs={KEY: config})
-
-
-def tracing(**changes):
-    settings = {**ON, **{name: (value,) for name, value in changes.items()}}
-    return having(trace_settings={"": settings, "m": settings})
-
-
-def rare():
-    """Two models share one trace rate; one of them gets a request a second."""
-    other = ("rare", "1")
-    models = {KEY: SPEC, other: replace(SPEC, name="rare")}
-    return having(
-        inventory=server(IndexEntry(*other, "READY"), models=models),
-        first={KEY: statistics(100), other: statistics(0, key=other)},
-        second={KEY: statistics(999_999), other: statistics(6, key=other)},
-        trace_settings={"": ON, "m": ON, "rare": ON},
-    )
-
-
-def cpu(first, last):
-    return having(
-        first_page=page(0.0, nv_cpu_utilization=first),
-        last_page=page(9.0, nv_cpu_utilization=last),
-    )
-
-
-def failed(text, **of_server):
-    return server(IndexEntry("n", "1", "UNAVAILABLE", text), **of_server)
-
+from exporter.probes.base import Verdict
+from exporter.triton.model import IndexEntry
 
 BAD = Verdict("model_error", detail="INTERNAL: it broke")
 DEAD = Verdict("model_error", detail="INTERNAL: Stub process 'm_0' is not healthy.")
@@ -348,97 +218,3 @@ def test_findings_come_most_severe_first():
     ]
     assert order == sorted(order)
     assert order[0] == 0
-
-
-# Versions.
-
-
-@pytest.mark.parametrize("bad", versions.KNOWN_BAD, ids=lambda bad: bad.id)
-def test_a_known_defect_is_told_below_the_version_that_fixed_it_and_not_from_it(bad):
-    def ids(version):
-        text = ".".join(map(str, version))
-        found = conclude(having(inventory=server(version=text)))
-        return {f.id for f in found if f.reference == bad.reference}
-
-    major, minor, patch = bad.fixed_in
-    assert ids((major, minor - 1, 9)) == {f"version-{bad.id}"}
-    assert ids((major, minor, patch)) == set()
-    assert ids((major, minor + 1, 0)) == set()
-
-
-@pytest.mark.parametrize(
-    ("rate", "severity"), [("1", "warning"), ("99", "warning"), ("100", "info")]
-)
-def test_the_tracing_crash_warns_only_where_traces_are_dense(rate, severity):
-    old = replace(tracing(trace_rate=rate), inventory=server(version="2.51.0"))
-    (found,) = [f for f in conclude(old) if f.id == "version-tracing-crash"]
-    assert found.severity == severity
-
-
-# Where a finding must hold its tongue.
-
-
-def test_traces_that_go_to_a_collector_fill_no_buffer():
-    evidence = tracing(log_frequency="0", trace_mode="opentelemetry")
-    assert "trace-buffer-unbounded" not in {f.id for f in conclude(evidence)}
-
-
-def test_a_wait_that_is_the_batchers_own_delay_gets_the_advice_for_it():
-    evidence = configured(requests(queue=5 * MS), delay=6000)
-    (found,) = [f for f in conclude(evidence) if f.id == "queue-exceeds-compute"]
-    assert "max_queue_delay" in found.advice
-
-
-def test_a_delay_that_nobody_feels_is_no_warning():
-    (found,) = [
-        f
-        for f in conclude(configured(requests(), delay=100))
-        if f.id == "delay-without-batches"
-    ]
-    assert found.severity == "info"
-
-
-def test_a_wait_with_full_batches_asks_for_larger_ones():
-    (found,) = [
-        f
-        for f in conclude(requests(800, batch=8, queue=5 * MS))
-        if f.id == "queue-exceeds-compute"
-    ]
-    assert "raise max_batch_size" in found.advice
-
-
-def test_more_instances_share_the_work():
-    busy = requests(600, infer=9 * MS)
-    assert "instances-saturated" in {f.id for f in conclude(busy)}
-    shared = configured(busy, instances=2)
-    assert "instances-saturated" not in {f.id for f in conclude(shared)}
-
-
-def test_an_idle_gpu_may_well_read_no_utilisation():
-    gauges = {"nv_gpu_power_usage": 60, "nv_gpu_utilization": 0}
-    pages = {"first_page": page(0.0, **gauges), "last_page": page(9.0, **gauges)}
-    idle = having(**pages, second=WELL.first)
-    assert "gpu-gauge-latched" not in {f.id for f in conclude(idle)}
-    busy = replace(requests(600, infer=5 * MS), **pages)
-    assert "gpu-gauge-latched" in {f.id for f in conclude(busy)}
-
-
-def test_one_request_held_up_by_a_busy_host_makes_no_probe_unlike_production():
-    late = (*pairs(), Paired(0.2, 0.19, 0.19))
-    evidence = having(probes=(probed(paired=late),))
-    assert "probe-like-production" in {f.id for f in conclude(evidence)}
-
-
-def test_a_rise_over_a_reload_is_none():
-    assert rise(statistics(100), statistics(3)) is None
-    assert rise(statistics(100), statistics(103)) == statistics(3)
-
-
-def test_energy_says_what_it_was_read_from_and_that_a_model_is_no_measurement():
-    measured = having(power=(Taken("gpu", "nvml", 1500.0, 5.0, known=False),))
-    modelled = having(power=(Taken("host", "model", 200.0, 5.0, known=True),))
-    (gpu,) = [f for f in conclude(measured) if f.id == "energy-gpu"]
-    (host,) = [f for f in conclude(modelled) if f.id == "energy-host"]
-    assert gpu.title.startswith("The boards take at least 300 W")
-    assert host.title.startswith("The host takes 40 W by the configured model")
-    assert "not a measurement" in host.advice
