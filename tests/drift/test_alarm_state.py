@@ -1,0 +1,67 @@
+"""The alarm's state: restored, refused, bounded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drifting_data import SCHEMA, SETTINGS, draw, window_of
+
+from drift.alarms.ledger import MAX_STARTS, Ledger
+from drift.alarms.monitor import Monitor
+from drift.errors import StateError
+from drift.fitting import fit
+
+
+def test_a_restored_monitor_goes_on_to_the_same_verdicts():
+    rng = np.random.default_rng(9)
+    profile = fit(SCHEMA, draw(rng, 3000))
+    first = Monitor(profile, SETTINGS)
+    second = Monitor(profile, SETTINGS)
+    for number in range(30):
+        data = draw(rng, 300, shift=0.3 * (10 <= number < 22))
+        expected = first.update(window_of(profile, data))
+        restored = Monitor(profile, SETTINGS)
+        restored.restore(second.to_bytes())
+        second = restored
+        found = second.update(window_of(profile, data))
+        assert found.log_evidence == expected.log_evidence
+        assert found.culprits == expected.culprits
+        assert (found.alarm, found.since_windows) == (
+            expected.alarm,
+            expected.since_windows,
+        )
+
+
+def test_foreign_state_is_refused_and_changes_nothing():
+    rng = np.random.default_rng(10)
+    mine, other = (fit(SCHEMA, draw(rng, 1000)) for _ in range(2))
+    monitor = Monitor(mine, SETTINGS)
+    monitor.update(window_of(mine, draw(rng, 100)))
+    before = monitor.to_bytes()
+    for data in (b"", b"PK\x03\x04", before[:-9], Monitor(other).to_bytes()):
+        with pytest.raises(StateError):
+            monitor.restore(data)
+    assert monitor.to_bytes() == before
+
+
+def test_state_stays_small_however_long_it_runs():
+    ledger = Ledger(np.ones((3, 23)))
+    for _ in range(5000):
+        ledger.push(np.ones((3, 23)))
+        assert len(ledger.ages) <= MAX_STARTS
+    assert ledger.ages[:8] == list(range(1, 9))
+    assert ledger.ages[-1] == 5000
+
+
+def test_the_sums_before_and_since_a_start_are_those_of_its_windows():
+    rng = np.random.default_rng(11)
+    reference = rng.normal(size=(2, 23))
+    windows = rng.normal(size=(200, 2, 23))
+    ledger = Ledger(reference)
+    for window in windows:
+        ledger.push(window)
+    before, since = ledger.sides()
+    for index, age in enumerate(ledger.ages):
+        assert np.allclose(since.packed[index], windows[200 - age :].sum(axis=0))
+        expected = reference + windows[: 200 - age].sum(axis=0)
+        assert np.allclose(before.packed[index], expected)
