@@ -1,0 +1,181 @@
+"""Targets that come, go, hang and break: never two probes of one at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from virtual_time import WORKERS, lasting, names, play
+
+from exporter import catalogue
+
+# Targets that come and go.
+
+
+def test_a_new_target_is_found_while_others_are_waited_for():
+    async def script(scene):
+        await asyncio.sleep(30)
+        scene.show(["m", "late"])
+        await asyncio.sleep(1)
+        assert len(scene.starts["late"]) == 1
+
+    play(["m"], script, interval_seconds=1000)
+
+
+def test_a_target_that_is_gone_is_not_probed_and_leaves_no_series():
+    async def script(scene):
+        await asyncio.sleep(25)
+        assert scene.metered(catalogue.PROBE_SUCCESS) == 1
+        scene.show([])
+        await asyncio.sleep(0.5)
+        probed = len(scene.starts["m"])
+        assert scene.metered(catalogue.PROBE_SUCCESS) is None
+        assert scene.metered(catalogue.PROBE_TOTAL) is None
+        await asyncio.sleep(100)
+        assert len(scene.starts["m"]) == probed
+
+    play(["m"], script)
+
+
+def test_a_target_that_comes_and_goes_is_not_probed_more_often():
+    async def script(scene):
+        for _ in range(100):
+            scene.show([])
+            await asyncio.sleep(0.5)
+            scene.show(["m", "n"])
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(1)
+        for name in scene.starts:
+            scene.starts[name].clear()
+        await asyncio.sleep(200)
+        assert 19 <= len(scene.starts["m"]) <= 21
+        assert len(scene.runner._due) <= 2
+
+    play(["m", "n"], script, jitter_ratio=0)
+
+
+def test_never_two_at_once_on_one_target_even_when_it_goes_and_returns():
+    async def script(scene):
+        scene.probe.hung["m"] = 0
+        await asyncio.sleep(1)
+        for _ in range(20):
+            scene.show([])
+            await asyncio.sleep(0.5)
+            scene.show(["m"])
+            await asyncio.sleep(1)
+        assert len(scene.starts["m"]) == 1
+        scene.probe.released.set()
+        del scene.probe.hung["m"]
+        await asyncio.sleep(25)
+        assert 2 <= len(scene.starts["m"]) <= 4
+
+    play(["m"], script)
+
+
+def test_one_that_returns_before_its_answer_is_not_probed_twice_as_often():
+    async def script(scene):
+        scene.probe.slow["m000"] = 1
+        await asyncio.sleep(0.5)
+        scene.show([])
+        await asyncio.sleep(0.3)
+        scene.show(names(100))
+        await asyncio.sleep(10)
+        scene.starts["m000"].clear()
+        await asyncio.sleep(100)
+        assert len(scene.starts["m000"]) <= 11
+
+    for seed in range(5):
+        play(["m000"], script, jitter_ratio=0, seed=seed)
+
+
+def test_a_verdict_on_a_target_that_has_gone_is_dropped():
+    async def script(scene):
+        scene.probe.hung["m"] = 0
+        await asyncio.sleep(1)
+        scene.show([])
+        await asyncio.sleep(1)
+        scene.probe.released.set()
+        await asyncio.sleep(1)
+        assert scene.runner.results.statuses() == []
+
+    play(["m"], script)
+
+
+# Attempts that hang or break.
+
+
+def test_a_hung_target_costs_the_others_nothing():
+    async def script(scene):
+        scene.probe.hung["m0"] = 0
+        await asyncio.sleep(200)
+        assert len(scene.starts["m0"]) == 1
+        for name in ("m1", "m2"):
+            assert scene.gaps(name) == pytest.approx([10] * len(scene.gaps(name)))
+            assert len(scene.gaps(name)) >= 18
+
+    play(["m0", "m1", "m2"], script, jitter_ratio=0)
+
+
+def test_when_every_worker_hangs_it_is_said_and_ends_by_itself():
+    hanging = names(WORKERS)
+
+    async def script(scene):
+        scene.probe.hung.update(dict.fromkeys(hanging, 0))
+        await asyncio.sleep(100)
+        assert sum(scene.probe.hung.values()) == WORKERS
+        assert scene.metered(catalogue.COLLECTOR_SUCCESS) == 0
+        failure = scene.runner.meter.statistics.failure
+        assert failure.startswith("no verdict on m00")
+        assert failure.endswith("1 by grpc within 8 s")
+        before = {name: len(scene.starts[name]) for name in names(12)}
+        await asyncio.sleep(50)
+        assert {name: len(scene.starts[name]) for name in names(12)} == before
+        scene.probe.released.set()
+        scene.probe.hung.clear()
+        await asyncio.sleep(50)
+        assert scene.metered(catalogue.COLLECTOR_SUCCESS) == 1
+        assert all(len(scene.starts[n]) >= before[n] + 3 for n in names(12))
+
+    play(names(12), script)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("a bug"), SystemExit(3), StopIteration(), KeyboardInterrupt()],
+)
+def test_an_attempt_that_raises_is_metered_and_tried_again(error):
+    async def script(scene):
+        scene.probe.raises["m"] = error
+        await asyncio.sleep(35)
+        assert len(scene.starts["m"]) == 4
+        assert scene.metered(catalogue.COLLECTOR_SUCCESS) == 0
+        assert type(error).__name__ in scene.runner.meter.statistics.failure
+        scene.probe.raises.clear()
+        await asyncio.sleep(10)
+        assert scene.metered(catalogue.COLLECTOR_SUCCESS) == 1
+
+    play(["m"], script, jitter_ratio=0)
+
+
+def test_targets_that_cannot_be_told_leave_the_old_ones():
+    async def script(scene):
+        await asyncio.sleep(1)
+        scene.probe.targets = lambda _: 1 / 0
+        scene.show(["other"])
+        await asyncio.sleep(1)
+        assert scene.metered(catalogue.COLLECTOR_SUCCESS) == 0
+        await asyncio.sleep(30)
+        assert len(scene.starts["m"]) == 4
+        assert scene.metered(catalogue.COLLECTOR_SUCCESS) == 1
+
+    play(["m"], script, jitter_ratio=0)
+
+
+def test_nothing_is_probed_after_the_end():
+    scene = play(["m"], lasting(100))
+    for thread in threading.enumerate():
+        if thread.name.startswith("probe-p"):
+            thread.join(20)
+            assert not thread.is_alive()
+    assert 9 <= len(scene.starts["m"]) <= 12
