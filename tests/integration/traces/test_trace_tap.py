@@ -1,0 +1,129 @@
+"""The tap for traces as senders meet it: hostile bodies, an address that is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.client
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+from monitoring import free_port
+from traced_tritons import traces_config
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+
+
+class Nowhere:
+    """The addresses of a server that is not there."""
+
+    grpc = http = metrics = "127.0.0.1:9"
+
+
+def post(port, body, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v1/traces", body, headers)
+        return connection.getresponse().status
+
+
+JSON = {"content-type": "application/json"}
+SIZE = 2 << 20
+HOSTILE = {
+    "empty lists": (b'{"resourceSpans":[' + b"[]," * (SIZE // 3 - 99) + b"[]]}", JSON),
+    "deep": (b"[" * SIZE, JSON),
+    "noise": (bytes(range(256)) * (SIZE // 256), JSON),
+    "many models": (
+        json.dumps(
+            {
+                "resourceSpans": [
+                    {
+                        "scopeSpans": [
+                            {
+                                "spans": [
+                                    {
+                                        "name": f"m{n}",
+                                        "traceId": f"{n:032x}",
+                                        "spanId": f"{n:016x}",
+                                        "parentSpanId": "f" * 16,
+                                        "attributes": [
+                                            {
+                                                "key": "triton.model_name",
+                                                "value": {"stringValue": f"m{n}"},
+                                            },
+                                        ],
+                                        "events": [
+                                            {
+                                                "name": "REQUEST_START",
+                                                "timeUnixNano": "1",
+                                            }
+                                        ],
+                                    }
+                                    for n in range(5000)
+                                ]
+                            }
+                        ]
+                    }
+                ]
+            }
+        ).encode(),
+        JSON,
+    ),
+    "bomb": (
+        gzip.compress(b" " * (100 << 20)),
+        {**JSON, "content-encoding": "gzip"},
+    ),
+    "protobuf of nothing": (
+        b"\x0a\x00" * (SIZE // 2),
+        {"content-type": "application/x-protobuf"},
+    ),
+}
+ALLOWED_MEGABYTES = 300
+
+
+def test_hostile_bodies_cost_the_sidecar_an_answer_and_little_memory(
+    settings, start_sidecar
+):
+    port = free_port()
+    sidecar = start_sidecar(traces_config(settings, Nowhere, port))
+    resident = "process_resident_memory_bytes"
+    before = sidecar.wait(lambda page: page.value(resident)).value(resident)
+    answers = {}
+    for _ in range(5):
+        for name, (body, headers) in HOSTILE.items():
+            answers[name] = post(port, body, **headers)
+    assert answers == {
+        "empty lists": 400,
+        "deep": 400,
+        "noise": 400,
+        "many models": 200,
+        "bomb": 413,
+        "protobuf of nothing": 200,
+    }
+    refused = "tritonwatch_tap_requests_total"
+    page = sidecar.wait(lambda page: page.sum(refused, outcome="malformed") == 15)
+    assert page.sum(refused, outcome="too_large") == 5
+    assert page.value(resident) - before < ALLOWED_MEGABYTES * 1e6
+    assert sidecar.get("/-/healthy").status == 200
+
+
+def test_a_tap_address_that_is_taken_is_said_and_nothing_runs(
+    settings, start_sidecar, tmp_path
+):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file = tmp_path / "config.yaml"
+        file.write_text(json.dumps(traces_config(settings, Nowhere, port)), "ascii")
+        ended = subprocess.run(
+            [sys.executable, "-m", "exporter.cli", "serve", "--config", str(file)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,108 @@
+"""From the real Triton's trace files to /metrics."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from traced_tritons import (
+    FEW,
+    REQUESTS,
+    Sender,
+    assert_phases_add_up,
+    assert_quantiles_match,
+    files_of_five,
+    records,
+    requests,
+    traced,
+    traces_config,
+)
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+
+# Triton writes a request id into its trace files as it came.
+HOSTILE_ID = 'a"}],"x":[{\\\n\x01'
+
+
+def test_trace_files_of_the_real_triton_become_the_same(
+    files_server, settings, start_sidecar
+):
+    triton, path = files_server
+    sender = Sender(triton.grpc)
+    sender.rows("double", FEW, request_id="before the sidecar")
+    config = traces_config(settings, triton, 0, otlp=None, files={"path": str(path)})
+    config["probes"] = []
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda page: records(page, "request") == 0)
+    sender.rows("double", REQUESTS)
+    sender.rows("double", 5, request_id=HOSTILE_ID)
+    sender.streams(FEW)
+    sender.rows("pipeline", FEW)
+    page = sidecar.wait(lambda page: requests(page, "pipeline") == FEW)
+    assert requests(page, "double") == REQUESTS + 5
+    assert requests(page, "stream") == FEW
+    assert records(page, "child") == 2 * FEW
+    for outcome in ("invalid", "malformed", "unknown_model", "partial", "duplicate"):
+        assert records(page, outcome) == 0
+    assert_phases_add_up(page, "stream")
+    assert_quantiles_match(page, "double", file_seconds(path, "before the sidecar"))
+    assert len(list(path.parent.iterdir())) > REQUESTS / 5, "nothing was deleted"
+
+
+def file_seconds(path, left_out):
+    """Arrival to answer of the clients' requests to `double`, by a JSON parser."""
+    seconds = []
+    for file in path.parent.iterdir():
+        who, at = {}, {}
+        text = file.read_text("utf-8").replace(HOSTILE_ID, "hostile")
+        for record in json.loads(text):
+            if "model_name" in record:
+                who[record["id"]] = record
+            for stamp in record.get("timestamps", ()):
+                at.setdefault(record["id"], {})[stamp["name"]] = stamp["ns"]
+        for key, record in who.items():
+            mine = (record["model_name"], record.get("parent_id", 0)) == ("double", 0)
+            if mine and record.get("request_id") != left_out:
+                ns = at[key]["GRPC_SEND_END"] - at[key]["GRPC_WAITREAD_END"]
+                seconds.append(ns / 1e9)
+    return seconds
+
+
+def test_the_owner_of_trace_files_deletes_what_was_counted(
+    files_server, settings, start_sidecar
+):
+    triton, path = files_server
+    sender = Sender(triton.grpc)
+    sender.rows("double", 5, request_id="lies there before the sidecar")
+    files = {"path": str(path), "owner": True, "settle_seconds": 0.5}
+    config = traces_config(settings, triton, 0, otlp=None, files=files)
+    config["probes"] = []
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda page: requests(page, "double") >= 5)
+    before = requests(sidecar.page(), "double")
+    sender.rows("double", 50)
+    page = sidecar.wait(lambda page: requests(page, "double") == before + 50)
+    assert page.sum("tritonwatch_trace_files_total", outcome="read") >= 10
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_last_of_a_thousand_is_that_of_the_very_requests(
+    repository, settings, start_sidecar, tmp_path_factory
+):
+    # A Triton of its own: one that was asked before may hold back up to four traces.
+    path = tmp_path_factory.mktemp("traces") / "trace.json"
+    with traced(repository, *files_of_five(path)) as triton:
+        config = traces_config(
+            settings, triton, 0, otlp=None, files={"path": str(path)}
+        )
+        config["probes"] = []
+        sidecar = start_sidecar(config)
+        sidecar.wait(lambda page: records(page, "request") == 0)
+        many = 4000
+        Sender(triton.grpc).rows("double", many)
+        page = sidecar.wait(lambda page: requests(page, "double") == many)
+        shown = page.label("triton_request_latency_seconds", "quantile", model="double")
+        assert "0.999" in shown
+        assert_quantiles_match(page, "double", file_seconds(path, "nobody"))

@@ -1,0 +1,116 @@
+"""Tritons that trace, slow traffic to them, and what a sidecar says of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exporter.traces.model import PHASES
+from exporter.triton.embedded import EmbeddedTriton
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import InferRequest
+
+MODELS = Path(__file__).parents[1] / "data" / "models"
+DEMO = Path(__file__).parents[2] / "deploy" / "models"
+PIPELINE = """
+platform: "ensemble"
+max_batch_size: 8
+input [{ name: "x", data_type: TYPE_FP32, dims: [8] }]
+output [{ name: "y", data_type: TYPE_FP32, dims: [8] }]
+ensemble_scheduling { step [
+  { model_name: "double" model_version: -1
+    input_map { key: "x" value: "x" } output_map { key: "y" value: "middle" } },
+  { model_name: "second" model_version: -1
+    input_map { key: "x" value: "middle" } output_map { key: "y" value: "y" } }
+] }
+"""
+# Tracing every request of a server under load kills this Triton (server#7795).
+PAUSE_SECONDS = 1 / 150
+REQUESTS = 400
+FEW = 20
+
+
+class Sender:
+    """Production traffic over gRPC, slowly."""
+
+    def __init__(self, address):
+        self.client = GrpcClient(address)
+
+    def rows(self, model, count, request_id="client"):
+        x = np.ones((1, 8), np.float32)
+        for _ in range(count):
+            self._send(self.client.infer, model, {"x": x}, request_id)
+
+    def streams(self, count):
+        values = np.ones(3, np.float32)
+        for _ in range(count):
+            self._send(self.client.infer_stream, "stream", {"values": values}, "client")
+
+    def _send(self, call, model, inputs, request_id):
+        types = dict.fromkeys(inputs, "FP32")
+        call(InferRequest(model, "", request_id, inputs, types), timeout_seconds=10)
+        time.sleep(PAUSE_SECONDS)
+
+
+def traced(repository, *options):
+    arguments = [
+        part
+        for option in ("rate=1", "level=TIMESTAMPS", *options)
+        for part in ("--trace-config", option)
+    ]
+    return EmbeddedTriton(repository, arguments=arguments)
+
+
+def files_of_five(path):
+    return f"triton,file={path}", "triton,log-frequency=5"
+
+
+def traces_config(settings, server, port, **changes):
+    collector = {"kind": "traces", "interval_seconds": 0.3, **changes}
+    config = settings(server)
+    config["collectors"].append(collector)
+    config["listen"]["tap"] = {"port": port}
+    return config
+
+
+def records(page, outcome):
+    return page.sum("tritonwatch_trace_records_total", outcome=outcome)
+
+
+def requests(page, model):
+    return page.sum("triton_request_duration_seconds_count", model=model)
+
+
+def assert_phases_add_up(page, model):
+    total = page.value("triton_request_duration_seconds_sum", model=model)
+    phases = page.all("triton_request_phase_duration_seconds_sum", model=model)
+    assert {labels["phase"] for labels, _ in phases} == set(PHASES)
+    assert sum(value for _, value in phases) == pytest.approx(total, rel=1e-6)
+
+
+def assert_quantiles_match(page, model, seconds):
+    """Within the histogram's bucket of the exact quantiles of the same traces."""
+    shown = page.all("triton_request_latency_seconds", model=model)
+    assert {labels["quantile"] for labels, _ in shown} >= {"0.5", "0.9", "0.95", "0.99"}
+    for labels, value in shown:
+        q = float(labels["quantile"])
+        exact = np.quantile(seconds, q, method="inverted_cdf")
+        assert value == pytest.approx(exact, rel=0.012)
+        low, high = (
+            page.value(
+                "triton_request_latency_ci_seconds",
+                model=model,
+                quantile=labels["quantile"],
+                bound=bound,
+            )
+            for bound in ("lower", "upper")
+        )
+        assert low <= value <= high
+
+
+def trace_rate(client, model):
+    found = client.trace_settings(model, timeout_seconds=5)
+    return found["trace_rate"], found["trace_level"]
