@@ -1,0 +1,135 @@
+"""Golden probes on a real Triton whose models begin to lie while it calls them ready."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from golden_probing import Probing, labelled
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+
+
+class TestLies:
+    @pytest.mark.parametrize(
+        ("fault", "outcome"),
+        [
+            ("zeros", "wrong"),
+            ("nan", "invalid"),
+            ("shifted_class", "wrong"),
+            ("stale", "wrong"),
+            ("error", "unanswered"),
+        ],
+    )
+    def test_each_is_told_within_one_round_while_triton_calls_the_model_ready(
+        self, access, recorded, lie, fault, outcome
+    ) -> None:
+        probing = Probing(access, data=labelled(recorded))
+        probing.round()
+        assert probing.failing() == set()
+        lie("digits_fp32", fault, after_requests=3)
+        verdicts = probing.round()
+        assert {v.outcome for v in verdicts} - {"ok"}
+        assert probing.outcomes()[outcome] >= 32
+        if fault != "error":
+            assert "expected" in probing.failing()
+            assert probing.value("triton_golden_score_ratio", "match") < 0.3
+        index = access.grpc.repository_index(timeout_seconds=10)
+        assert all(entry.ready for entry in index)
+
+    def test_the_flag_falls_with_the_first_honest_round(
+        self, access, recorded, lie
+    ) -> None:
+        probing = Probing(access, data=labelled(recorded))
+        lie("digits_fp32", "zeros")
+        probing.round()
+        assert "expected" in probing.failing()
+        lie("digits_fp32")
+        probing.round()
+        assert probing.failing() == set()
+        assert probing.value("triton_golden_score_ratio", "match") == 1
+
+    def test_with_labels_alone_a_lie_is_told_as_a_loss_of_accuracy(
+        self, access, lie
+    ) -> None:
+        probing = Probing(access, data=labelled())
+        probing.round()
+        lie("digits_fp32", "shifted_class")
+        probing.round()
+        assert probing.failing() == {"labels"}
+        lie("digits_fp32")
+        probing.round()
+        assert probing.failing() == set()
+
+    def test_two_points_lost_are_told_in_the_time_theory_allows(
+        self, access, lie
+    ) -> None:
+        probing = Probing(access, data=labelled(), samples_per_request=64, loss=0.02)
+        probing.round()
+        # Two rows of a hundred are struck, others each time.
+        lie("digits_fp32", "shifted_class", share=0.02)
+        after, before = 1 - 436 / 449 * 0.98, 13 / 449
+        divergence = after * math.log(after / before) + (1 - after) * math.log(
+            (1 - after) / (1 - before)
+        )
+        bound = math.log(100_000) / divergence
+        samples = 0
+        while "labels" not in probing.failing():
+            probing.attempt()
+            samples += 64
+            assert samples < 4 * bound, "one run in thousands takes so long"
+
+    def test_what_is_wrong_is_said_with_row_and_values(
+        self, access, recorded, lie
+    ) -> None:
+        probing = Probing(access, data=labelled(recorded))
+        lie("digits_fp32", "zeros")
+        (verdict, *_) = probing.round()
+        assert verdict.outcome == "bad_output"
+        assert "32 of 32 answers are wrong; row " in verdict.detail
+        assert "'probabilities' is [0, 0, 0, 0, …], expected [" in verdict.detail
+
+
+class TestBehaviour:
+    CHECKS = ("batch", "permutation", "repeat", "distinct")
+
+    @pytest.mark.parametrize("with_data", [True, False])
+    def test_an_honest_model_passes(self, access, with_data) -> None:
+        settings = {"data": labelled()} if with_data else {}
+        probing = Probing(access, metamorphic=self.CHECKS, **settings)
+        probing.round()
+        assert probing.failing() == set()
+        for check in self.CHECKS:
+            assert probing.value("triton_golden_failing", check) == 0
+
+    @pytest.mark.parametrize(
+        ("fault", "caught"),
+        [("stale", {"distinct"}), ("shifted_class", {"repeat"})],
+    )
+    def test_a_lie_is_caught_without_any_right_answer(
+        self, access, lie, fault, caught
+    ) -> None:
+        probing = Probing(access, metamorphic=self.CHECKS)
+        # Half of the rows are struck, others each time.
+        lie("digits_fp32", fault, share=1.0 if fault == "stale" else 0.5)
+        found = set()
+        for _ in range(8):
+            probing.round()
+            found |= probing.failing()
+        assert found & caught
+
+    def test_wrong_inputs_are_refused_cleanly_or_answered_sanely(self, access) -> None:
+        kinds = ("missing", "nan", "out_of_range", "shape", "dtype")
+        for model in ("digits_fp32", "diabetes"):
+            probing = Probing(access, model, corrupted=kinds)
+            verdicts = probing.round()
+            assert [v.outcome for v in verdicts] == ["ok"] * len(kinds)
+            assert probing.failing() == set()
+
+    def test_nan_and_infinity_for_a_large_value_is_no_sane_answer(
+        self, access, lie
+    ) -> None:
+        lie("digits_fp32", "nan")
+        probing = Probing(access, corrupted=["out_of_range"])
+        probing.round()
+        assert probing.failing() == {"corrupted"}

@@ -1,0 +1,82 @@
+"""What is recorded of a real model, and what is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from golden_probing import HELD_OUT, labelled, record
+
+from exporter.cli import main
+from exporter.golden import data
+from exporter.probes.golden import GoldenSettings
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+
+
+class TestRecording:
+    def test_what_is_recorded_is_the_set_with_its_answers_and_its_accuracy(
+        self, recorded
+    ) -> None:
+        settings = GoldenSettings(data=labelled(recorded)).data
+        golden = data.read(settings)
+        original = data.read(GoldenSettings(data=labelled()).data)
+        np.testing.assert_array_equal(
+            golden.columns["pixels"], original.columns["pixels"]
+        )
+        assert golden.expected["probabilities"].shape == (449, 10)
+        assert golden.accuracy == pytest.approx(436 / 449)
+        assert golden.sha256 != original.sha256
+
+    def test_the_same_model_gives_the_same_bytes(
+        self, server, recorded, tmp_path
+    ) -> None:
+        again = tmp_path / "again.npz"
+        record(server, again, "--label", "label")
+        first, second = np.load(recorded), np.load(again)
+        assert first.files == second.files
+        for name in first.files:
+            np.testing.assert_allclose(
+                first[name].astype(float), second[name].astype(float), rtol=1e-4
+            )
+
+    def test_scoring_against_it_ends_with_1_once_the_model_lies(
+        self, server, recorded, lie, capsys
+    ) -> None:
+        arguments = ["golden", "score", "--model", "digits_fp32", "--label", "label"]
+        arguments += ["--grpc", server.grpc, "--data", str(recorded)]
+        assert main(arguments) == 0
+        assert "match 1\n" in capsys.readouterr().out
+        lie("digits_fp32", "shifted_class")
+        assert main(arguments) == 1
+        assert "match 0\n" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("fault", "told"),
+        [("nan", "not recorded"), ("shifted_class", "not deterministic")],
+    )
+    def test_a_model_that_cannot_be_trusted_is_not_recorded(
+        self, server, lie, tmp_path, capsys, fault, told
+    ) -> None:
+        lie("digits_fp32", fault, share=1.0 if fault == "nan" else 0.3)
+        output = tmp_path / "none.npz"
+        assert record(server, output) == 1
+        assert told in capsys.readouterr().err
+        assert not output.exists()
+
+    def test_a_model_that_is_not_there_is_named_with_those_that_are(
+        self, server, capsys
+    ) -> None:
+        status = main(
+            [
+                "golden",
+                "score",
+                "--model",
+                "nobody",
+                "--grpc",
+                server.grpc,
+                "--data",
+                str(HELD_OUT),
+            ]
+        )
+        assert status == 1
+        assert "digits_fp32" in capsys.readouterr().err

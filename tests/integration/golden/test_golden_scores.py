@@ -1,0 +1,140 @@
+"""Golden probes of honest models: their quality, the cache, the budget under load."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from golden_probing import DEMO, Probing, labelled
+
+from exporter.collectors.statistics import StatisticsSettings
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import InferRequest
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+
+
+class TestScores:
+    def test_an_honest_model_has_the_quality_it_was_trained_to(self, access) -> None:
+        probing = Probing(access, data=labelled(top_k=[3]))
+        assert {verdict.outcome for verdict in probing.round()} == {"ok"}
+        score = "triton_golden_score_ratio"
+        assert probing.value(score, "accuracy") == pytest.approx(436 / 449)
+        assert probing.value(score, "top_3") > 0.99
+        assert probing.value(score, "auc") > 0.99
+        assert probing.outcomes() == {"right": 436, "wrong": 13}
+        assert probing.failing() == set()
+        assert probing.value("triton_golden_baseline_ratio") == pytest.approx(436 / 449)
+        assert 0 < probing.value("triton_golden_calibration_error_ratio") < 0.05
+        assert probing.value("triton_output_confidence_ratio", "golden:digits") > 0.9
+        shares = [
+            s.value
+            for s in probing.probe.samples()
+            if s.spec.name == "triton_output_class_ratio"
+        ]
+        assert sum(shares) == pytest.approx(1)
+
+    def test_features_by_name_and_text_reach_the_model_as_it_takes_them(
+        self, access
+    ) -> None:
+        held_out = DEMO / "diabetes/data/held_out.npz"
+        probing = Probing(access, "diabetes", data=labelled(held_out))
+        probing.round()
+        score = "triton_golden_score_ratio"
+        # As train.py measured them: 63 of 85, and 0.8633.
+        assert probing.value(score, "accuracy") == pytest.approx(63 / 85)
+        assert probing.value(score, "auc") == pytest.approx(0.8633, abs=1e-4)
+
+    def test_our_own_requests_are_in_the_ledger(self, access) -> None:
+        probing = Probing(access, data=labelled())
+        probing.round()
+        counts = access.own.counts(("digits_fp32", "1"))
+        assert counts.inferences == 449
+        assert counts.in_flight == 0
+
+
+class TestCache:
+    def test_an_answer_of_the_cache_is_seen_and_does_not_count(
+        self, access, lie
+    ) -> None:
+        single = {"samples_per_request": 1, "data": labelled()}
+        probing = Probing(access, "digits_cached", **single)
+        for _ in range(60):
+            probing.attempt()
+        # The same samples again, by a probe that knows nothing of it.
+        again = Probing(access, "digits_cached", **single)
+        lie("digits_cached", "zeros")
+        for _ in range(60):
+            again.attempt()
+        assert again.outcomes() == {"cached": 60}
+        assert access.grpc.statistics(timeout_seconds=10)
+
+    def test_batches_of_other_samples_each_time_reach_the_model(
+        self, access, lie
+    ) -> None:
+        first = Probing(access, "digits_cached", data=labelled())
+        first.round()
+        lie("digits_cached", "zeros")
+        first.round()
+        assert "cached" not in first.outcomes()
+        assert first.failing() == {"labels"}
+
+
+class Load:
+    """Requests to a model, one after another, until the block ends."""
+
+    def __init__(self, grpc, per_second):
+        self._client = GrpcClient(grpc)
+        self._pause = 1 / per_second
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self.sent = 0
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join(10)
+        self._client.close()
+
+    def _send(self):
+        pixels = np.zeros((1, 64), np.float32)
+        while not self._stop.wait(self._pause):
+            request = InferRequest(
+                "digits_fp32", "", "load", {"pixels": pixels}, {"pixels": "FP32"}
+            )
+            self._client.infer(request, timeout_seconds=10)
+            self.sent += 1
+
+
+def test_under_load_the_budget_is_never_exceeded(access, server) -> None:
+    statistics = StatisticsSettings(cross_check=False).build(access)
+    statistics.collect()
+    share = 0.1
+    probing = Probing(
+        access,
+        data=labelled(),
+        samples_per_request=1,
+        request_share=share,
+        busy_share=0.3,
+        idle_requests_per_second=0.02,
+        idle_busy_ratio=0.001,
+    )
+    asked = refused = 0
+    with Load(server.grpc, 100) as load:
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            statistics.collect()
+            verdict = probing.attempt()
+            asked += verdict is not None
+            refused += verdict is None
+            assert asked <= max(2, share * (asked + load.sent + 1))
+            time.sleep(0.01)
+    assert refused > 0, "it would have asked more"
+    assert asked >= 5
+    assert probing.value("triton_golden_budget_used_ratio", "requests") <= share
+    assert probing.value("triton_golden_budget_used_ratio", "busy") <= 0.3
