@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+# Before any of them is imported: their failures tell as much as those of tests.
+pytest.register_assert_rewrite(
+    *(path.stem for path in (Path(__file__).parent / "support").glob("*.py"))
+)
+
 from monitoring import Prometheus, Webhook
 from parts import lacking, require, require_triton
 

@@ -117,7 +117,7 @@ def test_a_collector_ends_with_samples_or_a_triton_error(settings, lie) -> None:
         (EmptyTensor(), {"bad_output"}),
         (Hung(), {"timeout"}),
     ],
-    ids=str,
+    ids=["honest", "dead", "garbage", "empty", "hung"],
 )
 def test_a_probe_gives_a_verdict_with_its_reason(settings, lie, outcomes) -> None:
     with FakeTriton([FakeModel("m")]) as fake:
