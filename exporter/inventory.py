@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
 
@@ -31,11 +32,15 @@ class Inventory:
 
 
 class InventoryBoard:
-    """Holds the latest inventory; one writer, any number of readers."""
+    """Holds the latest inventory; one writer, any number of readers.
+
+    Listeners come and go in one thread, which need not be the writer's.
+    """
 
     def __init__(self) -> None:
         self._current = Inventory()
         self._seen = threading.Event()
+        self._listeners: tuple[Callable[[], None], ...] = ()
 
     @property
     def current(self) -> Inventory:
@@ -46,6 +51,19 @@ class InventoryBoard:
         """Replace the inventory as a whole."""
         self._current = inventory
         self._seen.set()
+        for listener in self._listeners:
+            listener()
+
+    @contextlib.contextmanager
+    def listened_to(self, listener: Callable[[], None]) -> Generator[None]:
+        """Call it after each publication, in the writer's thread."""
+        self._listeners = (*self._listeners, listener)
+        try:
+            yield
+        finally:
+            self._listeners = tuple(
+                other for other in self._listeners if other is not listener
+            )
 
     @property
     def looked(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from exporter.samples import AnySample
 
 _WORKERS: Final = 8
-_IDLE_SECONDS: Final = 0.2
 _SERIES_LIMIT: Final = 50_000
 _GRACE_SECONDS: Final = 5.0
 """An attempt that takes so much longer than it may is stuck."""
@@ -73,29 +73,41 @@ class ProbeRunner:
     async def run(self) -> None:
         """Probe for ever; ends by cancellation."""
         workers = Workers(_WORKERS, f"probe-{self._label}")
-        spacing = 1 / self.settings.max_requests_per_second
         running: set[asyncio.Task[None]] = set()
+        wake = _Wake()
         try:
-            while True:
-                self._follow_inventory()
-                if len(running) >= _WORKERS:
-                    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    continue
-                wait = self._due[0][0] - self._clock() if self._due else _IDLE_SECONDS
-                if wait > 0:
-                    await self._pause(min(wait, _IDLE_SECONDS), running)
-                    continue
-                planned, order, target = heapq.heappop(self._due)
-                if self._entry.get(target) != order or target in self._in_flight:
-                    continue
-                task = asyncio.create_task(self._attempt(workers, target, planned))
-                running.add(task)
-                task.add_done_callback(running.discard)
-                await asyncio.sleep(spacing)
+            with self._board.listened_to(wake.from_thread):
+                await self._probe_all(workers, running, wake)
         finally:
             for task in running:
                 task.cancel()
             workers.close()
+
+    async def _probe_all(
+        self, workers: Workers, running: set[asyncio.Task[None]], wake: _Wake
+    ) -> None:
+        spacing = 1 / self.settings.max_requests_per_second
+        earliest = self._clock()
+        while True:
+            self._follow_inventory()
+            wait = self._due[0][0] - self._clock() if self._due else None
+            if wait is not None:
+                wait = max(wait, earliest - self._clock())
+            if len(running) >= _WORKERS or wait is None:
+                await wake.wait(None)
+                continue
+            if wait > 0:
+                await wake.wait(wait)
+                continue
+            planned, order, target = heapq.heappop(self._due)
+            if self._entry.get(target) != order or target in self._in_flight:
+                continue
+            task = asyncio.create_task(self._attempt(workers, target, planned))
+            running.add(task)
+            task.add_done_callback(running.discard)
+            # One that ends has its place in the schedule again, perhaps the first.
+            task.add_done_callback(wake.from_loop)
+            earliest = self._clock() + spacing
 
     def samples(self, now: float) -> list[AnySample]:
         """Everything the verdicts say, and how the probing itself goes."""
@@ -117,15 +129,6 @@ class ProbeRunner:
         if not self.settings.decides_serving:
             return {}
         return self.results.serving(now, self.fresh_seconds)
-
-    async def _pause(self, seconds: float, running: set[asyncio.Task[None]]) -> None:
-        if not running:
-            await asyncio.sleep(seconds)
-            return
-        # One that ends may be due again before that.
-        await asyncio.wait(
-            running, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-        )
 
     def _follow_inventory(self) -> None:
         inventory = self._board.current
@@ -194,3 +197,32 @@ class ProbeRunner:
                 f"{patience:g} s",
             )
         return await run
+
+
+class _Wake:
+    """Ends a pause before its time; made in the loop it serves.
+
+    Whatever happened before a pause began has to be looked at before the pause: the
+    first `wait` after it returns at once.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def from_loop(self, _task: object = None) -> None:
+        """Wake from within the loop."""
+        self._event.set()
+
+    def from_thread(self) -> None:
+        """Wake from any thread."""
+        # The loop may have ended while the thread was at work.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, seconds: float | None) -> None:
+        """Pause, for so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
