@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.faults.base import FaultFailedError
+from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.processes import TOKEN_VARIABLE, started_with
 
 if TYPE_CHECKING:

@@ -17,28 +17,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from exporter.settings import Settings
-from loadtests.errors import LoadError
+from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
 
-
-class FaultRefusedError(LoadError):
-    """A fault cannot be injected here; nothing was touched.
-
-    Args:
-        reason: what it lacks.
-        alternative: what would do instead, or make it possible.
-    """
-
-    def __init__(self, reason: str, alternative: str) -> None:
-        super().__init__(f"{reason}; {alternative}")
-        self.reason = reason
-        self.alternative = alternative
-
-
-class FaultFailedError(LoadError):
-    """A fault was to be injected or reverted and could not be."""
+__all__ = ["Fault", "FaultFailedError", "FaultRefusedError"]
 
 
 class Fault(Settings):

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from loadtests.chaos.faults.network import NetworkFault
 from loadtests.chaos.network.effect import Directions, Effect
-from loadtests.chaos.network.fault import NetworkFault
 
 
 class NetworkDelay(NetworkFault):

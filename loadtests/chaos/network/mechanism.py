@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loadtests.chaos.faults.base import FaultRefusedError
+from loadtests.chaos.errors import FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos import commands
-from loadtests.chaos.faults.base import FaultFailedError
+from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.network import ports
 from loadtests.chaos.network.effect import DIRECTIONS, Effect
 

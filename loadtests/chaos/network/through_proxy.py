@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadtests.chaos.faults.base import FaultFailedError
+from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.proxy_control import ProxyFailedError, ProxyGoneError, ask
 
 if TYPE_CHECKING:
