@@ -1,0 +1,66 @@
+"""What tracing costs, as the table of README.md, from a file of results.
+
+make bench ONLY=traces
+python tests/benchmarks/trace_table.py tests/benchmarks/results/FILE.json [--write]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[2] / "README.md"
+BEGIN, END = "<!-- trace cost: begin -->", "<!-- trace cost: end -->"
+RATES = (1000, 100, 10, 1)
+COLUMNS = ("throughput_loss", "p99_rise", "server_cpu_share")
+
+
+def table(document: dict[str, Any]) -> str:
+    """Markdown: a line for each rate, a change in percent with its 95 % interval each."""
+    figures = {figure["name"]: figure for figure in document["figures"]}
+    lines = [
+        "| `rate` | throughput lost | p99 rises by | CPU time of the server, by the cost of one trace |",
+        "| --- | --- | --- | --- |",
+    ]
+    for rate in RATES:
+        cells = [_cell(figures.get(f"trace_rate_{rate}_{name}")) for name in COLUMNS]
+        lines.append(f"| {rate} | {' | '.join(cells)} |")
+    loss = figures["trace_rate_100_throughput_loss"]
+    cost = figures["trace_server_cpu"]
+    hardware = document["hardware"]
+    lines += [
+        "",
+        (
+            f"Percent, with 95 % intervals; against level OFF. Left: {loss['measured']}; {loss['off']:.0f}"
+            f" requests a second without tracing; pairs at rate 100: {loss['n']}. Right:"
+            f" {cost['value']:.0f} µs a trace [{cost['ci_low']:.0f}, {cost['ci_high']:.0f}] by {cost['n']}"
+            f" pairs of windows with every request traced at a low rate. {hardware['cores']} cores,"
+            f" {hardware['cpu']}, revision {document['revision']}."
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _cell(figure: dict[str, Any] | None) -> str:
+    if figure is None:
+        return "not under load (server#7795)"
+    return "{value:.2g} [{ci_low:.2g}, {ci_high:.2g}]".format(**figure)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the table, or write it between its marks; the value is the exit status."""
+    (source,) = (word for word in arguments if not word.startswith("--"))
+    content = table(json.loads(Path(source).read_text("utf-8")))
+    if "--write" in arguments:
+        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n{content}\n{END}{after}", "utf-8")
+    else:
+        print(content)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
