@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import random
 import time
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
+import accesses
 import pytest
 from pydantic import BaseModel
 
@@ -16,15 +16,10 @@ import exporter.collectors
 import exporter.probes
 from exporter.catalogue import CATALOGUE
 from exporter.collectors import AnyCollector
-from exporter.collectors.base import Access
 from exporter.errors import PartialResultError, TritonError
-from exporter.inventory import Inventory, InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
+from exporter.inventory import Inventory
 from exporter.probes import AnyProbe
 from exporter.probes.base import OUTCOMES
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.testing import (
     EmptyTensor,
     FakeModel,
@@ -35,6 +30,9 @@ from exporter.testing import (
 )
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
+
+if TYPE_CHECKING:
+    from exporter.collectors.base import Access
 
 TESTS = Path(__file__).parents[1]
 COLLECTORS = get_args(get_args(AnyCollector)[0])
@@ -67,17 +65,10 @@ def test_everything_with_a_kind_is_in_the_union(package, members) -> None:
 
 
 def access_to(server) -> Access:
-    return Access(
-        grpc=GrpcClient(server.grpc),
+    return accesses.access_to(
+        GrpcClient(server.grpc),
         http=HttpClient(server.http),
         metrics=HttpClient(server.metrics),
-        models=ModelFilter(),
-        board=InventoryBoard(),
-        own=OwnTraffic(run_id="test"),
-        clock=time.monotonic,
-        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids of spans
-        exposed=tuple,
-        mirror=MirrorHub(),
     )
 
 

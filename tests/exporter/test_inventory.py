@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from dataclasses import FrozenInstanceError
 
 import pytest
+from accesses import access_to
 
-from exporter.collectors.base import Access
 from exporter.collectors.server import ServerSettings
 from exporter.inventory import Inventory, InventoryBoard, latest_version
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
 from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.testing import NOT_FOUND, FakeModel, FakeTriton, Hung
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import IndexEntry, ModelSpec
@@ -119,17 +115,11 @@ class Looked:
         self.now = 0.0
         self.grpc = GrpcClient(fake.grpc)
         self.board = InventoryBoard()
-        access = Access(
-            grpc=self.grpc,
-            http=None,
-            metrics=None,
+        access = access_to(
+            self.grpc,
             models=ModelFilter(exclude=("left_out",)),
             board=self.board,
-            own=OwnTraffic(run_id="test"),
             clock=lambda: self.now,
-            spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids
-            exposed=tuple,
-            mirror=MirrorHub(),
         )
         chosen = {"timeout_seconds": 0.3, "refresh_seconds": 60} | settings
         self.collector = ServerSettings(**chosen).build(access)

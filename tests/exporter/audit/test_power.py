@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import time
-
 import pytest
+from accesses import access_to
 
 from exporter.audit.power import PowerLook
-from exporter.collectors.base import Access
 from exporter.energy.settings import PowerSettings
-from exporter.inventory import InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.triton.grpc import GrpcClient
 
 
@@ -28,18 +20,7 @@ class Clock:
 @pytest.fixture
 def access():
     client = GrpcClient("127.0.0.1:1")
-    yield Access(
-        grpc=client,
-        http=None,
-        metrics=None,
-        models=ModelFilter(),
-        board=InventoryBoard(),
-        own=OwnTraffic(run_id="test"),
-        clock=time.monotonic,
-        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids of spans
-        exposed=tuple,
-        mirror=MirrorHub(),
-    )
+    yield access_to(client)
     client.close()
 
 

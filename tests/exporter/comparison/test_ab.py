@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import random
-import time
-
 import numpy as np
 import pytest
+from accesses import access_to
 
 from exporter import catalogue
-from exporter.collectors.base import Access
 from exporter.comparison.collector import Comparison
 from exporter.comparison.settings import ComparisonSettings
 from exporter.histogram import Histogram
 from exporter.inventory import Inventory, InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
 from exporter.samples import HistogramSample, Sample
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.testing import FakeModel, FakeTriton
 from exporter.triton.grpc import GrpcClient
 
@@ -62,18 +55,7 @@ def watch():
             board = InventoryBoard()
             spec = grpc.model_spec("m", "1", timeout_seconds=5)
             board.publish(Inventory(models=dict.fromkeys((CHAMPION, CHALLENGER), spec)))
-            access = Access(
-                grpc=grpc,
-                http=None,
-                metrics=None,
-                models=ModelFilter(),
-                board=board,
-                own=OwnTraffic(run_id="test"),
-                clock=time.monotonic,
-                spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311
-                exposed=production.exposed,
-                mirror=MirrorHub(),
-            )
+            access = access_to(grpc, board=board, exposed=production.exposed)
             settings = ComparisonSettings(
                 name="ab", champion="m:1", challenger="m:2", mode="ab"
             )

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import time
 
 import pytest
+from accesses import access_to
 
-from exporter.collectors.base import Access
 from exporter.comparison.asking import difference
 from exporter.comparison.settings import ComparisonSettings
 from exporter.comparison.shadow import Shadow
 from exporter.inventory import Inventory, InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.testing import FakeModel, FakeTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import ModelSpec, TensorSpec
@@ -29,18 +24,7 @@ def shadow():
     with FakeTriton([FakeModel("m", versions=("1", "2", "3"))]) as fake:
         grpc = GrpcClient(fake.grpc)
         board = InventoryBoard()
-        access = Access(
-            grpc=grpc,
-            http=None,
-            metrics=None,
-            models=ModelFilter(),
-            board=board,
-            own=OwnTraffic(run_id="test"),
-            clock=time.monotonic,
-            spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311
-            exposed=tuple,
-            mirror=MirrorHub(),
-        )
+        access = access_to(grpc, board=board)
         access.work.publish(Look(0.0, {("m", v): WORK for v in "123"}))
 
         def hold(*versions):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from accesses import access_to
 
 from drift.features import Schema, Tensor
 from drift.fitting import fit
-from exporter.collectors.base import Access
 from exporter.collectors.drift import DriftCollector
 from exporter.collectors.drift_settings import DriftCollectorSettings, DriftSettings
 from exporter.inventory import Inventory, InventoryBoard
 from exporter.mirror import Mirrored, MirrorHub
-from exporter.own_traffic import OwnTraffic
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import ModelSpec, TensorSpec
 
@@ -83,15 +79,10 @@ class Bench:
         settings = DriftCollectorSettings.of(
             tuple(DriftSettings.model_validate(entry) for entry in entries)
         )
-        access = Access(
-            grpc=self._grpc,
-            http=None,
-            metrics=None,
-            models=ModelFilter(),
+        access = access_to(
+            self._grpc,
             board=self.board,
-            own=OwnTraffic(run_id="test"),
             clock=lambda: self.now,
-            spans=SpanBuffer(lambda: 0, random.Random(0)),  # noqa: S311
             exposed=lambda: self.exposed,
             mirror=self.hub,
         )

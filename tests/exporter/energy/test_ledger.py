@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections import defaultdict
 
 import pytest
+from accesses import access_to
 
 from exporter import catalogue
-from exporter.collectors.base import Access
 from exporter.energy.collector import EnergyCollector
 from exporter.energy.settings import CostSettings, PowerSettings, energy_settings
-from exporter.inventory import InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.testing.fake_nvml import GPU_IS_LOST, board
 from exporter.triton.grpc import GrpcClient
 from exporter.work import Look, ModelWork
@@ -41,18 +34,7 @@ class Fleet:
         self.truth = {0: 0.0, 1: 0.0}
         self.busy = dict.fromkeys(WATTS, 0.0)
         self.spent = dict.fromkeys(WATTS, 0.0)
-        self.access = Access(
-            grpc=GrpcClient("127.0.0.1:1"),
-            http=None,
-            metrics=None,
-            models=ModelFilter(),
-            board=InventoryBoard(),
-            own=OwnTraffic(run_id="test"),
-            clock=lambda: self.now,
-            spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids of spans
-            exposed=tuple,
-            mirror=MirrorHub(),
-        )
+        self.access = access_to(GrpcClient("127.0.0.1:1"), clock=lambda: self.now)
         settings = PowerSettings.model_validate(
             {"sources": [{"kind": "nvml", "idle_watts": IDLE}], **power}
         )

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-import random
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from accesses import access_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.collectors.base import Access
 from exporter.errors import GoldenDataError
 from exporter.golden import formats
-from exporter.inventory import Inventory, InventoryBoard
-from exporter.mirror import MirrorHub
+from exporter.inventory import Inventory
 from exporter.own_traffic import OwnTraffic
 from exporter.probes.golden import GoldenSettings
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.testing import (
     UNAVAILABLE,
     EmptyTensor,
@@ -67,17 +63,10 @@ def scene(tmp_path):
 class Scene:
     def __init__(self, fake, folder):
         self.fake, self.clock, self.folder = fake, Clock(), folder
-        self.access = Access(
-            grpc=GrpcClient(fake.grpc),
-            http=None,
-            metrics=None,
-            models=ModelFilter(),
-            board=InventoryBoard(),
+        self.access = access_to(
+            GrpcClient(fake.grpc),
             own=OwnTraffic(run_id=secrets.token_hex(4)),
             clock=self.clock,
-            spans=SpanBuffer(lambda: 0, random.Random(0)),  # noqa: S311 - no secret
-            exposed=tuple,
-            mirror=MirrorHub(),
         )
         self.spec = self.access.grpc.model_spec("m", "1", timeout_seconds=10)
         self.serve(self.spec)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from accesses import access_to
 
 from exporter import catalogue
 from exporter.calibrated import Calibrated
-from exporter.collectors.base import Access
 from exporter.collectors.outputs import OutputsSettings
 from exporter.golden.calibration import calibrate
 from exporter.inventory import Inventory, InventoryBoard
-from exporter.mirror import Mirrored, MirrorHub
-from exporter.own_traffic import OwnTraffic
+from exporter.mirror import Mirrored
 from exporter.samples import Sample
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.triton.model import ModelSpec, TensorSpec
 
 KEY = ("m", "2")
@@ -31,17 +27,8 @@ def scene():
     single = ModelSpec("s", "1", (), (TensorSpec("p", "FP32", (3,)),), 0)
     board.publish(Inventory(models={KEY: spec, ("m", "1"): spec, ("s", "1"): single}))
     exposed = []
-    access = Access(
-        grpc=SimpleNamespace(),
-        http=None,
-        metrics=None,
-        models=ModelFilter(),
-        board=board,
-        own=OwnTraffic(run_id="test"),
-        clock=lambda: 0.0,
-        spans=SpanBuffer(lambda: 0, random.Random(0)),  # noqa: S311 - no secret
-        exposed=lambda: exposed,
-        mirror=MirrorHub(),
+    access = access_to(
+        SimpleNamespace(), board=board, clock=lambda: 0.0, exposed=lambda: exposed
     )
     collector = OutputsSettings(window_rows=200).build(access)
     return SimpleNamespace(access=access, collector=collector, exposed=exposed)

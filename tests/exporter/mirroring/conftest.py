@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import random
-import time
 
 import pytest
+from accesses import access_to
 from running_taps import MirrorTap, inventory
 
-from exporter.collectors.base import Access
 from exporter.inventory import InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
 from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.triton.grpc import GrpcClient
 
 
@@ -26,17 +21,10 @@ def make_access():
     def make(*names):
         board = InventoryBoard()
         board.publish(inventory(*names))
-        access = Access(
-            grpc=GrpcClient("127.0.0.1:1"),
-            http=None,
-            metrics=None,
+        access = access_to(
+            GrpcClient("127.0.0.1:1"),
             models=ModelFilter(exclude=("secret_*",)),
             board=board,
-            own=OwnTraffic(run_id="test"),
-            clock=time.monotonic,
-            spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - unused
-            exposed=tuple,
-            mirror=MirrorHub(),
         )
         made.append(access)
         return access

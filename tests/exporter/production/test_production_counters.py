@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import time
-
 import pytest
+from accesses import access_to
 from simulated_triton import Client, Own, Triton
 
 from exporter import errors
-from exporter.collectors.base import Access
 from exporter.collectors.production import Production
 from exporter.collectors.statistics import StatisticsSettings
-from exporter.inventory import InventoryBoard
-from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnCounts, OwnTraffic
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.testing import UNAVAILABLE, Body, FakeModel, FakeTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
@@ -28,18 +21,7 @@ class Looked:
     def __init__(self, fake):
         self.own = OwnTraffic(run_id="test")
         self.clients = GrpcClient(fake.grpc), HttpClient(fake.metrics)
-        access = Access(
-            grpc=self.clients[0],
-            http=None,
-            metrics=self.clients[1],
-            models=ModelFilter(),
-            board=InventoryBoard(),
-            own=self.own,
-            clock=time.monotonic,
-            spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids
-            exposed=tuple,
-            mirror=MirrorHub(),
-        )
+        access = access_to(self.clients[0], metrics=self.clients[1], own=self.own)
         self.collector = StatisticsSettings().build(access)
 
     def __call__(self, model="m", outcome="success"):

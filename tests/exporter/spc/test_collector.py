@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import resource
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from accesses import access_to
 from pydantic import ValidationError
 
 from exporter import catalogue
-from exporter.collectors.base import Access
 from exporter.collectors.spc import SpcSettings
 from exporter.histogram import Histogram
-from exporter.inventory import InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
 from exporter.samples import HistogramSample, Sample
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.spc.watching import ACKNOWLEDGE
 from exporter.tap_route import TapRequest
 
@@ -34,17 +28,8 @@ class Scene:
     def __init__(self, *signals, state_file=None):
         self.exposed = []
         self.now = 100.0
-        access = Access(
-            grpc=SimpleNamespace(),
-            http=None,
-            metrics=None,
-            models=ModelFilter(),
-            board=InventoryBoard(),
-            own=OwnTraffic(run_id="test"),
-            clock=lambda: self.now,
-            spans=SpanBuffer(lambda: 0, random.Random(0)),  # noqa: S311 - no secret
-            exposed=lambda: self.exposed,
-            mirror=MirrorHub(),
+        access = access_to(
+            SimpleNamespace(), clock=lambda: self.now, exposed=lambda: self.exposed
         )
         settings = SpcSettings.model_validate(
             {"signals": signals, "state_file": state_file, "save_seconds": 1}

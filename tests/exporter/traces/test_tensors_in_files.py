@@ -10,15 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import structlog
+from accesses import access_to
 
-from exporter.collectors.base import Access
 from exporter.errors import MirrorBodyError
 from exporter.inventory import Inventory, InventoryBoard
-from exporter.mirror import MirrorHub
 from exporter.mirroring.intake import Intake, Rates
-from exporter.own_traffic import OwnTraffic
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.traces import records
 from exporter.traces.mirrored import TracedMirror
 from exporter.traces.tensors import TensorText, arrays
@@ -37,18 +33,7 @@ def access():
     models = {("types", "1"): ModelSpec("types", "1", (), ())}
     board.publish(Inventory(models=models))
     client = GrpcClient("127.0.0.1:1")
-    yield Access(
-        grpc=client,
-        http=None,
-        metrics=None,
-        models=ModelFilter(),
-        board=board,
-        own=OwnTraffic(run_id="test"),
-        clock=time.monotonic,
-        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - unused
-        exposed=tuple,
-        mirror=MirrorHub(),
-    )
+    yield access_to(client, board=board)
     client.close()
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import shutil
-import time
 from typing import TYPE_CHECKING
 
 import pytest
+from accesses import access_to
 from golden_probing import DEMO, record
 
-from exporter.collectors.base import Access
 from exporter.inventory import Inventory, InventoryBoard
-from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
-from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.testing.faults import Fault, set_fault, write_faulty_model
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
@@ -74,17 +69,8 @@ def access(server):
         for name in ("digits_fp32", "digits_cached", "diabetes", "slow")
     }
     board.publish(Inventory(up=True, ready=True, models=models))
-    yield Access(
-        grpc=grpc,
-        http=http,
-        metrics=None,
-        models=ModelFilter(),
-        board=board,
-        own=OwnTraffic(run_id=secrets.token_hex(4)),
-        clock=time.monotonic,
-        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids of spans
-        exposed=tuple,
-        mirror=MirrorHub(),
+    yield access_to(
+        grpc, http=http, board=board, own=OwnTraffic(run_id=secrets.token_hex(4))
     )
     grpc.close()
     http.close()
