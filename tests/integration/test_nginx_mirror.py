@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from monitoring import free_port
 from parts import require
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
@@ -27,12 +28,6 @@ MODEL = "double"
 # had to wait for it would be seen on any machine.
 PATIENCE_SECONDS = 8
 CLIENTS = 4
-
-
-def free_port():
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return holder.getsockname()[1]
 
 
 class Proxy:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 
 import numpy as np
 import pytest
+from monitoring import free_port
 
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
@@ -17,12 +17,6 @@ pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
 MODEL = "double"
 X = np.ones((2, 8), np.float32)
 TYPES = "org.kubeflow.serving.inference."
-
-
-def free_port():
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return holder.getsockname()[1]
 
 
 def exchange(address, path, body, headers):

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from monitoring import free_port
 
 from exporter.histogram import Histogram
 from exporter.testing import EmptyTensor, FakeModel, FakeTriton, Slow
@@ -204,12 +204,6 @@ def ending(*children: subprocess.Popen[str]):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             child.stdout.close()
-
-
-def free_port() -> int:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return holder.getsockname()[1]
 
 
 def asked(port: int) -> dict:
