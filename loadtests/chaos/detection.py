@@ -14,7 +14,7 @@ from loadtests.chaos.conditions import Condition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from loadtests.chaos.evidence import AlertChange, Sample
+    from loadtests.chaos.evidence import AlertChange, Evidence, Sample
     from loadtests.chaos.recovery import Span
 
 
@@ -53,8 +53,7 @@ class DetectSettings(Settings):
         return frozenset(condition.metric for condition in self.conditions)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Settings):
     """When a condition on the metrics began to hold, and when it ended."""
 
     condition: str
@@ -68,8 +67,7 @@ class Shown:
     """When it was last seen to hold no more, and held no more to the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alerted:
+class Alerted(Settings):
     """What an alert did after a fault."""
 
     name: str
@@ -81,8 +79,7 @@ class Alerted:
     """When it fired no more; None while it fires."""
 
 
-@dataclass(frozen=True, slots=True)
-class Detection:
+class Detection(Settings):
     """How one fault was detected. Times are of the load; None did not happen."""
 
     metrics: tuple[Shown, ...]
@@ -90,6 +87,23 @@ class Detection:
     """Every alert that changed, the first to fire first."""
     first: Shown | None
     """The condition that held first."""
+
+
+class Detected(Settings):
+    """Whether what was to show a fault did so in time. None cannot be told."""
+
+    metric: str | None
+    metric_after_seconds: float | None
+    """From the injection."""
+    metric_within_seconds: float
+    metric_in_time: bool | None
+    alert: str | None
+    alert_after_seconds: float | None
+    """From the injection to firing."""
+    alert_within_seconds: float
+    alert_in_time: bool | None
+    note: str = ""
+    """Why it cannot be told."""
 
 
 def detection_of(
@@ -126,9 +140,15 @@ def _shown(samples: Sequence[Sample], condition: Condition, span: Span) -> Shown
         default=None,
     )
     if first is None:
-        return Shown(condition.text, before)
+        return Shown(condition=condition.text, before=before)
     held = found[first]
-    return Shown(condition.text, before, dict(first), held.began, held.ended)
+    return Shown(
+        condition=condition.text,
+        before=before,
+        labels=dict(first),
+        held_seconds=held.began,
+        cleared_seconds=held.ended,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +228,62 @@ def _one_alert(
         resolved = None if fires else resolved
     if pending is firing is resolved is None and not before:
         return None
-    return Alerted(name, before, pending, firing, resolved)
+    return Alerted(
+        name=name,
+        before=before,
+        pending_seconds=pending,
+        firing_seconds=firing,
+        resolved_seconds=resolved,
+    )
+
+
+def detected(
+    evidence: Evidence, detection: Detection, span: Span, wanted: DetectSettings
+) -> Detected:
+    """Whether a fault was shown as it was wanted."""
+    start = span.inject_seconds
+    end = evidence.ended_seconds if span.next_seconds is None else span.next_seconds
+    seen = end - start
+    shown = next((s for s in detection.metrics if s.condition == wanted.metric), None)
+    metric_after = _since(None if shown is None else shown.held_seconds, start)
+    metric_met = _in_time(metric_after, wanted.within_seconds, seen)
+    alert = next((a for a in detection.alerts if a.name == wanted.alert), None)
+    alert_after = _since(None if alert is None else alert.firing_seconds, start)
+    alert_met = _in_time(alert_after, wanted.alert_within_seconds, seen)
+    notes = []
+    if wanted.metric is not None and not evidence.scrapes:
+        metric_met = None
+        notes.append(f"no sidecar was there to show {wanted.metric}")
+    elif shown is not None and shown.before and metric_after is None:
+        metric_met = None
+        notes.append(f"{wanted.metric} held before the fault already")
+    if wanted.alert is not None and not evidence.alerts_watched:
+        alert_met = None
+        notes.append(f"no Prometheus was there to fire {wanted.alert}")
+    elif alert is not None and alert.before:
+        alert_met = None
+        notes.append(f"{wanted.alert} fired before the fault already")
+    elif wanted.alert is not None and alert_met is None:
+        notes.append(f"{wanted.alert} was watched for {seen:.3g} s only")
+    return Detected(
+        metric=wanted.metric,
+        metric_after_seconds=metric_after,
+        metric_within_seconds=wanted.within_seconds,
+        metric_in_time=None if wanted.metric is None else metric_met,
+        alert=wanted.alert,
+        alert_after_seconds=alert_after,
+        alert_within_seconds=wanted.alert_within_seconds,
+        alert_in_time=None if wanted.alert is None else alert_met,
+        note="; ".join(notes),
+    )
+
+
+def _since(at: float | None, start: float) -> float | None:
+    return None if at is None else at - start
+
+
+def _in_time(after: float | None, within: float, seen: float) -> bool | None:
+    """Unknown while there was still time for it when the run ended."""
+    if after is not None:
+        return after <= within
+    return None if seen < within else False

@@ -128,6 +128,8 @@ class Evidence:
     """Of the sidecar's metrics, every quarter of a second. A poll that failed leaves
     none, and so does a series that was absent."""
     alerts: tuple[AlertChange, ...] = ()
+    alerts_watched: bool = False
+    """Whether a Prometheus with the shipped rules was asked all along."""
     scrapes: tuple[Scrape, ...] = ()
     leftovers: tuple[str, ...] = ()
     """What of the faults is left on the host."""

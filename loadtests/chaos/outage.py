@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from loadtests.chaos.answers import Answers, Mask
     from loadtests.result import Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
+class Outage(Settings):
     """The longest time in which users asked and none got a right answer."""
 
     start_seconds: float

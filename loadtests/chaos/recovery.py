@@ -8,7 +8,7 @@ where that was not so, and unknown where nothing was asked: never good.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from pydantic import Field
 
 from exporter.quantiles import quantile_rank
 from exporter.settings import Settings
-from loadtests.chaos.outage import outage_of
+from loadtests.chaos.outage import Outage, outage_of
 from loadtests.chaos.windows import BAD, GOOD, UNKNOWN, Judged, stretches
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.answers import Answers, Mask
     from loadtests.chaos.evidence import Event
-    from loadtests.chaos.outage import Outage
     from loadtests.chaos.windows import Stretch
 
 _LEAST_BASELINE: Final = 20
@@ -54,8 +53,7 @@ class RecoverySettings(Settings):
     """How long the error budget has to last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Settings):
     """From one fault to the next; faults within `hold_seconds` of each other are one."""
 
     kinds: tuple[str, ...]
@@ -66,8 +64,7 @@ class Span:
     """When the next one was injected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Settings):
     """What one fault did, and when it was over. None is unknown, or did not happen."""
 
     state: State
@@ -113,7 +110,14 @@ def spans(events: Sequence[Event], hold_seconds: float) -> list[Span]:
         end = None if follower is None else follower[0].at_seconds
         mine = [at for at in reverts if at >= start and (end is None or at < end)]
         kinds = tuple(str(event.detail.get("kind", "fault")) for event in group)
-        found.append(Span(kinds, start, mine[-1] if mine else None, end))
+        found.append(
+            Span(
+                kinds=kinds,
+                inject_seconds=start,
+                reverted_seconds=mine[-1] if mine else None,
+                next_seconds=end,
+            )
+        )
     return found
 
 
@@ -173,6 +177,10 @@ def recovery_of(
     return _Course(settings, span, judged, until, found).concluded(measured)
 
 
+def _with(recovery: Recovery, **more: object) -> Recovery:
+    return recovery.model_copy(update=more)
+
+
 def _marked(
     recovery: Recovery, answers: Answers, bad: Mask, chosen: Mask, found: list[Stretch]
 ) -> Recovery:
@@ -193,7 +201,7 @@ def _marked(
         told = np.minimum(told, answers.due + limit)
     noticed = float(told[later].min())
     good = answers.ended[answers.right & chosen & (answers.ended > noticed)]
-    return replace(
+    return _with(
         recovery,
         first_bad_seconds=first_bad,
         noticed_seconds=noticed,
@@ -214,14 +222,14 @@ class _Course:
     def concluded(self, measured: Recovery) -> Recovery:
         """With the state, and when it was recovered."""
         if measured.limit_seconds is None:
-            return replace(
+            return _with(
                 measured,
                 reason=f"fewer than {_LEAST_BASELINE} right answers before the fault: "
                 "there is no latency to compare with",
             )
         if not self.found:
             seen = max(self.until - self.span.inject_seconds, 0.0)
-            return replace(
+            return _with(
                 measured, reason=f"the load ended {seen:.3g} s after the fault"
             )
         bad = next((i for i, s in enumerate(self.found) if s.grade == BAD), None)
@@ -235,13 +243,13 @@ class _Course:
             for place, stretch in enumerate(after[:-1])
             if self._holds(stretch) and BAD in {s.grade for s in after[place + 1 :]}
         )
-        measured = replace(
+        measured = _with(
             measured,
             first_held_seconds=self._due(held[0]) if held else None,
             relapses=relapses,
         )
         if self._holds(last):
-            return replace(
+            return _with(
                 measured,
                 state="recovered",
                 reason=f"every window was good for the last {last.seconds + self.settings.window_seconds:.3g} s",
@@ -252,21 +260,21 @@ class _Course:
     def _never_bad(self, measured: Recovery) -> Recovery:
         seen = self.until - self.span.inject_seconds
         if any(stretch.grade == UNKNOWN for stretch in self.found):
-            return replace(measured, reason="too little was asked to tell")
+            return _with(measured, reason="too little was asked to tell")
         if seen < self.settings.hold_seconds - _ROUNDING_SECONDS:
-            return replace(
+            return _with(
                 measured, reason=f"the load ended {seen:.3g} s after the fault"
             )
-        return replace(measured, state="unaffected", reason="no window was bad")
+        return _with(measured, state="unaffected", reason="no window was bad")
 
     def _not_held(self, measured: Recovery, last: Stretch) -> Recovery:
         """The end of what was seen is not good for long enough."""
         wanted = self.settings.hold_seconds
         if last.grade == UNKNOWN:
-            return replace(measured, reason="too little was asked at the end to tell")
+            return _with(measured, reason="too little was asked at the end to tell")
         if last.grade == GOOD:
             seen = last.seconds + self.settings.window_seconds
-            return replace(
+            return _with(
                 measured,
                 reason=f"good for the last {seen:.3g} s only; {wanted:g} s are wanted",
             )
@@ -277,11 +285,11 @@ class _Course:
             since = ended if ended < self.until else since
         seen = self.until - since
         if seen < wanted:
-            return replace(
+            return _with(
                 measured,
                 reason=f"bad to the end, {seen:.3g} s after the fault; {wanted:g} s are wanted",
             )
-        return replace(
+        return _with(
             measured,
             state="not_recovered",
             reason=f"still bad {seen:.3g} s after the fault",

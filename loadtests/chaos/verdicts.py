@@ -1,0 +1,112 @@
+"""What a repetition's numbers amount to, with every reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from loadtests.engine.verdict import MAX_UNSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadtests.chaos.evidence import Evidence
+    from loadtests.chaos.findings import FaultFindings, Findings, Verdict
+
+RESOLUTION_SECONDS: Final = 0.05
+"""Durations are told to so much; a sender that is later itself tells nothing."""
+
+
+def judged(draft: Findings, evidence: Evidence) -> Findings:
+    """The findings with verdict, reasons and notes."""
+    failures = tuple(_failures(evidence))
+    spoilt = tuple(_spoilt(draft, evidence))
+    weak = tuple(_weaknesses(draft))
+    verdict: Verdict = "held"
+    if failures:
+        verdict = "failed"
+    elif spoilt:
+        verdict = "invalid"
+    elif weak:
+        verdict = "finding"
+    return draft.model_copy(
+        update={
+            "verdict": verdict,
+            "reasons": failures + spoilt + weak,
+            "notes": tuple(_notes(draft, evidence)),
+        }
+    )
+
+
+def _failures(evidence: Evidence) -> Iterator[str]:
+    if evidence.status != "completed":
+        yield f"the experiment was not completed: {evidence.status}"
+    for step in evidence.steps:
+        if not step.succeeded:
+            name = step.activity.get("name", "an activity")
+            yield f"{name} failed: {step.problem or 'no reason given'}"
+    yield from evidence.problems
+    if evidence.load is None:
+        yield "nothing was sent"
+
+
+def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
+    """What makes the numbers the sender's own."""
+    load = evidence.load
+    if load is None:
+        return
+    unsent = sum(p.unsent for p in (draft.before, draft.during, draft.after) if p)
+    if unsent > MAX_UNSENT * len(load.requests):
+        yield f"the sender came too late for {unsent} of {len(load.requests)} requests"
+    delay = load.dispatch_delay.quantile(0.99)
+    if delay is not None and delay > RESOLUTION_SECONDS:
+        yield (
+            f"the sender's own p99 delay is {delay * 1e3:.3g} ms; durations are told "
+            f"to {RESOLUTION_SECONDS * 1e3:g} ms"
+        )
+
+
+def _weaknesses(draft: Findings) -> Iterator[str]:
+    if draft.deviated:
+        missed = (p for p in draft.probes if p.met < p.asked and p.phase != "before")
+        told = (
+            f"{p.probe} {p.asked - p.met} of {p.asked} times {p.phase}" for p in missed
+        )
+        yield f"the steady state did not hold: {', '.join(told)}"
+    for fault in draft.faults:
+        yield from _unmet(fault)
+    if draft.wrong:
+        yield f"{draft.wrong} answers were wrong though they came back with success"
+    if draft.sidecar is not None:
+        yield from (f"the sidecar: {broken}" for broken in draft.sidecar.broken)
+    yield from (f"left behind: {left}" for left in draft.leftovers)
+
+
+def _unmet(fault: FaultFindings) -> Iterator[str]:
+    name, recovery = " and ".join(fault.span.kinds), fault.recovery
+    if recovery is not None and recovery.state not in {"recovered", "unaffected"}:
+        state = recovery.state.replace("_", " ")
+        yield f"{name}: recovery {state}: {recovery.reason}"
+    for one in fault.detected:
+        if one.metric_in_time is False:
+            shown = _late(one.metric_after_seconds, one.metric_within_seconds)
+            yield f"{name}: {one.metric} {shown}"
+        if one.alert_in_time is False:
+            shown = _late(one.alert_after_seconds, one.alert_within_seconds)
+            yield f"{name}: {one.alert} {shown}"
+
+
+def _late(after: float | None, within: float) -> str:
+    if after is None:
+        return f"did not show it within {within:g} s"
+    return f"showed it after {after:.3g} s; {within:g} s are allowed"
+
+
+def _notes(draft: Findings, evidence: Evidence) -> Iterator[str]:
+    for fault in draft.faults:
+        yield from (one.note for one in fault.detected if one.note)
+        if fault.recovery is not None and fault.recovery.relapses:
+            yield f"bad again {fault.recovery.relapses} times after it had been good"
+    if evidence.load is not None:
+        verdict = evidence.load.verdict
+        for said in verdict.reasons + verdict.warnings:
+            yield f"the load run: {said}"
