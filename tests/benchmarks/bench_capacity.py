@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING
 import figures
 import numpy as np
 from scipy import stats
-from simulated_queues import QUEUES
+from simulated_queues import QUEUES, search_of
 
 from exporter.triton.embedded import EmbeddedTriton
-from loadtests.capacity.observation import observed
-from loadtests.capacity.search import Search, SearchSettings
 from loadtests.mlperf import early_stopping
 from loadtests.mlperf.schedule import server_schedule
 
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 LOADGEN = ROOT / "build" / "loadgen" / "bin" / "python"
-ALLOWED = np.array([0.01])
 SLO = "p99<60ms,errors<0.1%"
 
 
@@ -61,21 +58,7 @@ def coverage(*, quick: bool = False) -> Iterator[Figure]:
 
 
 def _searched(queue: Queue, seed: int) -> tuple[float, float, float]:
-    rng = np.random.default_rng((figures.SEED, seed))
-
-    def measure(rate: float, seconds: float, index: int) -> object:
-        arrivals = np.sort(rng.random(rng.poisson(rate * seconds))) * seconds
-        late = queue.waits(arrivals, rng) > queue.limit_seconds
-        return observed(
-            rate,
-            arrivals,
-            late[:, None],
-            start_seconds=min(1.0, seconds / 3),
-            end_seconds=seconds,
-            block_seconds=0.25,
-        )
-
-    search = Search(measure, ALLOWED, SearchSettings(), rng)
+    search = search_of(queue, np.random.default_rng((figures.SEED, seed)))
     search.run(0.6 * queue.capacity)
     found = search.found(resamples=500)
     return found.rate, found.low, found.high

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import optimize
-from simulated_queues import QUEUES
+from simulated_queues import ALLOWED, QUEUES, search_of
 from sklearn.isotonic import IsotonicRegression
 
 from loadtests.capacity.estimate import estimate
@@ -19,25 +19,9 @@ from loadtests.capacity.usl import fitted, law
 from loadtests.capacity.warmup import settled
 from loadtests.result import Outcome, Requests
 
-ALLOWED = np.array([0.01])
-
 
 def searching(queue, seed, **settings):
-    rng = np.random.default_rng([11, seed])
-
-    def measure(rate, seconds, index):
-        arrivals = np.sort(rng.random(rng.poisson(rate * seconds))) * seconds
-        late = queue.waits(arrivals, rng) > queue.limit_seconds
-        return observed(
-            rate,
-            arrivals,
-            late[:, None],
-            start_seconds=min(1.0, seconds / 3),
-            end_seconds=seconds,
-            block_seconds=0.25,
-        )
-
-    return Search(measure, ALLOWED, SearchSettings(**settings), rng)
+    return search_of(queue, np.random.default_rng([11, seed]), **settings)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from loadtests.capacity.observation import observed
+from loadtests.capacity.search import Search, SearchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,3 +76,24 @@ QUEUES = (
     Queue("M/D/4", lambda a, _: constant(a, 0.01, 4), 0.03, 305.58),
     Queue("batching", lambda a, _: batching(a, 0.002, 0.001, 8), 0.025, 651.25),
 )
+
+ALLOWED = np.array([0.01])
+"""The share of requests that may be late: what a limit on the p99 comes to."""
+
+
+def search_of(queue: Queue, rng: np.random.Generator, **settings: Any) -> Search:
+    """A search for the queue's capacity that measures without waiting."""
+
+    def measure(rate: float, seconds: float, _index: int) -> Any:
+        arrivals = np.sort(rng.random(rng.poisson(rate * seconds))) * seconds
+        late = queue.waits(arrivals, rng) > queue.limit_seconds
+        return observed(
+            rate,
+            arrivals,
+            late[:, None],
+            start_seconds=min(1.0, seconds / 3),
+            end_seconds=seconds,
+            block_seconds=0.25,
+        )
+
+    return Search(measure, ALLOWED, SearchSettings(**settings), rng)
