@@ -9,7 +9,7 @@ from loadtests.chaos.backends import stubs_of
 from loadtests.chaos.processes import ProcessRef
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from sidecars import SidecarProcess
@@ -27,6 +27,7 @@ class EmbeddedSite:
     """The sidecar, where the test has one that listens."""
     trace_folder: Path | None = None
     proxy: ProxyControl | None = None
+    peers: Mapping[str, str] = field(default_factory=dict)
     name: str = field(default="embedded", init=False)
 
     @property
@@ -68,6 +69,7 @@ class EmptySite:
     repository: Path | None = None
     trace_folder: Path | None = None
     proxy: ProxyControl | None = None
+    peers: Mapping[str, str] = field(default_factory=dict)
     sidecar_url: str | None = None
 
     def server(self) -> None:
