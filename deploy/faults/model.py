@@ -155,7 +155,9 @@ class TritonPythonModel:
         os._exit(1)
 
     def error(self, request):
-        """An error in place of an answer."""
+        """An error in place of an answer, for `share` of the requests."""
+        if self.rng.random() >= self.settings["share"]:
+            return self.honest(request)
         return pb.InferenceResponse(error=pb.TritonError("asked to fail"))
 
 

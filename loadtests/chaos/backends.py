@@ -155,15 +155,22 @@ def _since(server: ProcessRef, process: ProcessRef) -> bool:
     return process.start_ticks >= server.start_ticks
 
 
-def listener(address: str) -> ProcessRef | None:
-    """The process of this host that listens on host:port, so far as one may see it."""
+def listener(address: str, program: bytes | None = None) -> ProcessRef | None:
+    """The process of this host that listens on host:port, so far as one may see it.
+
+    With `program`, the first word of its command line, only one that was started so:
+    others may have inherited the socket, or taken the port.
+    """
     port = int(address.rpartition(":")[2])
     inodes = {f"socket:[{inode}]" for inode in _listening(port)}
     if not inodes:
         return None
     for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and inodes & _open_files(folder / "fd"):
-            return ProcessRef.of(int(folder.name))
+        if not folder.name.isdigit() or not inodes & _open_files(folder / "fd"):
+            continue
+        pid = int(folder.name)
+        if program is None or command_line(pid)[:1] == [program]:
+            return ProcessRef.of(pid)
     return None
 
 

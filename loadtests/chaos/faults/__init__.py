@@ -8,16 +8,44 @@ from pydantic import Field
 
 from loadtests.chaos.faults.bandwidth import Bandwidth
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.clock_jump import ClockJump
+from loadtests.chaos.faults.corrupt_inputs import CorruptInputs
+from loadtests.chaos.faults.descriptors import Descriptors
+from loadtests.chaos.faults.erring_model import ErringModel
 from loadtests.chaos.faults.freeze_server import FreezeServer
+from loadtests.chaos.faults.freeze_stub import FreezeStub
+from loadtests.chaos.faults.kill_server import KillServer
+from loadtests.chaos.faults.kill_sidecar import KillSidecar
+from loadtests.chaos.faults.kill_stub import KillStub
+from loadtests.chaos.faults.lying_model import LyingModel
 from loadtests.chaos.faults.network_delay import NetworkDelay
 from loadtests.chaos.faults.network_jitter import NetworkJitter
 from loadtests.chaos.faults.network_loss import NetworkLoss
+from loadtests.chaos.faults.oversized_inputs import OversizedInputs
 from loadtests.chaos.faults.partition import Partition
 from loadtests.chaos.faults.reset import Reset
+from loadtests.chaos.faults.response_cache import ResponseCache
+from loadtests.chaos.faults.restart_loop import RestartLoop
+from loadtests.chaos.faults.unload_model import UnloadModel
 
 _AnyFault = (
     # Processes and the server.
     FreezeServer
+    | FreezeStub
+    | KillServer
+    | KillStub
+    | RestartLoop
+    | Descriptors
+    # Models and what is asked of them.
+    | UnloadModel
+    | ErringModel
+    | LyingModel
+    | ResponseCache
+    | CorruptInputs
+    | OversizedInputs
+    # The sidecar.
+    | KillSidecar
+    | ClockJump
     # The network.
     | Bandwidth
     | NetworkDelay

@@ -1,0 +1,133 @@
+"""What a site has, or why a fault is refused there; looks, and touches nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from loadtests.chaos import model_control
+from loadtests.chaos.faults.base import FaultRefusedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadtests.chaos.processes import ProcessRef
+    from loadtests.chaos.site import Site
+
+
+def server_of(site: Site) -> ProcessRef:
+    """Its tritonserver, which may be signalled.
+
+    Raises:
+        FaultRefusedError: it does not run here, or is another user's.
+    """
+    server = site.server()
+    if server is None:
+        raise FaultRefusedError(
+            f"{site.name} has no server process on this host",
+            "start it, or take a fault of the network",
+        )
+    return signalled(server, "tritonserver")
+
+
+def stubs_of(site: Site, model: str) -> list[ProcessRef]:
+    """The backend processes of a model, which may be signalled.
+
+    Raises:
+        FaultRefusedError: there is none, or it is another user's.
+    """
+    server_of(site)
+    found = list(site.stubs(model))
+    if not found:
+        raise FaultRefusedError(
+            f"{site.name} has no Python backend process of model {model!r} on this host",
+            "take a model of the Python backend that is loaded, or the whole server",
+        )
+    return [signalled(stub, "the backend process") for stub in found]
+
+
+def sidecar_of(site: Site) -> ProcessRef:
+    """Its sidecar's process, which may be signalled.
+
+    Raises:
+        FaultRefusedError: it has none here, or it is another user's.
+    """
+    sidecar = site.sidecar()
+    if sidecar is None:
+        raise FaultRefusedError(
+            f"{site.name} has no sidecar process on this host",
+            "let the experiment's target start one: `sidecar` of its settings",
+        )
+    return signalled(sidecar, "the sidecar")
+
+
+def signalled(process: ProcessRef, what: str) -> ProcessRef:
+    """The process, if it may be signalled.
+
+    Raises:
+        FaultRefusedError: it may not.
+    """
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        raise FaultRefusedError(
+            f"{what} ({process.pid}) has just ended", "wait until it runs again"
+        ) from None
+    except PermissionError:
+        raise FaultRefusedError(
+            f"{what} ({process.pid}) is another user's",
+            "run as that user or as root, or take a fault of the network",
+        ) from None
+    return process
+
+
+def model_folder(site: Site, model: str) -> Path:
+    """The folder of a model in a repository that may be written to.
+
+    Raises:
+        FaultRefusedError: there is no such folder, or it cannot be written to.
+    """
+    if site.repository is None:
+        raise FaultRefusedError(
+            f"{site.name} has no model repository on this host",
+            "give its target one that may be changed, or take kill_stub",
+        )
+    folder = site.repository / model
+    if not folder.is_dir():
+        known = sorted(path.name for path in site.repository.iterdir() if path.is_dir())
+        raise FaultRefusedError(
+            f"found no model {model!r} in {site.repository}", f"it has {known}"
+        )
+    if not os.access(folder, os.W_OK):
+        raise FaultRefusedError(
+            f"{folder} cannot be written to",
+            "run as its owner, or give the target a copy of the repository",
+        )
+    return folder
+
+
+def controlled(site: Site, model: str) -> None:
+    """Whether the server has this model loaded and lets models be loaded and unloaded.
+
+    Raises:
+        FaultRefusedError: it does not, or nobody answers.
+    """
+    try:
+        states = model_control.states(site.http)
+    except model_control.ControlError as error:
+        raise FaultRefusedError(
+            f"{site.name} does not say which models it has: {error}",
+            "start the server",
+        ) from None
+    if states.get(model) != model_control.READY:
+        loaded = sorted(
+            n for n, state in states.items() if state == model_control.READY
+        )
+        raise FaultRefusedError(
+            f"model {model!r} is not loaded in {site.name}", f"it has {loaded}"
+        )
+    if not model_control.allowed(site.http):
+        raise FaultRefusedError(
+            f"{site.name} does not let models be loaded and unloaded",
+            "start it with --model-control-mode=explicit and --load-model",
+        )

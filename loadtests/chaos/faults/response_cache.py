@@ -1,0 +1,113 @@
+"""Blindness: Triton's response cache begins to answer for a model.
+
+Alone it breaks nothing. With kill_stub or erring_model after it, requests that were seen
+before go on being answered rightly by a model that is dead, and whoever probes with one
+fixed input is told that all is well.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+from loadtests.chaos import model_control
+from loadtests.chaos.backends import command_line
+from loadtests.chaos.faults import needs
+from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
+
+if TYPE_CHECKING:
+    from loadtests.chaos.site import Site
+
+_SWITCHES = (b"--cache-config", b"--response-cache-byte-size")
+
+
+class ResponseCache(Fault):
+    """Requests that were seen before no longer reach the model."""
+
+    kind: Literal["response_cache"] = "response_cache"
+    model: str
+    """One that is loaded and answers each request once."""
+
+    def require(self, site: Site) -> None:
+        """A server that was started with a cache and loads on demand."""
+        server = needs.server_of(site)
+        if not any(word.startswith(_SWITCHES) for word in command_line(server.pid)):
+            raise FaultRefusedError(
+                f"{site.name} was started without a response cache",
+                "start it with --cache-config=local,size=1048576",
+            )
+        needs.controlled(site, self.model)
+        found = model_control.configuration(site.http, self.model)
+        if found.get("model_transaction_policy", {}).get("decoupled"):
+            raise FaultRefusedError(
+                f"model {self.model!r} is decoupled, whose answers are not kept",
+                "take another model",
+            )
+        if _enabled(found):
+            raise FaultRefusedError(
+                f"model {self.model!r} has its response cache on already",
+                "take what breaks the model behind it: kill_stub, erring_model",
+            )
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """The model's configuration with the cache on, for one load."""
+        self.require(site)
+        found = model_control.configuration(site.http, self.model)
+        return {
+            "model": self.model,
+            "http": site.http,
+            "configuration": json.dumps({**found, "response_cache": {"enable": True}}),
+        }
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Load the model with that configuration; its files stay as they are."""
+        changed = {"config": record["configuration"]}
+        try:
+            model_control.load(record["http"], record["model"], changed)
+        except model_control.ControlError as error:
+            raise FaultFailedError(
+                f"model {record['model']!r} could not be loaded with a response cache: "
+                f"{error}"
+            ) from error
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Whether the server says that the cache is off."""
+        try:
+            found = model_control.configuration(record["http"], record["model"])
+        except model_control.ControlError as error:
+            return [f"the server does not say how the model is configured: {error}"]
+        return [] if _enabled(found) else ["the response cache is off"]
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """Load the model as the repository has it, unless there is no server any more."""
+        try:
+            if cls._on(record):
+                model_control.load(record["http"], record["model"])
+        except model_control.ControlError as error:
+            raise FaultFailedError(
+                f"model {record['model']!r} still has a response cache: {error}; POST "
+                f"http://{record['http']}/v2/repository/models/{record['model']}/load"
+            ) from error
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Whether a live server still has the cache on."""
+        try:
+            on = cls._on(record)
+        except model_control.ControlError as error:
+            return [f"the server does not say how the model is configured: {error}"]
+        return [f"model {record['model']!r} still has a response cache"] if on else []
+
+    @staticmethod
+    def _on(record: dict[str, Any]) -> bool:
+        address, model = record["http"], record["model"]
+        if not model_control.listening(address):
+            return False
+        if model_control.states(address).get(model) != model_control.READY:
+            return False
+        return _enabled(model_control.configuration(address, model))
+
+
+def _enabled(configuration: dict[str, Any]) -> bool:
+    return bool(configuration.get("response_cache", {}).get("enable"))

@@ -1,0 +1,166 @@
+"""Triton's model repository over HTTP: what is loaded, load, unload."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from exporter.errors import TritonError, UnavailableError
+from exporter.triton.http import HttpClient
+from loadtests.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+READY: Final = "READY"
+LOAD_SECONDS: Final = 15.0
+_ASK_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.01
+# No model is called so: whether the server refuses to hear of it at all is asked.
+_NOBODY: Final = "tritonwatch-no-such-model"
+_FORBIDDEN: Final = "not allowed"
+
+
+class ControlError(LoadError):
+    """The server did not do, or did not answer, what its model control was asked."""
+
+
+@contextlib.contextmanager
+def _client(address: str) -> Iterator[HttpClient]:
+    client = HttpClient(address, connections=1)
+    try:
+        yield client
+    except UnavailableError as error:
+        raise ControlError(f"nobody answers at {address}") from error
+    except TritonError as error:
+        raise ControlError(str(error)) from error
+    finally:
+        client.close()
+
+
+def states(address: str) -> dict[str, str]:
+    """Each model's state, "" where it is not loaded; READY if any version is.
+
+    Raises:
+        ControlError: no answer.
+    """
+    with _client(address) as client:
+        body = client.post("/v2/repository/index", b"{}", timeout_seconds=_ASK_SECONDS)
+    found: dict[str, str] = {}
+    for entry in json.loads(body):
+        name, state = str(entry["name"]), str(entry.get("state", ""))
+        if found.get(name) != READY:
+            found[name] = "" if state == "UNAVAILABLE" else state
+    return found
+
+
+def allowed(address: str) -> bool:
+    """Whether models may be loaded and unloaded; asks for one that does not exist.
+
+    Raises:
+        ControlError: no answer.
+    """
+    try:
+        with _client(address) as client:
+            _post(client, _NOBODY, "unload", {}, _ASK_SECONDS)
+    except ControlError as error:
+        if _nobody_there(error):
+            raise
+        return _FORBIDDEN not in str(error)
+    return True
+
+
+def listening(address: str) -> bool:
+    """Whether anybody takes connections there; a frozen server does.
+
+    Raises:
+        ControlError: somebody does, and does not answer.
+    """
+    try:
+        with _client(address) as client:
+            client.get("/v2/health/live", timeout_seconds=_ASK_SECONDS)
+    except ControlError as error:
+        if _nobody_there(error):
+            return False
+        raise
+    return True
+
+
+def load(
+    address: str,
+    model: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    timeout_seconds: float = LOAD_SECONDS,
+) -> None:
+    """Load it, anew where its files have changed, and wait until it is ready.
+
+    Raises:
+        ControlError: it could not be loaded in time; says why.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    with _client(address) as client:
+        _post(client, model, "load", dict(parameters or {}), timeout_seconds)
+    _wait(address, model, READY, deadline)
+
+
+def unload(
+    address: str,
+    model: str,
+    *,
+    timeout_seconds: float = LOAD_SECONDS,
+    wait: bool = True,
+) -> None:
+    """Unload it, and by default wait until nothing of it is left.
+
+    Raises:
+        ControlError: it could not be unloaded in time; says why.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    with _client(address) as client:
+        _post(client, model, "unload", {}, timeout_seconds)
+    if wait:
+        _wait(address, model, "", deadline)
+
+
+def configuration(address: str, model: str) -> dict[str, Any]:
+    """What the server says of a model's configuration.
+
+    Raises:
+        ControlError: no answer, or no such model.
+    """
+    with _client(address) as client:
+        path = f"/v2/models/{quote(model, safe='')}/config"
+        found: dict[str, Any] = json.loads(
+            client.get(path, timeout_seconds=_ASK_SECONDS)
+        )
+    return found
+
+
+def _wait(address: str, model: str, wanted: str, deadline: float) -> None:
+    while (found := states(address).get(model, "")) != wanted:
+        if time.monotonic() > deadline:
+            raise ControlError(
+                f"model {model!r} is {found or 'not loaded'}, not "
+                f"{wanted or 'unloaded'}, after all the time given to it"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _post(
+    client: HttpClient,
+    model: str,
+    action: str,
+    parameters: dict[str, Any],
+    timeout_seconds: float,
+) -> None:
+    body = json.dumps({"parameters": parameters} if parameters else {}).encode()
+    path = f"/v2/repository/models/{quote(model, safe='')}/{action}"
+    client.post(path, body, timeout_seconds=timeout_seconds)
+
+
+def _nobody_there(error: ControlError) -> bool:
+    return isinstance(error.__cause__, UnavailableError)
