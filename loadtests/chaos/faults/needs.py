@@ -106,8 +106,8 @@ def model_folder(site: Site, model: str) -> Path:
     return folder
 
 
-def controlled(site: Site, model: str) -> None:
-    """Whether the server has this model loaded and lets models be loaded and unloaded.
+def loaded(site: Site, model: str) -> None:
+    """Whether the server has this model loaded.
 
     Raises:
         FaultRefusedError: it does not, or nobody answers.
@@ -120,12 +120,19 @@ def controlled(site: Site, model: str) -> None:
             "start the server",
         ) from None
     if states.get(model) != model_control.READY:
-        loaded = sorted(
-            n for n, state in states.items() if state == model_control.READY
-        )
+        known = sorted(n for n, state in states.items() if state == model_control.READY)
         raise FaultRefusedError(
-            f"model {model!r} is not loaded in {site.name}", f"it has {loaded}"
+            f"model {model!r} is not loaded in {site.name}", f"it has {known}"
         )
+
+
+def controlled(site: Site, model: str) -> None:
+    """Whether the server has this model loaded, and lets it be unloaded and loaded.
+
+    Raises:
+        FaultRefusedError: it does not, or nobody answers.
+    """
+    loaded(site, model)
     if not model_control.allowed(site.http):
         raise FaultRefusedError(
             f"{site.name} does not let models be loaded and unloaded",
