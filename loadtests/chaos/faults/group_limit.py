@@ -1,0 +1,75 @@
+"""What the limits of a server have in common: a control group of the fault's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from loadtests.chaos.cgroups import Group
+from loadtests.chaos.faults.base import Fault
+from loadtests.chaos.faults.needs import server_of
+from loadtests.chaos.processes import ProcessRef, new_token
+
+if TYPE_CHECKING:
+    from loadtests.chaos.site import Site
+
+
+class GroupLimit(Fault):
+    """The server and its backend processes, together in a group with a limit."""
+
+    controller: ClassVar[str]
+
+    def limits(self, version: int) -> list[tuple[str, str]]:
+        """Files of the group and what stands in them, by version of control groups."""
+        raise NotImplementedError
+
+    def require(self, site: Site) -> None:
+        """A server here, the controller, and root."""
+        Group.plan(server_of(site), self.controller, "probe")
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """The group, its limits, and who is to be in it."""
+        server = server_of(site)
+        group = Group.plan(server, self.controller, new_token())
+        return {
+            **group.to_record(),
+            "limits": [list(limit) for limit in self.limits(group.version)],
+            "processes": [each.to_record() for each in (server, *site.stubs())],
+        }
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Make the group, limit it, and move them in."""
+        group = Group.from_record(record)
+        group.make()
+        for name, value in record["limits"]:
+            # Accounts of swap are not everywhere.
+            if group.read(name) is not None:
+                group.write(name, value)
+        group.take(map(ProcessRef.from_record, record["processes"]))
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """A limit that is not set, processes that are not in the group."""
+        group = Group.from_record(record)
+        if not group.there:
+            return [f"there is no control group {group.folder}"]
+        wrong = [
+            f"{group.folder / name} is not {value}"
+            for name, value in record["limits"]
+            if group.read(name) not in {value, None}
+        ]
+        inside = group.pids()
+        return wrong + [
+            f"process {process.pid} is not limited"
+            for process in map(ProcessRef.from_record, record["processes"])
+            if process.alive and process.pid not in inside
+        ]
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """Move all home, those started since too, and remove the group."""
+        Group.from_record(record).remove()
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """The group."""
+        group = Group.from_record(record)
+        return [f"the control group {group.folder} is there"] if group.there else []

@@ -1,0 +1,194 @@
+"""A peer of the sidecar that accepts and does nothing: frozen, or stood in for.
+
+Where somebody on this host listens at its address that process is stopped: the kernel
+takes connections for it, and nobody reads them. Where nobody listens a process of the
+fault's own does so, and never answers.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pydantic import Field
+
+from loadtests.chaos import agents
+from loadtests.chaos.backends import listener
+from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.base import Fault
+from loadtests.chaos.faults.needs import signalled
+from loadtests.chaos.processes import ProcessRef, new_token, started_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadtests.chaos.site import Site
+
+ADDRESS: Final = r"^(127\.[0-9.]+|localhost):[0-9]{1,5}$"
+"""Of loopback: a fault touches this host alone."""
+_WAIT_SECONDS: Final = 0.5
+_MAX_CONNECTIONS: Final = 256
+_LOOK_SECONDS: Final = 0.2
+_READ_BYTES: Final = 65_536
+
+
+class PeerFault(Fault):
+    """What is the same for each of them."""
+
+    address: str | None = Field(default=None, pattern=ADDRESS)
+    """host:port on loopback, where the target does not know it."""
+    longest_seconds: float = Field(default=600.0, gt=0, le=86_400)
+    """After which a process that stands in ends by itself."""
+
+    peer: ClassVar[str]
+    """What the site calls it."""
+    stands_in: ClassVar[bool] = True
+    """Whether a process may take its place where it does not run."""
+
+    def require(self, site: Site) -> None:
+        """An address, and a process there that may be stopped, or nobody."""
+        self._found(site)
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """The process that listens, or the token of the one that will."""
+        address, process = self._found(site)
+        return {
+            "token": new_token(),
+            "address": address,
+            "process": None if process is None else process.to_record(),
+            "longest_seconds": self.longest_seconds,
+        }
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Stop it, or take its place."""
+        process = _frozen(record)
+        if process is None:
+            agents.start(
+                record["token"],
+                __name__,
+                record,
+                longest_seconds=record["longest_seconds"],
+            )
+            return
+        process.send(signal.SIGSTOP)
+        process.wait_until("Tt", _WAIT_SECONDS)
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """A process that is not stopped, or does not stand in."""
+        process = _frozen(record)
+        if process is not None:
+            stopped = process.state in {"T", "t"}
+            return [] if stopped else [f"process {process.pid} is not stopped"]
+        if started_with(record["token"]):
+            return []
+        return [f"nobody stands in at {record['address']}"]
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """Let it go on, or end what stands in."""
+        process = _frozen(record)
+        if process is None:
+            agents.stop(record["token"])
+            return
+        process.send(signal.SIGCONT)
+        if process.alive and not process.wait_until("RSDI", _WAIT_SECONDS):
+            raise FaultFailedError(
+                f"process {process.pid} is still stopped; kill -CONT {process.pid}"
+            )
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """A process that is stopped, or stands in."""
+        process = _frozen(record)
+        if process is not None:
+            stopped = process.state in {"T", "t"}
+            return [f"process {process.pid} is stopped"] if stopped else []
+        return agents.left(record["token"])
+
+    def _found(self, site: Site) -> tuple[str, ProcessRef | None]:
+        address = self.address or site.peers.get(self.peer)
+        if address is None:
+            raise FaultRefusedError(
+                f"{site.name} has no {self.peer}", "say where it is: `address`"
+            )
+        process = listener(address)
+        if process is not None:
+            return address, signalled(process, f"what listens at {address}")
+        if _listens(address):
+            raise FaultRefusedError(
+                f"what listens at {address} is not to be seen from here",
+                "run as its user or as root, on its host",
+            )
+        if not self.stands_in:
+            raise FaultRefusedError(
+                f"nobody listens at {address}", f"start the {self.peer} first"
+            )
+        return address, None
+
+
+def _frozen(record: dict[str, Any]) -> ProcessRef | None:
+    found = record["process"]
+    return None if found is None else ProcessRef.from_record(found)
+
+
+def endpoint(address: str) -> tuple[str, int]:
+    """Host and port of an address."""
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def _listens(address: str) -> bool:
+    """Whether somebody does, of whatever user; without a word to them."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(endpoint(address))
+        except OSError:
+            return True
+    return False
+
+
+def work(settings: dict[str, Any], ready: Callable[[], None]) -> None:
+    """Listen, accept, read, and never answer."""
+    deadline = time.monotonic() + settings["longest_seconds"]
+    with (
+        selectors.DefaultSelector() as selector,
+        socket.create_server(endpoint(settings["address"])) as server,
+    ):
+        selector.register(server, selectors.EVENT_READ)
+        held: list[socket.socket] = []
+        ready()
+        while time.monotonic() < deadline:
+            for key, _ in selector.select(_LOOK_SECONDS):
+                if key.fileobj is server:
+                    connection = server.accept()[0]
+                    selector.register(connection, selectors.EVENT_READ)
+                    held.append(connection)
+                    if len(held) > _MAX_CONNECTIONS:
+                        _let_go(selector, held, held[0])
+                else:
+                    _read(selector, held, key.fileobj)
+
+
+def _read(
+    selector: selectors.BaseSelector, held: list[socket.socket], connection: Any
+) -> None:
+    try:
+        if connection.recv(_READ_BYTES):
+            return
+    except OSError:
+        pass
+    _let_go(selector, held, connection)
+
+
+def _let_go(
+    selector: selectors.BaseSelector,
+    held: list[socket.socket],
+    connection: socket.socket,
+) -> None:
+    selector.unregister(connection)
+    held.remove(connection)
+    connection.close()

@@ -1,0 +1,318 @@
+"""The TCP fault proxy between real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tcp_peers import TcpServer, connect, echo, receive
+
+from loadtests.chaos.network.effect import Effect
+from loadtests.chaos.network.wire import ALL_HELD_BYTES, RETRANSMISSION_SECONDS
+from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.proxy import MAX_FAULTS
+from loadtests.chaos.proxy_control import ProxyFailedError, ProxyGoneError, ask
+from loadtests.chaos.proxy_process import FaultProxy
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Generator
+
+
+@pytest.fixture
+def echoed() -> Generator[TcpServer]:
+    with TcpServer(echo) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(echoed: TcpServer) -> Generator[FaultProxy]:
+    with FaultProxy(grpc=echoed.address, http=echoed.address, seed=7) as running:
+        yield running
+
+
+@pytest.fixture
+def client(proxy: FaultProxy) -> Generator[socket.socket]:
+    with connect(proxy.control.grpc) as connection:
+        yield connection
+
+
+def set_effect(proxy: FaultProxy, *, of: str = "tw1", **effect: object) -> None:
+    ask(
+        proxy.control.control,
+        {
+            "do": "set",
+            "token": of,
+            "effect": Effect(**effect).to_record(),
+            "protocols": ["grpc"],
+        },
+    )
+
+
+def clear(proxy: FaultProxy, of: str = "tw1") -> None:
+    ask(proxy.control.control, {"do": "clear", "token": of})
+
+
+def state(proxy: FaultProxy) -> dict:
+    return ask(proxy.control.control, {"do": "state"})
+
+
+def round_trip(connection: socket.socket, data: bytes = b"x" * 100) -> float:
+    started = time.perf_counter()
+    connection.sendall(data)
+    assert receive(connection, len(data)) == data
+    return time.perf_counter() - started
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_neutral_every_byte_arrives_and_the_end_after_them(proxy, client):
+    sent = bytes(range(256)) * (1 << 15)
+    threading.Thread(
+        target=lambda: (client.sendall(sent), client.shutdown(1)), daemon=True
+    ).start()
+    assert receive(client, len(sent)) == sent
+    assert client.recv(1) == b""
+    wait_until(lambda: state(proxy)["wires"]["grpc"]["connections"] == 0)
+
+
+def test_a_delay_is_added_once_a_round_trip_for_one_direction_and_twice_for_both(
+    proxy, client
+):
+    neutral = statistics.median(round_trip(client) for _ in range(10))
+    set_effect(proxy, delay_seconds=0.05, directions="requests")
+    one_way = [round_trip(client) for _ in range(10)]
+    set_effect(proxy, delay_seconds=0.05)
+    both = [round_trip(client) for _ in range(10)]
+    clear(proxy)
+    assert min(one_way) >= 0.05
+    assert min(both) >= 0.1
+    # The quickest of ten is hardly later than asked, on a busy machine too.
+    assert min(one_way) < 0.05 + neutral + 0.025
+    assert min(round_trip(client) for _ in range(10)) < 0.025
+
+
+def test_only_the_protocol_that_is_named_is_hit(proxy):
+    set_effect(proxy, delay_seconds=0.2)
+    with connect(proxy.control.http) as other, connect(proxy.control.grpc) as hit:
+        assert round_trip(hit) >= 0.4
+        assert min(round_trip(other) for _ in range(5)) < 0.2
+
+
+def test_jitter_spreads_arrivals_and_keeps_bytes_in_order(proxy, client):
+    set_effect(proxy, delay_seconds=0.03, jitter_seconds=0.03, directions="requests")
+    taken = [round_trip(client) for _ in range(40)]
+    assert max(taken) - min(taken) > 0.03
+    # Many at once: what is drawn to be earlier waits for what was sent before it.
+    sent = [bytes([number]) * 50 for number in range(100)]
+    for data in sent:
+        client.sendall(data)
+        time.sleep(0.0005)
+    assert receive(client, 5000) == b"".join(sent)
+
+
+def test_a_loss_is_a_stall_of_a_retransmission_timeout(proxy, client):
+    set_effect(proxy, loss_ratio=0.3, directions="requests")
+    taken = [round_trip(client) for _ in range(20)]
+    lost = state(proxy)["wires"]["grpc"]["losses"]
+    stalled = sum(each >= RETRANSMISSION_SECONDS for each in taken)
+    assert 0 < stalled <= lost
+    assert sum(taken) >= lost * RETRANSMISSION_SECONDS
+    assert min(taken) < RETRANSMISSION_SECONDS
+
+
+def test_a_narrow_link_takes_as_long_as_its_bits_and_is_shared(proxy):
+    set_effect(proxy, bytes_per_second=200_000.0, directions="requests")
+    with connect(proxy.control.grpc) as first, connect(proxy.control.grpc) as second:
+        started = time.perf_counter()
+        data = b"y" * 50_000
+        first.sendall(data)
+        second.sendall(data)
+        assert receive(first, len(data)) == data
+        assert receive(second, len(data)) == data
+        assert time.perf_counter() - started >= 0.9 * 100_000 / 200_000
+
+
+def test_in_a_partition_nothing_arrives_and_afterwards_all_of_it(proxy, client):
+    assert round_trip(client) < 20
+    set_effect(proxy, partitioned=True)
+    client.sendall(b"during")
+    client.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    with connect(proxy.control.grpc, 0.5) as newcomer:
+        newcomer.sendall(b"new")
+        with pytest.raises(TimeoutError):
+            newcomer.recv(1)
+        clear(proxy)
+        for connection, sent in ((client, b"during"), (newcomer, b"new")):
+            connection.settimeout(20)
+            assert receive(connection, len(sent)) == sent
+
+
+def test_answers_alone_can_be_lost(echoed):
+    seen = []
+
+    def note(connection):
+        while data := connection.recv(100):
+            seen.append(data)
+            connection.sendall(data)
+
+    with (
+        TcpServer(note) as server,
+        FaultProxy(grpc=server.address, http=server.address) as proxy,
+        connect(proxy.control.grpc) as connection,
+    ):
+        round_trip(connection)
+        set_effect(proxy, partitioned=True, directions="answers")
+        connection.sendall(b"heard")
+        wait_until(lambda: b"heard" in seen)
+        connection.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+
+
+def test_a_reset_reaches_both_ends():
+    ended = threading.Event()
+
+    def serve(connection):
+        connection.sendall(b"hello")
+        with contextlib.suppress(ConnectionResetError):
+            connection.recv(10)
+            return
+        ended.set()
+
+    with (
+        TcpServer(serve) as server,
+        FaultProxy(grpc=server.address, http=server.address) as proxy,
+        connect(proxy.control.grpc) as connection,
+    ):
+        assert receive(connection, 5) == b"hello"
+        set_effect(proxy, reset_ratio=1.0)
+        connection.sendall(b"x")
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+        assert ended.wait(20)
+        assert state(proxy)["wires"]["grpc"]["resets"] == 1
+
+
+def test_faults_add_up_and_each_is_cleared_by_itself(proxy, client):
+    set_effect(proxy, of="twa", delay_seconds=0.05)
+    set_effect(proxy, of="twb", delay_seconds=0.1)
+    assert round_trip(client) >= 0.3
+    clear(proxy, "twb")
+    assert 0.1 <= min(round_trip(client) for _ in range(5)) < 0.3
+    assert list(state(proxy)["faults"]) == ["twa"]
+
+
+def test_a_server_that_is_gone_is_a_reset_for_the_client(echoed, proxy):
+    echoed.close()
+    with connect(proxy.control.grpc) as connection:
+        connection.sendall(b"x")
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+
+
+def test_a_reader_that_stops_costs_bounded_memory():
+    stop = threading.Event()
+    sent = 0
+
+    def never_read(_connection):
+        stop.wait(60)
+
+    with (
+        TcpServer(never_read) as server,
+        FaultProxy(grpc=server.address, http=server.address) as proxy,
+        contextlib.ExitStack() as connections,
+    ):
+        before = resident_bytes(proxy.pid)
+        set_effect(proxy, delay_seconds=0.01)
+        for _ in range(8):
+            connection = connections.enter_context(connect(proxy.control.grpc, 0.5))
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    sent += connection.send(bytes(1 << 20))
+        grown = resident_bytes(proxy.pid) - before
+        assert state(proxy)["wires"]["grpc"]["held_bytes"] <= ALL_HELD_BYTES
+        # Each took a few megabytes into the kernel's buffers and the proxy's, and no more.
+        assert grown < 8 * 8 * (1 << 20)
+        stop.set()
+    assert sent
+
+
+def resident_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/statm") as file:  # noqa: PTH123
+        return int(file.read().split()[1]) * 4096
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ({"do": "dance"}, "want set, clear or state"),
+        (
+            {"do": "set", "token": "a", "effect": {"nonsense": 1}, "protocols": []},
+            "nonsense",
+        ),
+        ({"do": "set", "token": "a", "effect": {}, "protocols": ["udp"]}, "udp"),
+    ],
+)
+def test_what_it_cannot_do_it_says(proxy, command, said):
+    with pytest.raises(ProxyFailedError, match=said):
+        ask(proxy.control.control, command)
+    assert state(proxy)["faults"] == {}
+
+
+def test_more_faults_than_it_can_tell_apart_are_refused(proxy):
+    for number in range(MAX_FAULTS):
+        set_effect(proxy, of=f"tw{number}", delay_seconds=0.001)
+    with pytest.raises(ProxyFailedError, match="clear one"):
+        set_effect(proxy, of="one too many", delay_seconds=0.001)
+    set_effect(proxy, of="tw0", delay_seconds=0.002)
+    assert len(state(proxy)["faults"]) == MAX_FAULTS
+
+
+def test_nobody_there_is_told_apart_from_a_refusal(tmp_path: Path):
+    with pytest.raises(ProxyGoneError, match="no fault proxy"):
+        ask(tmp_path / "none", {"do": "state"})
+
+
+OWNER = """
+import sys, time
+from loadtests.chaos.proxy_process import FaultProxy
+with FaultProxy(grpc=sys.argv[1], http=sys.argv[1]) as proxy:
+    print(proxy.pid, proxy.control.control, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_it_dies_with_its_owner_and_takes_its_folder_along(echoed, number):
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, echoed.address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as owner:
+        try:
+            pid, path = owner.stdout.readline().split()
+            proxy = ProcessRef.of(int(pid))
+            assert proxy is not None
+            assert proxy.alive
+        finally:
+            owner.send_signal(number)
+            owner.wait(20)
+    assert proxy.wait_until(None, 20)
+    wait_until(lambda: not Path(path).parent.exists())
