@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from loadtests.engine.backoff import Backoff
     from loadtests.engine.loops import Loop
     from loadtests.engine.senders import Sender
     from loadtests.mix import Mix
@@ -76,6 +77,8 @@ class Options:
     """What the arrivals were made from; kept in the result."""
     chosen: NDArray[np.int64] | None = None
     """Send only these of the arrivals (`plan.share`); the rest are others' to send."""
+    backoff: Backoff | None = None
+    """How the client comes back after a lost connection; None for the default."""
 
 
 def run_open(
@@ -201,6 +204,7 @@ class _Run:
             self._mix,
             timeout_seconds=options.timeout_seconds,
             seed=options.seed,
+            backoff=options.backoff,
         )
         with _undisturbed():
             async with sender:

@@ -1,0 +1,350 @@
+"""An experiment: a Chaos Toolkit experiment, and an extension that says what is loaded.
+
+    version: 1.0.0
+    title: The server is frozen for a second
+    description: Connections stay open and nothing answers.
+    steady-state-hypothesis: {title: Users are served, probes: […]}
+    method: […]
+    rollbacks: […]
+    extensions:
+      - name: tritonwatch
+        target: {kind: embedded, models: [digits_fp32]}
+        load: {models: [{model: digits_fp32}], profile: {kind: poisson, requests_per_second: 100}}
+
+https://chaostoolkit.org/reference/api/experiment/ has the format; what is not ours of it
+is kept as it is, so that an experiment is exported as it was imported.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from exporter import config_file, config_problems
+from exporter.errors import ConfigError
+from exporter.settings import Settings
+from loadtests.chaos.detection import DetectSettings
+from loadtests.chaos.faults import AnyFault
+from loadtests.chaos.hypothesis import Action, Hypothesis, Limit, Probe
+from loadtests.chaos.recovery import RecoverySettings
+from loadtests.chaos.targets import AnyTarget
+from loadtests.engine.backoff import Backoff
+from loadtests.profiles import AnyProfile
+from loadtests.scenario import ModelSettings, Scenario, TargetSettings
+from loadtests.target import Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loadtests.chaos.faults.base import Fault
+
+NAME: Final = "tritonwatch"
+TOOLKIT: Final = "loadtests.chaos.toolkit"
+FOLDER: Final = Path(__file__).with_name("experiments")
+_ACTION_SECONDS: Final = 10.0
+"""What one activity may take beside its pauses, for schedules and deadlines."""
+_DURATION: Final = "duration_seconds"
+
+_FAULTS: TypeAdapter[Fault] = TypeAdapter(AnyFault)
+_PROFILES: TypeAdapter[Any] = TypeAdapter(AnyProfile)
+
+
+class LoadSettings(Settings):
+    """What users do meanwhile: an open loop, as long as the experiment."""
+
+    models: tuple[ModelSettings, ...] = Field(min_length=1, max_length=50)
+    """What is asked, drawn by weight."""
+    profile: dict[str, Any] = Field(
+        default={"kind": "poisson", "requests_per_second": 50}
+    )
+    """When: a profile of `tritonwatch load list`. The experiment sets its duration."""
+    protocol: Protocol = Field(default="grpc")
+    """gRPC, or HTTP with binary tensors."""
+    timeout_seconds: float = Field(default=1.0, gt=0, le=60)
+    """Longest a user waits."""
+    in_flight: int = Field(default=4096, ge=1, le=50_000)
+    """Most requests in flight; more are rejected, and misses."""
+    backoff: Backoff = Field(default=Backoff())
+    """How the client connects again and asks again."""
+
+    @model_validator(mode="after")
+    def _has_profile(self) -> LoadSettings:
+        self.profile_of(1.0)
+        return self
+
+    def profile_of(self, seconds: float) -> AnyProfile:
+        """The profile for an experiment of this length.
+
+        Raises:
+            ValueError: it is none, or has a length of its own.
+        """
+        try:
+            profile = _PROFILES.validate_python({**self.profile, _DURATION: seconds})
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]
+            where = ".".join(map(str, wrong["loc"][1:]))
+            raise ValueError(
+                f"found a profile that cannot be: {where}: {wrong['msg']}; want one "
+                "that lasts as long as it is told (`duration_seconds`), like "
+                "{kind: poisson, requests_per_second: 50}"
+            ) from None
+        if profile.concurrency is not None:
+            raise ValueError(
+                f"found the profile {profile.kind!r}, which waits for answers; users "
+                "do not: want an open loop, like poisson"
+            )
+        return profile  # type: ignore[no-any-return]
+
+    def scenario(self, name: str, address: str, seconds: float, seed: int) -> Scenario:
+        """A load run of this length."""
+        return Scenario(
+            name=name,
+            target=TargetSettings(protocol=self.protocol, address=address),
+            models=self.models,
+            profile=self.profile_of(seconds),
+            seed=seed,
+            timeout_seconds=self.timeout_seconds,
+            in_flight=self.in_flight,
+        )
+
+
+class TimingSettings(Settings):
+    """How long what is watched, beside the method's own pauses."""
+
+    before_seconds: float = Field(default=5.0, ge=1, le=3600)
+    """Load before the method: the baseline."""
+    after_seconds: float = Field(default=10.0, ge=1, le=3600)
+    """Load after the rollbacks, to see it recover."""
+    every_seconds: float = Field(default=0.5, ge=0.1, le=60)
+    """From one look at the hypothesis to the next."""
+
+
+class BlastRadius(Settings):
+    """What may be touched; what a fault names beside it is refused."""
+
+    text: str = Field(default="", max_length=1000)
+    """In words, for whoever agrees to it."""
+    models: tuple[str, ...] | None = Field(default=None)
+    """Models that faults may name; any where left out."""
+    kinds: tuple[str, ...] | None = Field(default=None)
+    """Kinds of faults; any where left out."""
+
+
+class SweepSettings(Settings):
+    """The same experiment once for each strength of its fault."""
+
+    setting: str = Field(min_length=1, max_length=100)
+    """Of the first fault of the method."""
+    values: tuple[float, ...] = Field(min_length=1, max_length=50)
+    """In the setting's own unit."""
+
+
+class Extension(Settings):
+    """What an experiment needs here beside Chaos Toolkit's own keys."""
+
+    name: str = Field(pattern=f"^{NAME}$")
+    target: AnyTarget | None = Field(default=None)
+    """What is broken; has to be on the allow-list."""
+    load: LoadSettings | None = Field(default=None)
+    """What users do meanwhile."""
+    timing: TimingSettings = Field(default=TimingSettings())
+    """Before, after, and how often it is looked."""
+    abort: tuple[Limit, ...] = Field(default=(), max_length=20)
+    """What ends the experiment early, undoing everything."""
+    blast_radius: BlastRadius = Field(default=BlastRadius())
+    """What may be touched."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Of arrivals, values and whatever else is drawn."""
+    recovery: RecoverySettings = Field(default=RecoverySettings())
+    """What counts as recovered."""
+    detect: tuple[DetectSettings, ...] = Field(default=(), max_length=20)
+    """Which of the sidecar's metrics and alerts have to tell of it, and how soon."""
+    repetitions: int = Field(default=1, ge=1, le=100)
+    """How often it is run, each time on a target made anew."""
+    sweep: SweepSettings | None = Field(default=None)
+    """The fault's strengths, for a degradation curve."""
+
+
+AnyActivity = Annotated[Action | Probe, Field(discriminator="type")]
+
+
+class Experiment(Settings):
+    """What we read of an experiment's file; `document` has all of it."""
+
+    version: str = Field(default="1.0.0")
+    title: str = Field(min_length=1, max_length=200)
+    description: str = Field(min_length=1, max_length=10_000)
+    tags: tuple[str, ...] = Field(default=())
+    hypothesis: Hypothesis | None = Field(default=None, alias="steady-state-hypothesis")
+    method: tuple[AnyActivity, ...] = Field(max_length=200)
+    rollbacks: tuple[Action, ...] = Field(default=(), max_length=200)
+    extensions: tuple[Extension | None, ...] = Field(default=())
+    configuration: dict[str, Any] = Field(default={})
+    secrets: dict[str, Any] = Field(default={})
+    controls: tuple[dict[str, Any], ...] = Field(default=())
+    contributions: dict[str, Any] = Field(default={})
+    runtime: dict[str, Any] = Field(default={})
+
+    @model_validator(mode="after")
+    def _within_radius(self) -> Experiment:
+        extension = self.extension
+        for place, activity in enumerate(self.method):
+            fault = fault_of(activity, f"method[{place}]")
+            if fault is not None:
+                _require_within(fault, extension.blast_radius, f"method[{place}]")
+        if extension.sweep is not None and not any(map(fault_of, self.method)):
+            raise ValueError("found a sweep and no fault in the method to vary")
+        return self
+
+    @property
+    def extension(self) -> Extension:
+        """Ours; the defaults where it has none."""
+        found = [entry for entry in self.extensions if entry is not None]
+        return found[0] if found else Extension(name=NAME)
+
+    @property
+    def method_seconds(self) -> float:
+        """The longest that method and rollbacks may take."""
+        activities = (*self.method, *self.rollbacks)
+        pauses = sum(a.pauses.before + a.pauses.after for a in activities)
+        return pauses + _ACTION_SECONDS * len(activities)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An experiment and its file's own words."""
+
+    name: str
+    """Of the file, without its suffix."""
+    document: Mapping[str, Any]
+    """As Chaos Toolkit reads it."""
+    experiment: Experiment
+
+    def with_strength(self, value: float) -> Loaded:
+        """The same with the swept setting of its first fault set."""
+        sweep = self.experiment.extension.sweep
+        if sweep is None:
+            return self
+        method, done = [], False
+        for activity in self.document["method"]:
+            arguments = activity.get("provider", {}).get("arguments", {})
+            if isinstance(arguments, dict) and "fault" in arguments and not done:
+                fault = {**arguments["fault"], sweep.setting: value}
+                provider = {
+                    **activity["provider"],
+                    "arguments": {**arguments, "fault": fault},
+                }
+                activity = {**activity, "provider": provider}  # noqa: PLW2901
+                done = True
+            method.append(activity)
+        return parse({**self.document, "method": method}, self.name)
+
+
+def fault_of(activity: Action | Probe, where: str = "method") -> Fault | None:
+    """The fault that an activity injects; None where it injects none.
+
+    Raises:
+        ValueError: it names one that cannot be.
+    """
+    provider = activity.provider
+    if provider.module != TOOLKIT or provider.func != "inject":
+        return None
+    given = provider.arguments.get("fault")
+    try:
+        return _FAULTS.validate_python(given)
+    except ValidationError as error:
+        told = "; ".join(
+            f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
+            for item in error.errors(include_url=False)
+        )
+        raise ValueError(
+            f"found a fault in {where} that cannot be: {told}; "
+            "`tritonwatch chaos list` shows faults and their settings"
+        ) from None
+
+
+def _require_within(fault: Fault, radius: BlastRadius, where: str) -> None:
+    kind = str(type(fault).model_fields["kind"].default)
+    if radius.kinds is not None and kind not in radius.kinds:
+        raise ValueError(
+            f"found the fault {kind!r} in {where}, outside of blast_radius.kinds; "
+            f"want one of {', '.join(radius.kinds) or 'none'}"
+        )
+    model = getattr(fault, "model", None)
+    if radius.models is not None and model is not None and model not in radius.models:
+        raise ValueError(
+            f"found the model {model!r} in {where}, outside of blast_radius.models; "
+            f"want one of {', '.join(radius.models) or 'none'}"
+        )
+
+
+def load(path: Path, environment: Mapping[str, str] = os.environ) -> Loaded:
+    """The experiment of a file, in YAML or JSON.
+
+    Raises:
+        ConfigError: with every problem of the file.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(config_file.MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    document = config_file.read(raw, str(path), environment)
+    if document.problems:
+        raise ConfigError(str(path), document.problems)
+    return parse(document.value, path.stem, str(path))
+
+
+def parse(document: Mapping[str, Any], name: str, source: str | None = None) -> Loaded:
+    """The experiment that a document describes.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    read = dict(document)
+    given = read.get("extensions")
+    if isinstance(given, list):
+        read["extensions"] = [_ours(entry) for entry in given]
+    checked = config_file.Document(written=read, value=read)
+    found = config_problems.check(checked, Experiment)
+    try:
+        experiment = Experiment.model_validate(read)
+    except ValidationError as error:
+        found += config_problems.problems(error, checked, Experiment)
+    else:
+        if not found:
+            return Loaded(name, document, experiment)
+    raise ConfigError(source or name, list(dict.fromkeys(found)))
+
+
+def _ours(entry: Any) -> Any:
+    """An extension if it is ours, one expectation being as good as a list of it."""
+    if not isinstance(entry, dict) or entry.get("name") != NAME:
+        return None
+    detect = entry.get("detect")
+    return {**entry, "detect": [detect]} if isinstance(detect, dict) else entry
+
+
+def find(name: str) -> Path:
+    """A file by its path, or a shipped experiment by its name.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    path = Path(name)
+    if path.suffix in {".yaml", ".yml", ".json"}:
+        return path
+    shipped = FOLDER / f"{name}.yaml"
+    if shipped.is_file():
+        return shipped
+    known = ", ".join(path.stem for path in names()) or "none"
+    raise ConfigError(name, [f"found no experiment of this name; shipped are {known}"])
+
+
+def names() -> list[Path]:
+    """The shipped experiments."""
+    return sorted(FOLDER.glob("*.yaml"))

@@ -1,0 +1,110 @@
+"""What of an experiment is Chaos Toolkit's own: run and judged by its library."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from loadtests.chaos.activities import ActivityFailedError, is_ours
+from loadtests.chaos.hypothesis import is_simple
+from loadtests.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+    from loadtests.chaos.experiment import Loaded
+    from loadtests.chaos.hypothesis import Activity
+
+
+def library(part: str, why: str) -> ModuleType:
+    """A module of chaoslib.
+
+    Raises:
+        PlanError: it is not installed.
+    """
+    try:
+        return importlib.import_module(f"chaoslib.{part}")
+    except ImportError:
+        raise PlanError(
+            f"{why} needs Chaos Toolkit's library, which is not installed; "
+            "pip install 'tritonwatch[chaos]'",
+            "the experiment",
+        ) from None
+
+
+def needed_by(loaded: Loaded) -> str | None:
+    """The first thing that our own code does not do; None where it does everything."""
+    experiment = loaded.experiment
+    hypothesis = experiment.hypothesis
+    probes = () if hypothesis is None else hypothesis.probes
+    limits = experiment.extension.abort
+    for activity in (*probes, *experiment.method, *experiment.rollbacks, *limits):
+        if not is_ours(activity.provider):
+            return f"{activity.name!r}, a {activity.provider.type} provider,"
+    for probe in (*probes, *limits):
+        if not is_simple(probe.tolerance):
+            return f"the tolerance of {probe.name!r}"
+    if experiment.controls:
+        return "`controls`"
+    return None
+
+
+class Foreign:
+    """The library, with the configuration and secrets of one experiment.
+
+    Raises:
+        PlanError: it is not installed.
+    """
+
+    def __init__(self, document: Mapping[str, Any], why: str) -> None:
+        self._activity = library("activity", why)
+        self._hypothesis = library("hypothesis", why)
+        self._failed = library("exceptions", why).ChaosException
+        configuration = library("configuration", why)
+        secrets = library("secret", why)
+        self._configuration = configuration.load_configuration(
+            document.get("configuration", {})
+        )
+        self._secrets = secrets.load_secrets(
+            document.get("secrets", {}), self._configuration
+        )
+
+    def perform(self, activity: Activity) -> Any:
+        """What it gives.
+
+        Raises:
+            ActivityFailedError: it failed.
+        """
+        wire = activity.model_dump(mode="json", exclude_unset=True)
+        try:
+            return self._activity.run_activity(wire, self._configuration, self._secrets)
+        except self._failed as error:
+            raise ActivityFailedError(str(error)) from error
+
+    def judge(self, tolerance: Any, value: Any) -> bool:
+        """Whether the value is tolerated."""
+        try:
+            return bool(
+                self._hypothesis.within_tolerance(
+                    tolerance, value, self._configuration, self._secrets
+                )
+            )
+        except self._failed:
+            return False
+
+
+def validate(document: Mapping[str, Any]) -> None:
+    """Chaos Toolkit's own look at an experiment.
+
+    Raises:
+        PlanError: it would refuse it, or it is not installed.
+    """
+    experiment = library("experiment", "validation")
+    failed = library("exceptions", "validation").ChaosException
+    try:
+        experiment.ensure_experiment_is_valid(dict(document))
+    except failed as error:
+        raise PlanError(
+            f"Chaos Toolkit refuses it: {error}", "the experiment"
+        ) from None

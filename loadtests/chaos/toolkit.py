@@ -1,0 +1,168 @@
+"""Actions and probes of experiments: ordinary python providers of Chaos Toolkit.
+
+    provider: {type: python, module: loadtests.chaos.toolkit, func: availability,
+               arguments: {window_seconds: 1.0}}
+
+They speak of the experiment that runs in this process, under `tritonwatch chaos run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from loadtests.chaos.faults import AnyFault
+from loadtests.chaos.faults.base import FaultFailedError
+from loadtests.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from loadtests.chaos.faults.base import Fault
+    from loadtests.chaos.live import LiveWindow
+    from loadtests.chaos.site import Site
+
+
+class Running(Protocol):
+    """An experiment that runs, as far as its own actions and probes need it."""
+
+    @property
+    def site(self) -> Site | None:
+        """What is broken."""
+        ...
+
+    @property
+    def live(self) -> LiveWindow | None:
+        """What users see now."""
+        ...
+
+    def inject(self, fault: Fault) -> None:
+        """Break something, with a record of how to undo it."""
+        ...
+
+    def undo(self) -> list[str]:
+        """Undo everything; what is left."""
+        ...
+
+
+class NotRunningError(LoadError):
+    """A function of this module was called outside of an experiment."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"found no {what} that {__name__} could speak of; run the experiment with "
+            "`tritonwatch chaos run FILE`, with a target and a load in its extension"
+        )
+
+
+_running: Running | None = None
+_FAULTS: TypeAdapter[Fault] = TypeAdapter(AnyFault)
+
+
+@contextlib.contextmanager
+def during(run: Running) -> Generator[None]:
+    """Make this the experiment that the functions speak of."""
+    global _running  # noqa: PLW0603 - Chaos Toolkit calls functions without a context
+    before, _running = _running, run
+    try:
+        yield
+    finally:
+        _running = before
+
+
+def inject(fault: dict[str, Any]) -> dict[str, Any]:
+    """Action: inject a fault; `kind` and its settings. Seen to be there on return.
+
+    Raises:
+        FaultRefusedError: it cannot be injected there; nothing was touched.
+        FaultFailedError: it was not injected; what was begun is undone.
+    """
+    run = _current()
+    try:
+        wanted = _FAULTS.validate_python(fault)
+    except ValidationError as error:
+        raise FaultFailedError(f"found a fault that cannot be: {error}") from None
+    run.inject(wanted)
+    return wanted.model_dump(mode="json")
+
+
+def undo() -> list[str]:
+    """Action: undo every fault of this run that is in effect.
+
+    Raises:
+        FaultFailedError: something is left.
+    """
+    left = _current().undo()
+    if left:
+        raise FaultFailedError(f"not undone: {'; '.join(left)}")
+    return left
+
+
+def availability(window_seconds: float = 1.0) -> float | None:
+    """Probe: the share of right answers in the last moment, from 0 to 1.
+
+    None where nothing was asked meanwhile.
+    """
+    return _live().availability(window_seconds)
+
+
+def latency(quantile: float = 0.95, window_seconds: float = 1.0) -> float | None:
+    """Probe: the quantile of latency in the last moment, in seconds.
+
+    From when a request was due; one without a right answer is as late as its timeout.
+    """
+    return _live().latency(quantile, window_seconds)
+
+
+def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
+    """Probe: the largest value of a metric of the sidecar whose labels include these.
+
+    None where the sidecar shows none.
+    """
+    from loadtests.chaos.watching import page_of  # noqa: PLC0415 - it imports much
+
+    site = _current().site
+    if site is None or site.sidecar_url is None:
+        raise NotRunningError("sidecar")
+    wanted = (labels or {}).items()
+    found = [
+        value
+        for series, given, value in page_of(site.sidecar_url)
+        if series == name and wanted <= given.items()
+    ]
+    return max(found, default=None)
+
+
+def server_ready() -> bool:
+    """Probe: whether Triton's own health endpoint says ready."""
+    from loadtests.chaos.watching import answers  # noqa: PLC0415 - it imports much
+
+    site = _current().site
+    if site is None:
+        raise NotRunningError("target")
+    return answers(site.http, "/v2/health/ready")
+
+
+def sidecar_up() -> bool:
+    """Probe: whether the sidecar answers."""
+    from loadtests.chaos.watching import answers  # noqa: PLC0415 - it imports much
+
+    site = _current().site
+    if site is None or site.sidecar_url is None:
+        raise NotRunningError("sidecar")
+    return answers(site.sidecar_url.rpartition("//")[2], "/-/healthy")
+
+
+def _current() -> Running:
+    if _running is None:
+        raise NotRunningError("experiment")
+    return _running
+
+
+def _live() -> LiveWindow:
+    live = _current().live
+    if live is None:
+        raise NotRunningError("load")
+    return live
