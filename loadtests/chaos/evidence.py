@@ -6,12 +6,11 @@ requests, faults, checks, metrics and alerts lie on one line.
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads it for journals
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from loadtests.result import RunResult
 
 Phase = Literal["before", "during", "after"]

@@ -1,0 +1,146 @@
+"""Runs against a server whose failures are known, made without a server or a clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadtests.chaos.evidence import Event, Evidence
+from loadtests.result import About, Outcome, Requests, RunResult
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+    Spans = tuple[tuple[float, float], ...]
+
+TIMEOUT_SECONDS = 1.0
+_SENT_LATE_SECONDS = 1e-4
+
+
+def poisson(rate: float, seconds: float, seed: int = 1) -> Floats:
+    """When requests are due: independent ones, so many a second."""
+    rng = np.random.default_rng(seed)
+    gaps = rng.exponential(1 / rate, int(seconds * rate * 1.5) + 50)
+    due: Floats = np.cumsum(gaps)
+    return due[due < seconds]
+
+
+def run(
+    due: ArrayLike,
+    *,
+    latency: float = 0.002,
+    hangs: Spans = (),
+    refuses: Spans = (),
+    lies: Spans = (),
+    slow: Spans = (),
+    slow_seconds: float = 0.1,
+    timeout: float = TIMEOUT_SECONDS,
+    interrupted: bool = False,
+) -> RunResult:
+    """A run whose server hangs, refuses at once, lies or is slow in these spans of time.
+
+    What is under way when a hang begins, or comes within it, is answered at its end.
+    """
+    at = np.asarray(due, np.float64)
+    done, outcome = at + latency, np.full(at.size, Outcome.OK, np.uint8)
+    for start, end in slow:
+        done[(at >= start) & (at < end)] += slow_seconds
+    for start, end in lies:
+        outcome[(at >= start) & (at < end)] = Outcome.WRONG
+    for start, end in hangs:
+        held = (done > start) & (at < end)
+        done[held] = np.maximum(done[held], end + latency)
+    for start, end in refuses:
+        refused = (done > start) & (at < end)
+        outcome[refused] = Outcome.ERROR
+        done[refused] = np.maximum(at[refused], start) + latency / 10
+    late = done - at > timeout
+    outcome[late], done[late] = Outcome.TIMEOUT, at[late] + timeout
+    return result(at, done, outcome, timeout=timeout, interrupted=interrupted)
+
+
+def result(
+    due: ArrayLike,
+    done: ArrayLike,
+    outcome: ArrayLike,
+    *,
+    timeout: float = TIMEOUT_SECONDS,
+    interrupted: bool = False,
+    mode: Any = "open",
+) -> RunResult:
+    """A run of these requests; what was not sent is UNSENT and has no `done`."""
+    at, ended = np.asarray(due, np.float64), np.asarray(done, np.float64)
+    how = np.asarray(outcome, np.uint8)
+    unsent = np.isin(how, (Outcome.UNSENT, Outcome.REJECTED))
+    requests = Requests(
+        intended=at,
+        sent=np.where(unsent, np.nan, at + _SENT_LATE_SECONDS),
+        first=np.full(at.size, np.nan),
+        done=np.where(unsent, np.nan, ended),
+        outcome=how,
+        entry=np.zeros(at.size, np.uint8),
+    )
+    about = About(
+        mode=mode,
+        protocol="grpc",
+        address="127.0.0.1:8001",
+        entries=("digits",),
+        seed=1,
+        timeout_seconds=timeout,
+        in_flight=4096,
+        payload_sha256="",
+        started_at=1.7e9,
+        interrupted=interrupted,
+    )
+    last = float(np.nanmax(ended, initial=0.0))
+    return RunResult.of(
+        about,
+        requests,
+        duration_seconds=max(last, float(at.max(initial=0.0)), 1e-3),
+        sender_cpu_seconds=0.1,
+    )
+
+
+def evidence(
+    load: RunResult | None,
+    *,
+    inject: float | None = None,
+    revert: float | None = None,
+    kind: str = "freeze_server",
+    extension: dict[str, Any] | None = None,
+    **more: Any,
+) -> Evidence:
+    """Of an experiment with one fault."""
+    events = []
+    if inject is not None:
+        events += [
+            Event(inject, "inject", {"kind": kind}),
+            Event(inject + 0.001, "injected", {"kind": kind}),
+        ]
+    if revert is not None:
+        events += [Event(revert, "revert", {"kind": kind})]
+        events += [Event(revert, "reverted", {"kind": kind})]
+    document = {
+        "version": "1.0.0",
+        "title": "The server is frozen",
+        "description": "Nothing answers.",
+        "steady-state-hypothesis": {
+            "title": "Users are served",
+            "probes": [
+                {"type": "probe", "name": "availability", "tolerance": [0.99, 1]}
+            ],
+        },
+        "method": [],
+        "extensions": [{"name": "tritonwatch", **(extension or {})}],
+    }
+    given: dict[str, Any] = {
+        "experiment": document,
+        "started_at": 1.7e9,
+        "ended_seconds": 0.0 if load is None else load.duration_seconds,
+        "status": "completed",
+        "load": load,
+        "events": tuple(events),
+    }
+    return Evidence(**{**given, **more})
