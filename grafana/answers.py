@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, Step, good_above, good_below, number, rows, series
+from grafana.panels import (
+    Query,
+    Step,
+    explained,
+    good_above,
+    good_below,
+    number,
+    rows,
+    series,
+)
 
 
 def build() -> Any:
@@ -26,15 +35,19 @@ def build() -> Any:
 
 def _golden() -> list[Any]:
     return [
-        number(
-            "Checks that fail",
-            "Golden checks that fail now: answers that are not those recorded, or fewer"
-            " right ones than chance explains.",
-            "short",
-            Query("sum(triton_golden_failing<v>)"),
-            span=6,
-            steps=good_below(1, 1),
-            no_value="no golden data",
+        explained(
+            number(
+                "Checks that fail",
+                "Golden checks that fail now: answers that are not those recorded, or fewer"
+                " right ones than chance explains.",
+                "short",
+                Query("sum(triton_golden_failing<v>)"),
+                span=6,
+                steps=good_below(1, 1),
+                no_value="no golden data",
+            ),
+            "TritonSilentFailure",
+            "TritonGoldenLoss",
         ),
         number(
             "Least score",
@@ -44,23 +57,29 @@ def _golden() -> list[Any]:
             span=6,
             no_value="no golden data",
         ),
-        number(
-            "Charts out of control",
-            "Control charts whose alarm stands.",
-            "short",
-            Query("sum(triton_spc_alarm<s>)"),
-            span=6,
-            steps=good_below(1, 1),
-            no_value="no charts",
+        explained(
+            number(
+                "Charts out of control",
+                "Control charts whose alarm stands.",
+                "short",
+                Query("sum(triton_spc_alarm<s>)"),
+                span=6,
+                steps=good_below(1, 1),
+                no_value="no charts",
+            ),
+            "TritonProcessOutOfControl",
         ),
-        number(
-            "Comparisons that got worse",
-            "Metrics of which a challenger is worse than its champion beyond the margin.",
-            "short",
-            Query('sum(triton_comparison_verdict<s,verdict="worse">)'),
-            span=6,
-            steps=good_below(1, 1),
-            no_value="no comparisons",
+        explained(
+            number(
+                "Comparisons that got worse",
+                "Metrics of which a challenger is worse than its champion beyond the margin.",
+                "short",
+                Query('sum(triton_comparison_verdict<s,verdict="worse">)'),
+                span=6,
+                steps=good_below(1, 1),
+                no_value="no comparisons",
+            ),
+            "TritonComparisonWorse",
         ),
         series(
             "Golden score",
@@ -75,6 +94,22 @@ def _golden() -> list[Any]:
                 "{{model}} {{dataset}} {{metric}} baseline",
             ),
             most=1,
+        ),
+        explained(
+            rows(
+                "Golden sets",
+                "Whether each file could be read and fits its model; where it does not,"
+                " the log names file, row and field.",
+                "none",
+                Query(
+                    "min by (instance, model, version, dataset)"
+                    " (triton_golden_usable<v>)",
+                    "usable",
+                ),
+                span=12,
+                steps=good_above(0.5, 1),
+            ),
+            "TritonGoldenUnusable",
         ),
         series(
             "Golden answers",
@@ -172,6 +207,21 @@ def _comparisons() -> list[Any]:
             band=("/ low$/", "/ high$/"),
             least=None,
         ),
+        explained(
+            series(
+                "Pairs",
+                "Inputs a second that both were asked, by outcome; only pairs of which"
+                " both answered are evidence.",
+                "cps",
+                Query(
+                    "sum by (comparison, outcome) (rate(triton_comparison_pairs_total<s>"
+                    "[$__rate_interval]))",
+                    "{{comparison}} {{outcome}}",
+                ),
+                stacked=True,
+            ),
+            "TritonComparisonStuck",
+        ),
         rows(
             "Verdicts",
             "The verdict in force for each metric.",
@@ -187,15 +237,18 @@ def _comparisons() -> list[Any]:
 
 def _cold() -> list[Any]:
     return [
-        series(
-            "Latest load",
-            "From loading to ready, and from there to the first answered inference.",
-            "s",
-            Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
-            Query(
-                "triton_model_first_inference_seconds<v>",
-                "{{instance}} {{model}} first inference",
+        explained(
+            series(
+                "Latest load",
+                "From loading to ready, and from there to the first answered inference.",
+                "s",
+                Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
+                Query(
+                    "triton_model_first_inference_seconds<v>",
+                    "{{instance}} {{model}} first inference",
+                ),
             ),
+            "TritonColdStartSlower",
         ),
         number(
             "Loads in the last hour",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from grafana import answers, drift, energy, fleet, latency, runs, sidecar, slo
+from grafana.frame import RUNBOOKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,13 +20,19 @@ FOLDER: Final = Path(__file__).with_name("dashboards")
 _BOARDS: Final = (fleet, latency, slo, energy, drift, answers, runs, sidecar)
 
 
-def documents() -> dict[str, dict[str, Any]]:
-    """Every dashboard as JSON-able values, by its file's name."""
+def documents(runbooks: str = RUNBOOKS) -> dict[str, dict[str, Any]]:
+    """Every dashboard as JSON-able values, by its file's name.
+
+    `runbooks` is the URL of the folder of runbooks, as a browser reaches it.
+    """
     found = {}
     for board in _BOARDS:
         text = JSONEncoder(sort_keys=True, indent=2).encode(board.build().build())
         document = json.loads(text)
         _numbered(document["panels"])
+        for variable in document["templating"]["list"]:
+            if variable["name"] == "runbooks":
+                variable["query"] = runbooks
         found[f"{document['uid']}.json"] = document
     return found
 
@@ -40,10 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit 1 with --check where a committed file is not what would be written."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args(arguments).check
+    parser.add_argument(
+        "--runbooks",
+        metavar="URL",
+        default=RUNBOOKS,
+        help="where a browser finds deploy/runbooks (default: %(default)s)",
+    )
+    options = parser.parse_args(arguments)
+    check = options.check
     written = {
         name: json.dumps(document, indent=2, sort_keys=True) + "\n"
-        for name, document in documents().items()
+        for name, document in documents(options.runbooks.rstrip("/")).items()
     }
     stale = {path.name for path in FOLDER.glob("*.json")} - written.keys()
     for name, text in written.items():

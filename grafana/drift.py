@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.frame import framed
-from grafana.panels import Query, Step, good_below, number, rows, series
+from grafana.frame import choice, framed
+from grafana.panels import (
+    Query,
+    Step,
+    bars,
+    explained,
+    good_below,
+    heat,
+    number,
+    rows,
+    series,
+)
 
 _QUIET = (Step(None, "green"), Step(1, "red"))
 
@@ -20,23 +30,34 @@ def build() -> Any:
         " quality, and when to train again.",
         ("Alarms", _alarms()),
         ("How much", _scores()),
+        ("Live data beside the reference", _distributions()),
         ("Data quality", _quality()),
         ("What is watched", _watches()),
         by_model="triton_drift_rows_total",
+        choices=(
+            choice(
+                "feature",
+                "Feature",
+                'label_values(triton_feature_reference_ratio{model=~"$model"}, feature)',
+            ),
+        ),
     )
 
 
 def _alarms() -> list[Any]:
     return [
-        number(
-            "Models that moved",
-            "Models whose alarm stands on any sidecar. While nothing changes one comes no"
-            " more often than configured, once a month by default.",
-            "short",
-            Query(
-                "count(max by (model) (triton_model_drift_alarm<m>) == 1) or vector(0)"
+        explained(
+            number(
+                "Models that moved",
+                "Models whose alarm stands on any sidecar. While nothing changes one comes no"
+                " more often than configured, once a month by default.",
+                "short",
+                Query(
+                    "count(max by (model) (triton_model_drift_alarm<m>) == 1) or vector(0)"
+                ),
+                steps=_QUIET,
             ),
-            steps=_QUIET,
+            "TritonDriftAlarm",
         ),
         number(
             "Promise not kept",
@@ -49,23 +70,29 @@ def _alarms() -> list[Any]:
             ),
             steps=(Step(None, "green"), Step(1, "yellow")),
         ),
-        number(
-            "References refused",
-            "Sides of models that nothing watches, since their reference does not fit;"
-            " the log and the status page list the differences.",
-            "short",
-            Query(
-                "count(max by (model, side)"
-                ' (triton_drift_state_info<m,state="refused">)) or vector(0)'
+        explained(
+            number(
+                "References refused",
+                "Sides of models that nothing watches, since their reference does not fit;"
+                " the log and the status page list the differences.",
+                "short",
+                Query(
+                    "count(max by (model, side)"
+                    ' (triton_drift_state_info<m,state="refused">)) or vector(0)'
+                ),
+                steps=_QUIET,
             ),
-            steps=_QUIET,
+            "TritonDriftReferenceRefused",
         ),
-        number(
-            "Train again in",
-            "Earliest median forecast; unknown where no trend foretells anything.",
-            "s",
-            Query('min(triton_retrain_eta_seconds<m,bound="median">)'),
-            span=12,
+        explained(
+            number(
+                "Train again in",
+                "Earliest median forecast; unknown where no trend foretells anything.",
+                "s",
+                Query('min(triton_retrain_eta_seconds<m,bound="median">)'),
+                span=12,
+            ),
+            "TritonDriftRetrainSoon",
         ),
         series(
             "Evidence by feature",
@@ -96,6 +123,17 @@ def _alarms() -> list[Any]:
 
 def _scores() -> list[Any]:
     return [
+        heat(
+            "PSI by feature over time",
+            "The brighter, the further the feature was from its reference then.",
+            "short",
+            Query(
+                "max by (model, feature)"
+                ' (triton_feature_drift_score<m,statistic="psi">)',
+                "{{model}} {{feature}}",
+            ),
+            buckets=False,
+        ),
         rows(
             "Features",
             "Distances of the latest windows and, beside PSI, what 99.9 % of windows of"
@@ -147,6 +185,25 @@ def _scores() -> list[Any]:
     ]
 
 
+def _distributions() -> list[Any]:
+    rows_ = 'increase(triton_feature_observations_total<m,feature=~"$feature">[1h])'
+    return [
+        bars(
+            "$feature",
+            "Share of the rows of the last hour, over all replicas, in each bin of the"
+            " reference; of features that export_bins names.",
+            "percentunit",
+            Query(
+                'max by (bin) (triton_feature_reference_ratio<m,feature=~"$feature">)',
+                "reference",
+            ),
+            Query(f"sum by (bin) ({rows_}) / scalar(sum({rows_}))", "live"),
+            along="bin",
+            repeat="feature",
+        )
+    ]
+
+
 def _quality() -> list[Any]:
     shares = (
         ("Missing", "triton_feature_missing_ratio", "NaN, empty, or not sent."),
@@ -175,30 +232,36 @@ def _quality() -> list[Any]:
             )
             for title, metric, what in shares
         ),
-        series(
-            "Schema violations",
-            "Requests a second whose tensors are not those of the reference, by kind.",
-            "reqps",
-            Query(
-                "sum by (model, kind) (rate(triton_schema_violations_total<m>"
-                "[$__rate_interval]))",
-                "{{model}} {{kind}}",
+        explained(
+            series(
+                "Schema violations",
+                "Requests a second whose tensors are not those of the reference, by kind.",
+                "reqps",
+                Query(
+                    "sum by (model, kind) (rate(triton_schema_violations_total<m>"
+                    "[$__rate_interval]))",
+                    "{{model}} {{kind}}",
+                ),
             ),
+            "TritonDriftSchemaViolations",
         ),
     ]
 
 
 def _watches() -> list[Any]:
     return [
-        series(
-            "Rows seen by the taps",
-            "After sampling; nothing here while requests come is a broken mirror.",
-            "cps",
-            Query(
-                "sum by (model, side) (rate(triton_drift_rows_total<m>"
-                "[$__rate_interval]))",
-                "{{model}} {{side}}",
+        explained(
+            series(
+                "Rows seen by the taps",
+                "After sampling; nothing here while requests come is a broken mirror.",
+                "cps",
+                Query(
+                    "sum by (model, side) (rate(triton_drift_rows_total<m>"
+                    "[$__rate_interval]))",
+                    "{{model}} {{side}}",
+                ),
             ),
+            "TritonDriftNoTraffic",
         ),
         rows(
             "Watches",
@@ -213,5 +276,20 @@ def _watches() -> list[Any]:
                 "min by (model, side) (triton_drift_promise_kept<m>)", "promise kept"
             ),
             span=12,
+        ),
+        explained(
+            series(
+                "Age of the saved state",
+                "Seconds since what is known of a model was last written: what a restart"
+                " would forget. Nothing where no state is kept.",
+                "s",
+                Query(
+                    "time() - max by (model, side, instance)"
+                    " (tritonwatch_drift_state_saved_timestamp_seconds<m>)",
+                    "{{instance}} {{model}} {{side}}",
+                ),
+                span=24,
+            ),
+            "TritonDriftStateNotSaved",
         ),
     ]

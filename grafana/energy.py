@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, good_above, good_below, number, rows, series
+from grafana.panels import (
+    Query,
+    explained,
+    good_above,
+    good_below,
+    number,
+    rows,
+    series,
+)
 
 
 def build() -> Any:
@@ -59,14 +67,17 @@ def _now() -> list[Any]:
 
 def _models() -> list[Any]:
     return [
-        series(
-            "Energy of an inference",
-            "Active: what running it took. Full: with its part of idle power.",
-            "joule",
-            Query(
-                "avg by (model, boundary, basis) (triton_inference_energy_joules<v>)",
-                "{{model}} {{boundary}} {{basis}}",
+        explained(
+            series(
+                "Energy of an inference",
+                "Active: what running it took. Full: with its part of idle power.",
+                "joule",
+                Query(
+                    "avg by (model, boundary, basis) (triton_inference_energy_joules<v>)",
+                    "{{model}} {{boundary}} {{basis}}",
+                ),
             ),
+            "TritonEnergyPerInferenceUp",
         ),
         series(
             "Power by model",
@@ -145,15 +156,18 @@ def _balance() -> list[Any]:
                 "{{boundary}}",
             ),
         ),
-        series(
-            "Sensor faults",
-            "What is wrong with a sensor, while it is: lost, stuck, driver gone.",
-            "short",
-            Query(
-                "max by (instance, source, device, fault)"
-                " (triton_power_sensor_fault<s>)",
-                "{{instance}} {{source}} {{device}} {{fault}}",
+        explained(
+            series(
+                "Sensor faults",
+                "What is wrong with a sensor, while it is: lost, stuck, driver gone.",
+                "short",
+                Query(
+                    "max by (instance, source, device, fault)"
+                    " (triton_power_sensor_fault<s>)",
+                    "{{instance}} {{source}} {{device}} {{fault}}",
+                ),
             ),
+            "TritonPowerSensorFault",
         ),
     ]
 
@@ -175,15 +189,32 @@ def _boards() -> list[Any]:
             span=8,
             steps=good_below(80, 90),
         ),
-        series(
-            "Throttling",
-            "Seconds a second for which clocks were held down, by reason.",
-            "percentunit",
-            Query(
-                "sum by (instance, gpu, reason)"
-                " (rate(triton_gpu_throttle_seconds_total<s>[$__rate_interval]))",
-                "{{instance}} {{gpu}} {{reason}}",
+        explained(
+            series(
+                "Throttling",
+                "Seconds a second for which clocks were held down, by reason.",
+                "percentunit",
+                Query(
+                    "sum by (instance, gpu, reason)"
+                    " (rate(triton_gpu_throttle_seconds_total<s>[$__rate_interval]))",
+                    "{{instance}} {{gpu}} {{reason}}",
+                ),
+                span=8,
             ),
-            span=8,
+            "TritonGpuThrottling",
+        ),
+        explained(
+            rows(
+                "Driver errors (XID)",
+                "Seconds since the driver last reported each critical error. Some end"
+                " every CUDA context on the board while Triton calls itself ready.",
+                "s",
+                Query(
+                    "time() - max by (instance, gpu, name, xid)"
+                    " (triton_gpu_xid_last_timestamp_seconds<s>)",
+                    "seconds ago",
+                ),
+            ),
+            "TritonGpuXidError",
         ),
     ]

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, good_above, good_below, number, rows, series
+from grafana.panels import (
+    Query,
+    explained,
+    good_above,
+    good_below,
+    number,
+    rows,
+    series,
+)
 
 _YES_NO = {"1": "yes", "0": "no"}
 
@@ -25,12 +33,15 @@ def build() -> Any:
 
 def _now() -> list[Any]:
     return [
-        number(
-            "Servers up",
-            "Share of the chosen servers that answer at all (triton_up).",
-            "percentunit",
-            Query("avg(triton_up<s>)"),
-            steps=good_above(0.5, 1),
+        explained(
+            number(
+                "Servers up",
+                "Share of the chosen servers that answer at all (triton_up).",
+                "percentunit",
+                Query("avg(triton_up<s>)"),
+                steps=good_above(0.5, 1),
+            ),
+            "TritonDown",
         ),
         number(
             "Models serving",
@@ -40,16 +51,19 @@ def _now() -> list[Any]:
             Query("avg(triton_model_serving<v>)"),
             steps=good_above(0.5, 1),
         ),
-        number(
-            "Ready but not serving",
-            "Model versions that the server calls ready and that answer no tensor: the"
-            " server's readiness is wrong. See the runbook TritonReadinessLie.",
-            "short",
-            Query(
-                "sum((triton_model_ready<v> == bool 1) * on (job, instance, model,"
-                " version) (triton_model_serving<v> == bool 0))"
+        explained(
+            number(
+                "Ready but not serving",
+                "Model versions that the server calls ready and that answer no tensor: the"
+                " server's readiness is wrong.",
+                "short",
+                Query(
+                    "sum((triton_model_ready<v> == bool 1) * on (job, instance, model,"
+                    " version) (triton_model_serving<v> == bool 0))"
+                ),
+                steps=good_below(1, 1),
             ),
-            steps=good_below(1, 1),
+            "TritonReadinessLie",
         ),
         number(
             "Requests",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
 
-from grafana.panels import DATASOURCE
+from grafana.panels import DATASOURCE, SELECTORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,10 +16,17 @@ TAG: Final = "tritonwatch"
 # A dashboard's file, uid and link are all made of this.
 PREFIX: Final = "tritonwatch-"
 
+# Where Grafana serves runbooks from that are mounted into its public folder, as
+# deploy/compose does; `python -m grafana.build --runbooks URL` for another place.
+RUNBOOKS: Final = "/public/runbooks"
+
 _CHOSEN: Final = 'job=~"$job", instance=~"$instance"'
+# Finer than Grafana's own minute: a chaos run may be over in less.
+_STEP: Final = "10s"
 
 
-def _variable(name: str, label: str, query: str, all_value: str = ".*") -> Any:
+def choice(name: str, label: str, query: str, all_value: str = ".*") -> Any:
+    """A variable whose values Prometheus has, any number of which can be chosen."""
     every = models.VariableOption(text="All", value="$__all", selected=True)
     return (
         dashboard.QueryVariable(name)
@@ -37,32 +44,48 @@ def _variable(name: str, label: str, query: str, all_value: str = ".*") -> Any:
 
 
 def _variables(by_model: str) -> Iterable[Any]:
+    yield dashboard.ConstantVariable("runbooks").label("Runbooks").value(RUNBOOKS)
     yield (
         dashboard.DatasourceVariable("datasource")
         .label("Data source")
         .type("prometheus")
     )
     # Labels that a scrape configuration may not set: "all" also means without.
-    yield _variable("cluster", "Cluster", "label_values(triton_up, cluster)")
-    yield _variable(
+    yield choice("cluster", "Cluster", "label_values(triton_up, cluster)")
+    yield choice(
         "namespace",
         "Namespace",
         'label_values(triton_up{cluster=~"$cluster"}, namespace)',
     )
-    yield _variable("job", "Job", "label_values(triton_up, job)", ".+")
-    yield _variable(
+    yield choice("job", "Job", "label_values(triton_up, job)", ".+")
+    yield choice(
         "instance", "Instance", 'label_values(triton_up{job=~"$job"}, instance)', ".+"
     )
     if by_model:
-        yield _variable(
-            "model", "Model", f"label_values({by_model}{{{_CHOSEN}}}, model)"
-        )
+        yield choice("model", "Model", f"label_values({by_model}{{{_CHOSEN}}}, model)")
     if by_model == "triton_model_ready":
-        yield _variable(
+        yield choice(
             "version",
             "Version",
             f'label_values({by_model}{{{_CHOSEN}, model=~"$model"}}, version)',
         )
+
+
+def _runs(name: str, kinds: str, color: str) -> Any:
+    """A mark over the time of each run, and of each of its phases."""
+    runs = f'triton_run_info{{{SELECTORS["s"]}, kind=~"{kinds}"}}'
+    return (
+        dashboard.AnnotationQuery()
+        .name(name)
+        .datasource(DATASOURCE)
+        .enable(enable=True)
+        .icon_color(color)
+        .expr(f"max by (run, kind, profile, phase) ({runs})")
+        .step(_STEP)
+        .title_format("{{kind}} {{run}}")
+        .text_format("{{profile}}: {{phase}}")
+        .tag_keys("kind,profile,phase")
+    )
 
 
 def framed(
@@ -71,10 +94,12 @@ def framed(
     description: str,
     *sections: tuple[str, Iterable[Any]],
     by_model: str = "triton_model_ready",
+    choices: Iterable[Any] = (),
 ) -> Any:
     """A dashboard of sections, each a row with its panels.
 
     `by_model` is the metric whose models can be chosen; "" where models do not matter.
+    `choices` are variables of the dashboard's own.
     """
     board = (
         dashboard.Dashboard(f"Triton / {title}")
@@ -95,7 +120,9 @@ def framed(
             .keep_time(keep_time=True)
         )
     )
-    for variable in _variables(by_model):
+    board = board.annotation(_runs("Load runs", "load|capacity", "blue"))
+    board = board.annotation(_runs("Chaos runs", "chaos", "red"))
+    for variable in (*_variables(by_model), *choices):
         board = board.with_variable(variable)
     for heading, panels in sections:
         board = board.with_row(dashboard.Row(heading))

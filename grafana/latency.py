@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, heat, series
+from grafana.panels import Query, explained, good_below, heat, series
 
 
 def build() -> Any:
@@ -30,17 +30,20 @@ def _production() -> list[Any]:
             "s",
             Query(f"sum by (le) ({rate})", "{{le}}", exemplars=True),
         ),
-        series(
-            "Quantiles over the fleet",
-            "From buckets summed over replicas; as fine as the buckets are.",
-            "s",
-            *(
-                Query(
-                    f"histogram_quantile({q}, sum by (model, le) ({rate}))",
-                    f"{{{{model}}}} p{name}",
-                )
-                for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
+        explained(
+            series(
+                "Quantiles over the fleet",
+                "From buckets summed over replicas; as fine as the buckets are.",
+                "s",
+                *(
+                    Query(
+                        f"histogram_quantile({q}, sum by (model, le) ({rate}))",
+                        f"{{{{model}}}} p{name}",
+                    )
+                    for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
+                ),
             ),
+            "TritonTailLatency",
         ),
         series(
             "p99 of each replica with its 95 % interval",
@@ -90,6 +93,23 @@ def _phases() -> list[Any]:
                 "{{phase}}",
             ),
         ),
+        explained(
+            series(
+                "Share of the time spent waiting",
+                "Queue seconds over request seconds, from Triton's statistics: over one"
+                " half, requests wait longer than they are worked on.",
+                "percentunit",
+                Query(
+                    "sum by (model) (rate(triton_model_queue_seconds_total<v>"
+                    "[$__rate_interval])) / sum by (model)"
+                    " (rate(triton_model_request_seconds_total<v>[$__rate_interval]))",
+                    "{{model}}",
+                ),
+                most=1,
+                steps=good_below(0.25, 0.5),
+            ),
+            "TritonQueueGrowth",
+        ),
         series(
             "Batch size",
             "Mean number of requests' rows in one execution: what dynamic batching does.",
@@ -129,15 +149,18 @@ def _probes() -> list[Any]:
                 for q, name in (("0.5", "50"), ("0.99", "99"))
             ),
         ),
-        series(
-            "Probe outcomes other than ok",
-            "timeout, unavailable, invalid, model_error, bad_output (NaN, Inf, empty, all"
-            " zero where configured).",
-            "cps",
-            Query(
-                "sum by (model, protocol, outcome) (rate(triton_probe_total"
-                '<v,outcome!="ok">[$__rate_interval]))',
-                "{{model}} {{protocol}} {{outcome}}",
+        explained(
+            series(
+                "Probe outcomes other than ok",
+                "timeout, unavailable, invalid, model_error, bad_output (NaN, Inf, empty, all"
+                " zero where configured).",
+                "cps",
+                Query(
+                    "sum by (model, protocol, outcome) (rate(triton_probe_total"
+                    '<v,outcome!="ok">[$__rate_interval]))',
+                    "{{model}} {{protocol}} {{outcome}}",
+                ),
             ),
+            "TritonProbesFailing",
         ),
     ]

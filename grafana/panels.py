@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from grafana_foundation_sdk.builders import (
+    barchart,
     common,
     dashboard,
     heatmap,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DATASOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
-RUNBOOKS: Final = "https://tritonwatch.invalid/runbooks"
 
 _SIDECARS: Final = (
     'job=~"$job", instance=~"$instance", cluster=~"$cluster", namespace=~"$namespace"'
@@ -140,12 +140,7 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
             .mode(common_models.TooltipDisplayMode.MULTI)
             .sort(common_models.SortOrder.DESCENDING)
         )
-        .legend(
-            common.VizLegendOptions()
-            .display_mode(common_models.LegendDisplayMode.LIST)
-            .placement(common_models.LegendPlacement.BOTTOM)
-            .show_legend(show_legend=True)
-        )
+        .legend(_legend())
     )
     if stacked:
         panel = panel.stacking(
@@ -166,6 +161,15 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
     for number, query in enumerate(queries):
         panel = panel.with_target(_target(query, number))
     return panel
+
+
+def _legend() -> Any:
+    return (
+        common.VizLegendOptions()
+        .display_mode(common_models.LegendDisplayMode.LIST)
+        .placement(common_models.LegendPlacement.BOTTOM)
+        .show_legend(show_legend=True)
+    )
 
 
 def _banded(panel: Any, lower: str, upper: str) -> Any:
@@ -211,6 +215,19 @@ def number(
     return panel.with_target(_target(query, 0))
 
 
+def explained(panel: Any, *alerts: str) -> Any:
+    """The panel with links to the runbooks of the alerts about what it shows."""
+    return panel.links(
+        [
+            dashboard.DashboardLink(f"Runbook of {alert}")
+            .type(models.DashboardLinkType.LINK)
+            .url(f"${{runbooks}}/{alert}.md")
+            .target_blank(target_blank=True)
+            for alert in alerts
+        ]
+    )
+
+
 def heat(
     title: str,
     description: str,
@@ -228,6 +245,38 @@ def heat(
     return panel.calculate(calculate=False).with_target(target)
 
 
+def bars(
+    title: str,
+    description: str,
+    unit: str,
+    *columns: Query,
+    along: str,
+    span: int = 12,
+    repeat: str = "",
+) -> Any:
+    """Bars of the newest values, side by side, along the label `along`.
+
+    With `repeat` there is one such panel for each chosen value of that variable.
+    """
+    panel = _common(barchart.Panel(), title, description, unit, span)
+    for number_, query in enumerate(columns):
+        panel = panel.with_target(_instant(query, number_))
+    if repeat:
+        panel = panel.repeat(repeat).repeat_direction("h").max_per_row(24 // span)
+    sort = {"sort": [{"field": along}]}
+    return (
+        panel.x_field(along)
+        .legend(_legend())
+        .x_tick_label_rotation(-45)
+        .transformations(
+            [
+                *_side_by_side(columns),
+                models.DataTransformerConfig(id_val="sortBy", options=sort),
+            ]
+        )
+    )
+
+
 def rows(
     title: str,
     description: str,
@@ -241,24 +290,27 @@ def rows(
     panel = _common(table.Panel(), title, description, unit, span)
     for number_, query in enumerate(columns):
         panel = panel.with_target(_instant(query, number_))
-    names = {
-        f"Value #{chr(ord('A') + n)}" if len(columns) > 1 else "Value": query.legend
-        for n, query in enumerate(columns)
-    }
-    excluded = {"Time": True, **dict.fromkeys(hidden, True)}
     if steps:
         panel = panel.thresholds(thresholds(*steps))
         colored = models.DynamicConfigValue(
             id_val="custom.cellOptions", value={"type": "color-text"}
         )
-        for name in names.values():
-            panel = panel.override_by_name(name, [colored])
-    return panel.transformations(
-        [
-            models.DataTransformerConfig(id_val="merge", options={}),
-            models.DataTransformerConfig(
-                id_val="organize",
-                options={"excludeByName": excluded, "renameByName": names},
-            ),
-        ]
-    )
+        for query in columns:
+            panel = panel.override_by_name(query.legend, [colored])
+    return panel.transformations(_side_by_side(columns, hidden))
+
+
+def _side_by_side(columns: Sequence[Query], hidden: Sequence[str] = ()) -> list[Any]:
+    """One table of all columns, each named by its legend."""
+    names = {
+        f"Value #{chr(ord('A') + n)}" if len(columns) > 1 else "Value": query.legend
+        for n, query in enumerate(columns)
+    }
+    excluded = {"Time": True, **dict.fromkeys(hidden, True)}
+    return [
+        models.DataTransformerConfig(id_val="merge", options={}),
+        models.DataTransformerConfig(
+            id_val="organize",
+            options={"excludeByName": excluded, "renameByName": names},
+        ),
+    ]

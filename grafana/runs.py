@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, good_above, heat, number, rows, series
+from grafana.panels import Query, explained, good_above, heat, number, rows, series
 
 
 def build() -> Any:
@@ -79,15 +79,19 @@ def _meanwhile() -> list[Any]:
 
 def _capacity() -> list[Any]:
     return [
-        number(
-            "Least headroom",
-            "What is left of the capacity that a search found, at production's present"
-            " rate.",
-            "percentunit",
-            Query("min(triton_capacity_headroom_ratio<m>)"),
-            span=12,
-            steps=good_above(0, 0.2),
-            no_value="no search",
+        explained(
+            number(
+                "Least headroom",
+                "What is left of the capacity that a search found, at production's present"
+                " rate.",
+                "percentunit",
+                Query("min(triton_capacity_headroom_ratio<m>)"),
+                span=12,
+                steps=good_above(0, 0.2),
+                no_value="no search",
+            ),
+            "TritonHeadroomGone",
+            "TritonHeadroomLow",
         ),
         series(
             "Capacity with its interval, and production",

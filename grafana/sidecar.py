@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, good_below, number, rows, series
+from grafana.panels import (
+    Query,
+    explained,
+    good_above,
+    good_below,
+    number,
+    rows,
+    series,
+)
 
 
 def build() -> Any:
@@ -24,21 +32,24 @@ def build() -> Any:
 
 def _collectors() -> list[Any]:
     return [
-        rows(
-            "Collectors and probes",
-            "1 did its work at its latest run. A probe that found its model broken did"
-            " its work.",
-            "none",
-            Query(
-                "min by (instance, collector) (tritonwatch_collector_success<s>)",
-                "success",
+        explained(
+            rows(
+                "Collectors and probes",
+                "1 did its work at its latest run. A probe that found its model broken did"
+                " its work.",
+                "none",
+                Query(
+                    "min by (instance, collector) (tritonwatch_collector_success<s>)",
+                    "success",
+                ),
+                Query(
+                    "max by (instance, collector) (time() -"
+                    " tritonwatch_collector_last_success_timestamp_seconds<s>)",
+                    "seconds since",
+                ),
+                span=12,
             ),
-            Query(
-                "max by (instance, collector) (time() -"
-                " tritonwatch_collector_last_success_timestamp_seconds<s>)",
-                "seconds since",
-            ),
-            span=12,
+            "TritonwatchCollectorStale",
         ),
         series(
             "Time of a run",
@@ -49,21 +60,27 @@ def _collectors() -> list[Any]:
                 "{{instance}} {{collector}}",
             ),
         ),
-        number(
-            "Series dropped",
-            "Series over a collector's budget in the last hour.",
-            "short",
-            Query("sum(increase(tritonwatch_series_dropped_total<s>[1h]))"),
-            span=8,
-            steps=good_below(1, 1000),
+        explained(
+            number(
+                "Series dropped",
+                "Series over a collector's budget in the last hour.",
+                "short",
+                Query("sum(increase(tritonwatch_series_dropped_total<s>[1h]))"),
+                span=8,
+                steps=good_below(1, 1000),
+            ),
+            "TritonwatchSeriesDropped",
         ),
-        number(
-            "Configuration",
-            "Whether the last reload was taken; a bad file leaves the old one in force.",
-            "none",
-            Query("min(tritonwatch_config_last_reload_successful<s>)"),
-            span=8,
-            words={"1": "in force", "0": "reload failed"},
+        explained(
+            number(
+                "Configuration",
+                "Whether the last reload was taken; a bad file leaves the old one in force.",
+                "none",
+                Query("min(tritonwatch_config_last_reload_successful<s>)"),
+                span=8,
+                words={"1": "in force", "0": "reload failed"},
+            ),
+            "TritonwatchReloadFailed",
         ),
         number(
             "Versions",
@@ -73,22 +90,49 @@ def _collectors() -> list[Any]:
             span=8,
             steps=good_below(2, 3),
         ),
+        explained(
+            number(
+                "Sidecars scraped",
+                "Share of the chosen sidecars that answer Prometheus; of the others"
+                " nothing is known, not even that their server is down.",
+                "percentunit",
+                Query("avg(up<s>)"),
+                span=12,
+                steps=good_above(0.5, 1),
+            ),
+            "TritonwatchDown",
+        ),
+        explained(
+            number(
+                "Models not watched",
+                "Ready model versions whose metadata or configuration cannot be read, so"
+                " that nothing is sent through them.",
+                "short",
+                Query("sum(triton_models_unreadable<s>)"),
+                span=12,
+                steps=good_below(1, 1),
+            ),
+            "TritonModelsUnreadable",
+        ),
     ]
 
 
 def _truth() -> list[Any]:
     return [
-        series(
-            "Disagreement with Triton's metrics",
-            "How far the statistics API and Triton's own /metrics are apart; one of them"
-            " is wrong when it stays above nothing.",
-            "percentunit",
-            Query(
-                "max by (instance, model, counter)"
-                " (triton_statistics_disagreement_ratio<v>)",
-                "{{instance}} {{model}} {{counter}}",
+        explained(
+            series(
+                "Disagreement with Triton's metrics",
+                "How far the statistics API and Triton's own /metrics are apart; one of them"
+                " is wrong when it stays above nothing.",
+                "percentunit",
+                Query(
+                    "max by (instance, model, counter)"
+                    " (triton_statistics_disagreement_ratio<v>)",
+                    "{{instance}} {{model}} {{counter}}",
+                ),
+                steps=good_below(0.01, 0.05),
             ),
-            steps=good_below(0.01, 0.05),
+            "TritonStatisticsDisagree",
         ),
         series(
             "Our own requests",
@@ -104,26 +148,32 @@ def _truth() -> list[Any]:
 
 def _intake() -> list[Any]:
     return [
-        series(
-            "Trace records",
-            "By source and outcome; anything but `request` and `child` is not counted as"
-            " production.",
-            "cps",
-            Query(
-                "sum by (source, outcome) (rate(tritonwatch_trace_records_total<s>"
-                "[$__rate_interval]))",
-                "{{source}} {{outcome}}",
+        explained(
+            series(
+                "Trace records",
+                "By source and outcome; anything but `request` and `child` is not counted as"
+                " production.",
+                "cps",
+                Query(
+                    "sum by (source, outcome) (rate(tritonwatch_trace_records_total<s>"
+                    "[$__rate_interval]))",
+                    "{{source}} {{outcome}}",
+                ),
             ),
+            "TritonwatchTracesUnread",
         ),
-        series(
-            "Taps",
-            "Bodies sent to the taps by outcome: overloaded and malformed are lost.",
-            "cps",
-            Query(
-                "sum by (source, outcome) (rate(tritonwatch_tap_requests_total<s>"
-                "[$__rate_interval]))",
-                "{{source}} {{outcome}}",
+        explained(
+            series(
+                "Taps",
+                "Bodies sent to the taps by outcome: overloaded and malformed are lost.",
+                "cps",
+                Query(
+                    "sum by (source, outcome) (rate(tritonwatch_tap_requests_total<s>"
+                    "[$__rate_interval]))",
+                    "{{source}} {{outcome}}",
+                ),
             ),
+            "TritonwatchTapOverload",
         ),
     ]
 

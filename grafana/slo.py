@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, Step, good_above, rows, series
+from grafana.panels import Query, Step, explained, good_above, rows, series
 
 _PAGE, _TICKET = 14.4, 1.0
 
@@ -63,15 +63,20 @@ def _objectives() -> list[Any]:
 def _burn() -> list[Any]:
     steps = (Step(None, "green"), Step(_TICKET, "yellow"), Step(_PAGE, "red"))
     return [
-        series(
-            "Burn rate by window",
-            "1 spends the budget in exactly the objective's window; a page needs 14.4"
-            " over 1 h and 5 min, or 6 over 6 h and 30 min.",
-            "short",
-            Query(
-                "max by (slo, window) (triton_slo_burn_rate<s>)", "{{slo}} {{window}}"
+        explained(
+            series(
+                "Burn rate by window",
+                "1 spends the budget in exactly the objective's window; a page needs 14.4"
+                " over 1 h and 5 min, or 6 over 6 h and 30 min.",
+                "short",
+                Query(
+                    "max by (slo, window) (triton_slo_burn_rate<s>)",
+                    "{{slo}} {{window}}",
+                ),
+                steps=steps,
             ),
-            steps=steps,
+            "TritonSLOBurnPage",
+            "TritonSLOBurnTicket",
         ),
         series(
             "Events",

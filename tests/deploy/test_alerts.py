@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -21,7 +22,7 @@ ALERTS = [
     for rule in group["rules"]
     if "alert" in rule
 ]
-RECORDED = {r["record"] for g in GROUPS for r in g["rules"] if "record" in r}
+RECORDED = {r["record"]: r["expr"] for g in GROUPS for r in g["rules"] if "record" in r}
 EXPRESSIONS = [
     pytest.param(rule["expr"], id=rule.get("alert", rule.get("record")))
     for group in GROUPS
@@ -52,6 +53,19 @@ def run(*command: str, cwd: Path) -> str:
     return done.stdout
 
 
+def panels(uid: str) -> list[dict]:
+    return json.loads((BOARDS / f"{uid}.json").read_text())["panels"]
+
+
+def asked_for(expression: str) -> set[str]:
+    """The exposed metrics of a query, through recording rules."""
+    found = set()
+    for selector in promql.selectors(promql.filled_in(expression)):
+        recorded = RECORDED.get(selector.metric)
+        found |= asked_for(recorded) if recorded else {selector.metric}
+    return found
+
+
 @pytest.mark.parametrize("alert", ALERTS)
 class TestEveryAlert:
     def test_says_what_where_and_how_much(self, alert) -> None:
@@ -71,9 +85,16 @@ class TestEveryAlert:
         found = [line for line in page.splitlines() if line in SECTIONS]
         assert found == list(SECTIONS)
 
-    def test_its_dashboard_is_there(self, alert) -> None:
+    def test_its_dashboard_shows_what_it_is_about(self, alert) -> None:
         uid = alert["annotations"]["dashboard_url"].removeprefix("/d/")
-        assert (BOARDS / f"{uid}.json").is_file()
+        queries = [t["expr"] for p in panels(uid) for t in p.get("targets", ())]
+        shown = set().union(*map(asked_for, queries))
+        assert shown & asked_for(alert["expr"])
+
+    def test_its_dashboard_leads_to_its_runbook(self, alert) -> None:
+        uid = alert["annotations"]["dashboard_url"].removeprefix("/d/")
+        links = [link["url"] for p in panels(uid) for link in p.get("links", ())]
+        assert links.count(f"${{runbooks}}/{alert['alert']}.md") == 1
 
     def test_promtool_sees_it_fire_and_sees_it_quiet(self, alert) -> None:
         expectations = [

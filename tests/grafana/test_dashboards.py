@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import promql
 import pytest
 
+from exporter.run_board import RunNotice
 from grafana import build
 
 FOLDER = Path(build.__file__).with_name("dashboards")
@@ -24,6 +26,17 @@ QUERIES = [
     for parameter in PANELS
     for target in parameter.values[0]["targets"]
 ]
+ANNOTATIONS = [
+    pytest.param(annotation, id=f"{name}/{annotation['name']}")
+    for name, board in sorted(BOARDS.items())
+    for annotation in board["annotations"]["list"]
+]
+# What Grafana 11 and 12 both have and neither calls deprecated (graph, singlestat,
+# table-old and the like are gone or being migrated).
+PANEL_TYPES = {"row", "stat", "timeseries", "heatmap", "table", "barchart"}
+# https://grafana.com/docs/grafana/latest/visualizations/panels-visualizations/query-transform-data/
+TRANSFORMATIONS = {"merge", "organize", "sortBy"}
+RUNBOOKS = FOLDER.parents[1] / "deploy" / "runbooks"
 UNITS = {
     "none", "short", "s", "percentunit", "reqps", "cps", "bytes", "watt", "joule",
     "celsius", "hertz", "currencyUSD", "massg", "dateTimeAsIso",
@@ -64,6 +77,54 @@ class TestEveryDashboard:
         assert board["description"]
         assert "tritonwatch" in board["tags"]
 
+    def test_is_a_document_that_grafana_11_and_12_import(self, board) -> None:
+        # 39 is what Grafana 11.0 writes; an older one than a document's own keeps what
+        # it does not know. The second schema (apiVersion, spec) it would refuse.
+        assert board["schemaVersion"] >= 39
+        assert not board.keys() & {"apiVersion", "kind", "spec", "rows", "__inputs"}
+        # An id is the database's own: one that is given would overwrite another's.
+        assert board.get("id") is None
+        assert re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", board["uid"])
+        assert re.fullmatch(r"now-\d+[hmd]", board["time"]["from"])
+        assert re.fullmatch(r"\d+[sm]", board["refresh"])
+
+    def test_its_panels_are_numbered_apart_and_of_known_types(self, board) -> None:
+        numbers = [panel["id"] for panel in board["panels"]]
+        assert len(set(numbers)) == len(numbers)
+        assert all(number > 0 for number in numbers)
+        for panel in board["panels"]:
+            assert panel["type"] in PANEL_TYPES, panel["title"]
+            for step in panel.get("transformations", ()):
+                assert step["id"] in TRANSFORMATIONS, panel["title"]
+                assert isinstance(step["options"], dict), panel["title"]
+
+    def test_every_variable_it_uses_is_one_of_its_own(self, board) -> None:
+        own = {variable["name"] for variable in board["templating"]["list"]}
+        used = set(re.findall(r"\$\{?([a-z]\w*)", json.dumps(board)))
+        assert used <= own
+        assert len(own) == len(board["templating"]["list"])
+        for panel in board["panels"]:
+            assert panel.get("repeat") in {None, *own}, panel["title"]
+
+    def test_marks_the_time_of_load_and_chaos_runs(self, board) -> None:
+        marked = {}
+        for annotation in board["annotations"]["list"]:
+            assert annotation["enable"] is True
+            assert annotation["datasource"]["uid"] == "${datasource}"
+            [selector] = promql.selectors(promql.filled_in(annotation["expr"]))
+            assert selector.metric == "triton_run_info"
+            kinds = re.search(r'kind=~"([a-z|]+)"', annotation["expr"])[1]
+            marked |= dict.fromkeys(kinds.split("|"), annotation["iconColor"])
+        assert marked.keys() == set(get_args(RunNotice.model_fields["kind"].annotation))
+        assert marked["chaos"] != marked["load"]
+
+    def test_its_runbooks_are_there(self, board) -> None:
+        for panel in board["panels"]:
+            for link in panel.get("links", ()):
+                page = link["url"].removeprefix("${runbooks}/")
+                assert (RUNBOOKS / page).is_file(), panel["title"]
+                assert link["type"] == "link"
+
     def test_its_panels_do_not_overlap(self, board) -> None:
         taken = set()
         for panel in board["panels"]:
@@ -75,6 +136,7 @@ class TestEveryDashboard:
             }
             assert not cells & taken, panel["title"]
             assert at["x"] + at["w"] <= 24, panel["title"]
+            assert min(at["w"], at["h"]) > 0, panel["title"]
             taken |= cells
 
     def test_every_variable_query_asks_for_a_known_label(self, board) -> None:
@@ -104,7 +166,7 @@ class TestEveryPanel:
             assert target["refId"]
 
     def test_its_legends_name_labels_the_query_keeps(self, panel) -> None:
-        names = promql.series_names()
+        names = promql.series_names() | promql.FOREIGN_METRICS
         for target in panel["targets"]:
             query = promql.filled_in(target["expr"])
             kept = promql.grouping_labels(query) or set.union(
@@ -115,10 +177,31 @@ class TestEveryPanel:
             assert used <= kept, target["expr"]
 
 
+@pytest.mark.parametrize("annotation", ANNOTATIONS)
+def test_an_annotation_names_labels_its_query_keeps(annotation) -> None:
+    query = promql.filled_in(annotation["expr"])
+    [selector] = promql.selectors(query)
+    names = promql.series_names()
+    assert selector.labels <= names[selector.metric] | promql.FOREIGN_LABELS
+    kept = promql.grouping_labels(query)
+    shown = annotation["titleFormat"] + annotation["textFormat"]
+    assert set(re.findall(r"\{\{(\w+)\}\}", shown)) == kept
+    assert set(annotation["tagKeys"].split(",")) <= kept
+
+
+def test_runbooks_elsewhere_are_linked_to_there(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(build, "FOLDER", tmp_path)
+    assert build.main(["--runbooks", "https://git.example/runbooks/"]) == 0
+    for name in BOARDS:
+        board = json.loads((tmp_path / f"{name}.json").read_text())
+        [place] = [v for v in board["templating"]["list"] if v["name"] == "runbooks"]
+        assert place["query"] == "https://git.example/runbooks"
+
+
 @pytest.mark.parametrize("query", QUERIES)
 class TestEveryQuery:
     def test_asks_for_series_and_labels_of_the_catalogue(self, query) -> None:
-        names = promql.series_names()
+        names = promql.series_names() | promql.FOREIGN_METRICS
         for selector in promql.selectors(promql.filled_in(query)):
             assert selector.metric in names, selector.metric
             allowed = names[selector.metric] | promql.FOREIGN_LABELS
