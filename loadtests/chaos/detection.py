@@ -242,7 +242,7 @@ def detected(
 ) -> Detected:
     """Whether a fault was shown as it was wanted."""
     start = span.inject_seconds
-    end = evidence.ended_seconds if span.next_seconds is None else span.next_seconds
+    end = evidence.seen_seconds if span.next_seconds is None else span.next_seconds
     seen = end - start
     shown = next((s for s in detection.metrics if s.condition == wanted.metric), None)
     metric_after = _since(None if shown is None else shown.held_seconds, start)

@@ -136,3 +136,12 @@ class Evidence:
     """What went wrong beside, in sentences."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of the deployment: "triton", "tritonwatch", models by name."""
+
+    @property
+    def seen_seconds(self) -> float:
+        """How long anything was watched."""
+        ends = [self.ended_seconds]
+        ends += [rows[-1].at_seconds for rows in (self.samples, self.scrapes) if rows]
+        if self.load is not None:
+            ends.append(self.load.duration_seconds)
+        return max(ends)

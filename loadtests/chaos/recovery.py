@@ -79,10 +79,10 @@ class Recovery(Settings):
     first_good_seconds: float | None = None
     """When the first right answer came after that."""
     first_held_seconds: float | None = None
-    """When good windows began that lasted for `hold_seconds`."""
+    """When the first good request was due of good windows that lasted `hold_seconds`."""
     recovered_seconds: float | None = None
-    """SLO-recovered: when the good windows began that lasted to the end of what was
-    seen, at least `hold_seconds`. After `first_held_seconds` where there were relapses."""
+    """SLO-recovered: the same of good windows that lasted to the end of what was seen.
+    Later than `first_held_seconds` where there were relapses."""
     relapses: int = 0
     """How often there were bad windows after good ones had lasted for `hold_seconds`."""
     outage: Outage | None = None
@@ -230,7 +230,7 @@ class _Course:
         if not self.found:
             seen = max(self.until - self.span.inject_seconds, 0.0)
             return _with(
-                measured, reason=f"the load ended {seen:.3g} s after the fault"
+                measured, reason=f"the load ended {seen:.2f} s after the fault"
             )
         bad = next((i for i, s in enumerate(self.found) if s.grade == BAD), None)
         if bad is None:
@@ -252,7 +252,7 @@ class _Course:
             return _with(
                 measured,
                 state="recovered",
-                reason=f"every window was good for the last {last.seconds + self.settings.window_seconds:.3g} s",
+                reason=f"every window was good for the last {last.seconds + self.settings.window_seconds:.2f} s",
                 recovered_seconds=self._due(last),
             )
         return self._not_held(measured, last)
@@ -263,7 +263,7 @@ class _Course:
             return _with(measured, reason="too little was asked to tell")
         if seen < self.settings.hold_seconds - _ROUNDING_SECONDS:
             return _with(
-                measured, reason=f"the load ended {seen:.3g} s after the fault"
+                measured, reason=f"the load ended {seen:.2f} s after the fault"
             )
         return _with(measured, state="unaffected", reason="no window was bad")
 
@@ -276,7 +276,7 @@ class _Course:
             seen = last.seconds + self.settings.window_seconds
             return _with(
                 measured,
-                reason=f"good for the last {seen:.3g} s only; {wanted:g} s are wanted",
+                reason=f"good for the last {seen:.2f} s only; {wanted:g} s are wanted",
             )
         since = self.span.inject_seconds
         if self.span.reverted_seconds is not None:
@@ -287,12 +287,12 @@ class _Course:
         if seen < wanted:
             return _with(
                 measured,
-                reason=f"bad to the end, {seen:.3g} s after the fault; {wanted:g} s are wanted",
+                reason=f"bad to the end, {seen:.2f} s after the fault; {wanted:g} s are wanted",
             )
         return _with(
             measured,
             state="not_recovered",
-            reason=f"still bad {seen:.3g} s after the fault",
+            reason=f"still bad {seen:.2f} s after the fault",
         )
 
     def _holds(self, stretch: Stretch) -> bool:
@@ -300,5 +300,10 @@ class _Course:
         return stretch.grade == GOOD and stretch.seconds >= needed - _ROUNDING_SECONDS
 
     def _due(self, stretch: Stretch) -> float:
-        """When the first request of a stretch was due: before it nothing was shown."""
-        return float(self.judged.due[stretch.first_due])
+        """When the first good request of a stretch was due: before it nothing was shown.
+
+        The quantile lets some of the first be late still, and then they are.
+        """
+        good = ~(self.judged.late | self.judged.failed | self.judged.unknown)
+        first = stretch.first_due + int(good[stretch.first_due :].argmax())
+        return float(self.judged.due[first])

@@ -200,7 +200,7 @@ def test_an_interrupted_run_is_judged_by_what_was_sent() -> None:
     outcome = np.where(due > 9.0, Outcome.UNSENT, load.requests.outcome)
     found = measured(result(due, load.requests.done, outcome, interrupted=True))
     assert found.state == "unknown"
-    assert found.reason.startswith("good for the last 2.9")
+    assert found.reason.startswith("good for the last 2.99 s only")
 
 
 def test_requests_that_were_under_way_are_hit_as_well() -> None:
@@ -266,7 +266,12 @@ def judged_slowly(
     if grades[-1] == 1:
         if len(grades) - 1 - last_not_good < hold:
             return "unknown", None
-        return "recovered", min(at for at in due if at > start + last_not_good)
+        since = start + last_not_good
+        return "recovered", min(
+            at
+            for at, no, slow in zip(due, bad, late, strict=True)
+            if at > since and not no and not slow
+        )
     if grades[-1] == 0 or end - start < 5 * _MS:
         return "unknown", None
     return "not_recovered", None
