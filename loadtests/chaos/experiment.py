@@ -18,9 +18,9 @@ is kept as it is, so that an experiment is exported as it was imported.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
@@ -151,6 +151,8 @@ class Extension(Settings):
     """What is broken; has to be on the allow-list."""
     load: LoadSettings | None = Field(default=None)
     """What users do meanwhile."""
+    during: Literal["hold", "watch"] = Field(default="hold")
+    """Whether the hypothesis has to hold while it is broken, or is only watched then."""
     timing: TimingSettings = Field(default=TimingSettings())
     """Before, after, and how often it is looked."""
     abort: tuple[Limit, ...] = Field(default=(), max_length=20)
@@ -209,9 +211,14 @@ class Experiment(Settings):
     @property
     def method_seconds(self) -> float:
         """The longest that method and rollbacks may take."""
+        activities = len(self.method) + len(self.rollbacks)
+        return self.pauses_seconds + _ACTION_SECONDS * activities
+
+    @property
+    def pauses_seconds(self) -> float:
+        """How long method and rollbacks wait, which is most of what they take."""
         activities = (*self.method, *self.rollbacks)
-        pauses = sum(a.pauses.before + a.pauses.after for a in activities)
-        return pauses + _ACTION_SECONDS * len(activities)
+        return sum(a.pauses.before + a.pauses.after for a in activities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +230,26 @@ class Loaded:
     document: Mapping[str, Any]
     """As Chaos Toolkit reads it."""
     experiment: Experiment
+    folder: Path = Path()
+    """Where files that it names are looked for."""
+
+    def scenario(self, address: str, seconds: float) -> Scenario | None:
+        """The load run of this length against that address; None without a load."""
+        extension = self.experiment.extension
+        if extension.load is None:
+            return None
+        found = extension.load.scenario("chaos", address, seconds, extension.seed)
+        models = tuple(
+            model
+            if model.data is None
+            else model.model_copy(update={"data": str(self.folder / model.data)})
+            for model in found.models
+        )
+        return found.model_copy(update={"models": models})
+
+    def changed(self, document: Mapping[str, Any]) -> Loaded:
+        """The same with another document."""
+        return replace(parse(document, self.name), folder=self.folder)
 
     def with_strength(self, value: float) -> Loaded:
         """The same with the swept setting of its first fault set."""
@@ -241,7 +268,7 @@ class Loaded:
                 activity = {**activity, "provider": provider}  # noqa: PLW2901
                 done = True
             method.append(activity)
-        return parse({**self.document, "method": method}, self.name)
+        return self.changed({**self.document, "method": method})
 
 
 def fault_of(activity: Action | Probe, where: str = "method") -> Fault | None:
@@ -296,7 +323,9 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Loaded:
     document = config_file.read(raw, str(path), environment)
     if document.problems:
         raise ConfigError(str(path), document.problems)
-    return parse(document.value, path.stem, str(path))
+    return replace(
+        parse(document.value, path.stem, str(path)), folder=path.absolute().parent
+    )
 
 
 def parse(document: Mapping[str, Any], name: str, source: str | None = None) -> Loaded:

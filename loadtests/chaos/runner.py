@@ -1,9 +1,9 @@
 """Runs an experiment: load all the while, the hypothesis all the while, undo always.
 
     before     load alone; the steady state has to hold at its end, or nothing is broken
-    during     the method, in order
-    rollbacks  always, and whatever they leave in effect is undone after them
-    after      load alone; the steady state has to hold again at its end
+    during     the method, in order; then the rollbacks, always, and whatever they leave
+               in effect is undone after them; then load alone, while it recovers
+    after      one last look: the steady state has to hold again
 
 A limit that is crossed, a failed action and a signal end the method at once.
 """
@@ -238,9 +238,8 @@ class _Repetition:
         assert extension.load is not None  # noqa: S101 - the caller has looked
         assert self._site is not None  # noqa: S101 - a load has a target
         address = self._site.loaded(extension.load.protocol)
-        scenario = extension.load.scenario(
-            "chaos", address, self._seconds(), extension.seed
-        )
+        scenario = self._loaded.scenario(address, self._seconds())
+        assert scenario is not None  # noqa: S101 - a load has a scenario
         mix = stack.enter_context(prepared(scenario))
         return Load(scenario, mix, extension.load.backoff)
 
@@ -251,10 +250,11 @@ class _Repetition:
             announcers.append(SidecarAnnouncer(f"http://{tap}"))
         told = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
         before = self._extension.timing.before_seconds
-        during = before + self._experiment.method_seconds
+        during = before + self._experiment.pauses_seconds
         phases = (
             Phase("before", 0.0, before, None),
             Phase("during", before, during, None),
+            Phase("after", during, self._seconds(), None),
         )
         stack.callback(lambda: [self._record.remark(p) for p in told.problems])
         stack.enter_context(telling(told, announcers, phases))
@@ -329,12 +329,13 @@ class _Repetition:
     def _watch_after(self, looks: Looks | None) -> None:
         if self._record.phase == "before":
             return
-        self._record.phase = "after"
         seconds = self._extension.timing.after_seconds
         self._options.tell(f"recovery for {seconds:g} s …")
         try:
             if self._load is not None:
                 self._stop.wait(seconds)
+            # As in Chaos Toolkit, "after" is one look, when it has had time to recover.
+            self._record.phase = "after"
             if looks is not None:
                 looks.look()
         except Interrupted as error:
