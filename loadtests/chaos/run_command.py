@@ -109,7 +109,7 @@ def _changed(loaded: Loaded, options: argparse.Namespace) -> Loaded:
     changed = {**(ours[0] if ours else {"name": experiment.NAME}), **over}
     others = [entry for entry in entries if entry.get("name") != experiment.NAME]
     document = {**loaded.document, "extensions": [changed, *others]}
-    return experiment.parse(document, loaded.name)
+    return loaded.changed(document)
 
 
 def _export(chosen: Sequence[Loaded], folder: Path) -> None:
