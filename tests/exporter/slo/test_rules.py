@@ -13,7 +13,7 @@ from exporter.config import parse
 from exporter.slo.objectives import expanded
 from exporter.slo.rules import SEVERITIES, rules_file
 
-# promtool evaluates days of rules, minute by minute.
+# promtool evaluates days of rules.
 pytestmark = pytest.mark.timeout(240)
 
 RUNBOOKS = Path(__file__).parents[3] / "deploy" / "runbooks"
@@ -55,8 +55,10 @@ def series(good: str, bad: str, instance: str = "a", slo: str = "avail") -> list
     ]
 
 
-def check(promtool, tmp_path, given: list[dict], at: str, expected: set[str]) -> None:
-    """At `at`, of the alerts on `avail` exactly `expected` fire."""
+def check(
+    promtool, tmp_path, given: list[dict], at: str, expected: set[str], every="1m"
+) -> None:
+    """At `at`, of the alerts on `avail` exactly `expected` fire; rules run `every` so often."""
     queries = [
         {
             "expr": f'count by (alertname) (ALERTS{{alertname="{alert}",slo="avail",'
@@ -73,7 +75,7 @@ def check(promtool, tmp_path, given: list[dict], at: str, expected: set[str]) ->
     ]
     tests = {
         "rule_files": ["rules.yml"],
-        "evaluation_interval": "1m",
+        "evaluation_interval": every,
         "tests": [
             {"interval": "1m", "input_series": given, "promql_expr_test": queries}
         ],
@@ -95,12 +97,12 @@ def test_a_fast_burn_pages_and_asks_for_a_ticket(promtool, tmp_path) -> None:
 
 def test_a_slow_burn_asks_for_a_ticket_only(promtool, tmp_path) -> None:
     given = series("0+96x4000", "0+4x4000")
-    check(promtool, tmp_path, given, "60h", {"TritonSLOBurnTicket"})
+    check(promtool, tmp_path, given, "60h", {"TritonSLOBurnTicket"}, every="5m")
 
 
 def test_a_burn_within_the_budget_is_silent(promtool, tmp_path) -> None:
     given = series("0+995x4000", "0+5x4000")
-    check(promtool, tmp_path, given, "60h", set())
+    check(promtool, tmp_path, given, "60h", set(), every="5m")
 
 
 def test_no_events_and_no_series_are_silent(promtool, tmp_path) -> None:
@@ -134,8 +136,18 @@ def test_replicas_are_summed_before_they_are_divided(promtool, tmp_path) -> None
 
 def test_an_objective_too_lax_to_burn_fast_has_no_alert_that_cannot_fire() -> None:
     rules = yaml.safe_load(rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos)))
-    (lax,) = [g for g in rules["groups"] if g["name"] == "tritonwatch-slo-lax-alerts"]
-    assert [rule["alert"] for rule in lax["rules"]] == ["TritonSLOBurnTicket"]
+    (lax,) = [g for g in rules["groups"] if g["name"] == "tritonwatch-slo-lax"]
+    alerts = [rule["alert"] for rule in lax["rules"] if "alert" in rule]
+    assert alerts == ["TritonSLOBurnTicket"]
+
+
+def test_an_alert_sees_what_the_same_evaluation_recorded() -> None:
+    rules = yaml.safe_load(rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos)))
+    for group in rules["groups"]:
+        recorded = [n for n, rule in enumerate(group["rules"]) if "record" in rule]
+        alerting = [n for n, rule in enumerate(group["rules"]) if "alert" in rule]
+        assert recorded
+        assert not alerting or max(recorded) < min(alerting)
 
 
 @pytest.mark.parametrize("alert", ALERTS)
