@@ -64,11 +64,7 @@ SEVERITIES: Final = (
 
 def rules_file(objectives: Sequence[Objective]) -> str:
     """The rule file for `objectives`, as YAML."""
-    groups = [
-        group
-        for objective in objectives
-        for group in (_recorded(objective), _alerts(objective))
-    ]
+    groups = [_group(objective) for objective in objectives]
     groups.append(_fleet())
     return _HEADER + yaml.dump(
         {"groups": groups}, Dumper=_Dumper, sort_keys=False, width=1000
@@ -90,7 +86,18 @@ _Dumper.add_representer(
 )
 
 
-def _recorded(objective: Objective) -> dict[str, Any]:
+def _group(objective: Objective) -> dict[str, Any]:
+    """Records and alerts in one group: its rules are evaluated in this order, at once.
+
+    In a group of their own the alerts would see the records up to one evaluation late.
+    """
+    return {
+        "name": f"tritonwatch-slo-{objective.name}",
+        "rules": [*_recorded(objective), *_alerts(objective)],
+    }
+
+
+def _recorded(objective: Objective) -> list[dict[str, Any]]:
     labels = {"slo": objective.name}
     days = f"{objective.window_days:g}d"
     rules: list[dict[str, Any]] = [
@@ -114,7 +121,7 @@ def _recorded(objective: Objective) -> dict[str, Any]:
             "labels": labels,
         },
     ]
-    return {"name": f"tritonwatch-slo-{objective.name}", "rules": rules}
+    return rules
 
 
 def _error_ratio(name: str, window: str) -> str:
@@ -128,8 +135,8 @@ def _allowed(objective: Objective) -> str:
     return f"{1 - objective.objective_ratio:.10g}"
 
 
-def _alerts(objective: Objective) -> dict[str, Any]:
-    rules = [
+def _alerts(objective: Objective) -> list[dict[str, Any]]:
+    return [
         {
             "alert": severity.alert,
             "expr": "\nor\n".join(_burning(objective, pair) for pair in pairs),
@@ -147,7 +154,6 @@ def _alerts(objective: Objective) -> dict[str, Any]:
         for severity in SEVERITIES
         if (pairs := _possible(severity, objective))
     ]
-    return {"name": f"tritonwatch-slo-{objective.name}-alerts", "rules": rules}
 
 
 def _possible(severity: Severity, objective: Objective) -> list[Burn]:
