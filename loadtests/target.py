@@ -22,3 +22,13 @@ class Target:
     """Sent with every request."""
     ca_file: str | None = None
     """TLS, checked against these certificates; "" for those of the system."""
+
+    @property
+    def host(self) -> str:
+        """Its name or address alone, as sockets and certificates have it."""
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        return int(self.address.rpartition(":")[2])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
-from loadtests.errors import PlanError
+from loadtests.errors import LoadError, PlanError
 
 if TYPE_CHECKING:
     from loadtests.target import Target
+
+_CONNECT_SECONDS: Final = 10.0
 
 
 def ssl_context(target: Target) -> ssl.SSLContext | None:
@@ -39,6 +42,48 @@ def grpc_credentials(target: Target) -> grpc.ChannelCredentials | None:
     ssl_context(target)  # grpc would only say at the first call that a file is broken
     roots = Path(target.ca_file).read_bytes() if target.ca_file else None
     return grpc.ssl_channel_credentials(root_certificates=roots)
+
+
+def require_trusted(target: Target) -> None:
+    """Shake hands once, as what speaks HTTP or gRPC tells little of what went wrong.
+
+    Whether anybody is there at all is left to those who then speak to it.
+
+    Raises:
+        LoadError: its certificate is refused, or it speaks no TLS.
+        PlanError: the file of certificates cannot be read.
+    """
+    context = ssl_context(target)
+    if context is None:
+        return
+    place = (target.host, target.port)
+    try:
+        with (
+            socket.create_connection(place, _CONNECT_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=target.host),
+        ):
+            return
+    except ssl.SSLCertVerificationError as error:
+        vouching = target.ca_file or "the system"
+        raise LoadError(
+            f"{target.address}: {told(error)}; want one that {vouching} vouches for, "
+            f"valid today and for {target.host}"
+        ) from None
+    except ssl.SSLError as error:
+        raise LoadError(
+            f"{target.address} speaks no TLS: {told(error)}; leave --ca-file out or "
+            "name its port for TLS"
+        ) from None
+    except OSError:
+        return
+
+
+def told(error: BaseException) -> str:
+    """Why there is no connection."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message.rstrip('.')}"
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return str(reason or error) or type(error).__name__
 
 
 def _unreadable(file: str, error: Exception) -> PlanError:

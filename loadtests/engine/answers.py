@@ -101,11 +101,18 @@ class AnswerCheck:
         return fault
 
     def http_fault(
-        self, whole: bytes, head: int, json_bytes: int, body: Body
+        self,
+        whole: bytes,
+        head: int,
+        json_bytes: int,
+        body: Body,
+        *,
+        learns: bool = True,
     ) -> str | None:
         """What is wrong with an HTTP answer, its head being the first `head` bytes.
 
-        `json_bytes` of what follows is JSON, the rest the tensors' binary content.
+        `json_bytes` of what follows is JSON, the rest the tensors' binary content. Where
+        it `learns`, the next with this frame is known for right.
         """
         try:
             outputs = _document_outputs(whole[head:], json_bytes)
@@ -114,7 +121,8 @@ class AnswerCheck:
                 f"the answer is no inference response: {type(error).__name__}: {error}"
             )
         fault = self.fault(outputs, body)
-        if fault is None and self._learns and head + json_bytes < len(whole):
+        learns = learns and self._learns and head + json_bytes < len(whole)
+        if fault is None and learns:
             self._learn(whole, body.rows, ((0, whole[: head + json_bytes]),))
         return fault
 

@@ -15,10 +15,11 @@ from tritonclient.grpc import service_pb2
 
 from loadtests.engine.answers import AnswerCheck, message_outputs
 from loadtests.engine.grpc_messages import sequence_parameters
+from loadtests.engine.keeping import MAX_ANSWER_BYTES
 from loadtests.engine.sequences import Sequence, Sequences
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
-from loadtests.tls import grpc_credentials
+from loadtests.tls import grpc_credentials, require_trusted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -33,10 +34,9 @@ _SERVICE: Final = "/inference.GRPCInferenceService/"
 _CONNECT_SECONDS: Final = 10.0
 _WIND_UP_SECONDS: Final = 2.0
 """How long what ends sequences is waited for."""
-_MAX_MESSAGE_BYTES: Final = 64 << 20
 _OPTIONS: Final = (
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
+    ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
     # A server that was down is to be found again at once.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -74,6 +74,7 @@ class GrpcSender:
         self._loop = asyncio.get_running_loop()
         if not await _connected(self._channel):
             await self._channel.close()
+            require_trusted(self._target)
             raise LoadError(
                 f"no gRPC server answers at {self._target.address}; "
                 "is the address right?"

@@ -12,12 +12,14 @@ import grpc
 import numpy as np
 
 from loadtests.engine.answers import AnswerCheck
+from loadtests.engine.backoff import Backoff
 from loadtests.engine.grpc_messages import sequence_parameters
 from loadtests.engine.http2 import Http2Connection
+from loadtests.engine.keeping import Keeping
 from loadtests.engine.sequences import Sequence, Sequences
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
-from loadtests.tls import ssl_context
+from loadtests.tls import ssl_context, told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Many
@@ -32,9 +34,9 @@ _PATH: Final = b"/inference.GRPCInferenceService/ModelInfer"
 _CONNECT_SECONDS: Final = 10.0
 _WIND_UP_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.005
-_RETRY_SECONDS: Final = 0.1
-"""After a connection failed, how long requests fail at once."""
 _PREFIX_BYTES: Final = 5
+_MOST_GOODBYES: Final = 5
+"""Of servers that go away before they take a request; the next makes it an error."""
 _CODES: Final = {str(code.value[0]).encode(): code.name for code in grpc.StatusCode}
 _OK: Final = b"0"
 _DEADLINE: Final = b"4"
@@ -45,13 +47,18 @@ class GrpcUnarySender:
     """One connection for all requests; found anew when it is lost."""
 
     def __init__(
-        self, target: Target, mix: Mix, *, timeout_seconds: float, seed: int
+        self,
+        target: Target,
+        mix: Mix,
+        *,
+        timeout_seconds: float,
+        seed: int,
+        backoff: Backoff | None = None,
     ) -> None:
+        self._backoff = backoff or Backoff()
         self._target = target
         self._mix = mix
         self.timeout = timeout_seconds
-        host, _, port = target.address.rpartition(":")
-        self._host, self._port = host.strip("[]"), int(port)
         self._tls = ssl_context(target)
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2"])
@@ -59,9 +66,12 @@ class GrpcUnarySender:
         self.checks = [AnswerCheck(entry) for entry in mix.entries]
         rng = np.random.default_rng((seed, 3))
         self._sequences = [Sequences(entry, rng) for entry in mix.entries]
+        self._keeping = Keeping()
         self._connection: Http2Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._failed_at = -np.inf
+        self._failures = 0
+        """To connect, in a row."""
+        self._connects_at = -np.inf
         self._failure = ""
         self._waiting: list[_Call] = []
         self._calls: dict[_Call, None] = {}
@@ -123,12 +133,15 @@ class GrpcUnarySender:
         self._calls[call] = None
         if self._timer is None:
             self._timer = self._loop.call_later(self.timeout, self._expire)
+        self._hand_over(call)
+
+    def _hand_over(self, call: _Call) -> None:
         connection = self._connection
         if connection is not None and connection.usable:
             call.connection = connection
             connection.request(call, call.message)
             return
-        if perf_counter() - self._failed_at < _RETRY_SECONDS:
+        if perf_counter() < self._connects_at:
             # Not from within the call that sends it.
             self._loop.call_soon(call.broken, self._failure)
             return
@@ -139,6 +152,33 @@ class GrpcUnarySender:
     def entry(self, place: int) -> Entry:
         """An entry of the mix."""
         return self._mix.entries[place]
+
+    def unavailable(self, call: _Call, message: str) -> None:
+        """Nobody took the call: it is sent again, or an error."""
+        now = perf_counter()
+        wait = self._backoff.wait_seconds(call.attempts)
+        if (
+            call.attempts >= self._backoff.attempts
+            or now + wait >= call.began + self.timeout
+        ):
+            self.finish(call, Outcome.ERROR, now, message)
+            return
+        call.attempts += 1
+        call.connection = None
+        self._loop.call_later(wait, self._again, call)
+
+    def resend(self, call: _Call, message: str) -> None:
+        """A server that says goodbye costs no request that it did not take."""
+        call.goodbyes += 1
+        if call.goodbyes > _MOST_GOODBYES:
+            self.unavailable(call, message)
+        else:
+            call.connection = None
+            self._loop.call_soon(self._again, call)
+
+    def _again(self, call: _Call) -> None:
+        if call in self._calls:  # else it waited too long
+            self._hand_over(call)
 
     def finish(
         self, call: _Call, outcome: Outcome, now: float, message: str | None
@@ -183,37 +223,45 @@ class GrpcUnarySender:
 
     async def _connect(self) -> None:
         self._connection = None
+        connection: Http2Connection | None = None
         try:
             async with asyncio.timeout(min(_CONNECT_SECONDS, self.timeout)):
                 _, connection = await self._loop.create_connection(
-                    lambda: Http2Connection(self._headers),
-                    self._host,
-                    self._port,
+                    lambda: Http2Connection(self._headers, self._keeping),
+                    self._target.host,
+                    self._target.port,
                     ssl=self._tls,
                 )
                 settled = await connection.settled
         except TimeoutError:
             self._fail("no connection in time")
         except OSError as error:
-            self._fail(str(error.strerror or error))
+            self._fail(told(error))
         else:
             if settled:
                 self._connection = connection
+                self._failures = 0
             else:
                 self._fail("it is no gRPC server")
+        finally:
+            if connection is not None and connection is not self._connection:
+                connection.close()
 
     def _fail(self, reason: str) -> None:
         self._failure = f"cannot connect: {reason}"
-        self._failed_at = perf_counter()
+        self._failures += 1
+        self._connects_at = perf_counter() + self._backoff.wait_seconds(self._failures)
 
 
 class _Call:
     """One request on its way."""
 
     __slots__ = (
+        "attempts",
         "began",
         "body",
         "connection",
+        "goodbyes",
         "index",
         "message",
         "place",
@@ -241,6 +289,8 @@ class _Call:
         self.message = b"\x00" + len(data).to_bytes(4, "big") + data
         self.connection: Http2Connection | None = None
         self.began = perf_counter()
+        self.attempts = 1
+        self.goodbyes = 0
 
     def answered(self, headers: Many[Header], content: bytes) -> None:
         """The answer is there."""
@@ -266,12 +316,22 @@ class _Call:
         else:
             said = unquote(found.get(b"grpc-message", b"").decode("utf-8", "replace"))
             text = f"{_CODES.get(status, status.decode('latin-1'))}: {said}"
-            self.sender.finish(self, Outcome.ERROR, now, text)
+            if status == _UNAVAILABLE:
+                self.sender.unavailable(self, text)
+            else:
+                self.sender.finish(self, Outcome.ERROR, now, text)
+
+    def unheard(self, reason: str) -> None:
+        """A server that goes away had not taken it."""
+        self.sender.resend(self, f"UNAVAILABLE: {reason}")
+
+    def spoilt(self, fault: str) -> None:
+        """It is more than an answer may be."""
+        self.sender.finish(self, Outcome.WRONG, perf_counter(), fault)
 
     def broken(self, reason: str) -> None:
         """It will not come."""
-        text = f"UNAVAILABLE: {reason}"
-        self.sender.finish(self, Outcome.ERROR, perf_counter(), text)
+        self.sender.unavailable(self, f"UNAVAILABLE: {reason}")
 
     def _fault(self, content: bytes) -> str | None:
         size = int.from_bytes(content[1:_PREFIX_BYTES], "big")

@@ -15,6 +15,7 @@ EMPTY_TABLE: Final = b"\x20"
 """At the beginning of a block: the dynamic table holds nothing from now on."""
 _ENTRY_BYTES: Final = 32
 _MAX_CACHED: Final = 256
+_MAX_CACHED_BYTES: Final = 1024
 _MAX_INTEGER: Final = 1 << 31
 
 # Appendix A.
@@ -193,7 +194,7 @@ class Decoder:
             raise ValueError("a header block ends in the middle") from None
         if self._changes != before:
             self._cache.clear()
-        elif len(self._cache) < _MAX_CACHED:
+        elif len(self._cache) < _MAX_CACHED and len(block) <= _MAX_CACHED_BYTES:
             self._cache[block] = headers
         return headers
 

@@ -9,82 +9,64 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from loadtests.engine import hpack
 from loadtests.engine.http2_frames import (
+    DEFAULT_WINDOW,
     HEAD,
+    HELLO,
+    LARGEST_WINDOW,
+    SETTING,
+    WORD,
     ProtocolViolation,
     frame,
     unpadded,
     within,
 )
+from loadtests.engine.http2_streams import Stream
+from loadtests.engine.keeping import SMALL_BYTES, Keeping, joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_SETTING: Final = struct.Struct(">HI")
-_WORD: Final = struct.Struct(">I")
+    from loadtests.engine.http2_streams import Answered
+
 _DATA, _HEADERS, _RESET, _SETTINGS = 0, 1, 3, 4
 _PUSH, _PING, _GOAWAY, _WINDOW, _CONTINUATION = 5, 6, 7, 8, 9
 _END_STREAM, _ACK, _END_HEADERS, _PRIORITY = 1, 1, 4, 32
-_TABLE_SIZE, _ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME = 1, 2, 3, 4, 5
-_LARGEST_WINDOW: Final = 2**31 - 1
-_DEFAULT_WINDOW: Final = 65_535
+_TABLE_SIZE, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME = 1, 3, 4, 5
 _DEFAULT_FRAME: Final = 16_384
 _LARGEST_FRAME: Final = 2**24 - 1
-_LARGEST_BLOCK: Final = 1 << 20
+_LARGEST_BLOCK: Final = 1 << 16
 _REFILL: Final = 1 << 30
-_REFUSED: Final = 7
-_CANCEL: Final = 8
-_MOST_TRIES: Final = 20
+_REFUSED, _CANCEL, _MOST_TRIES = 7, 8, 20
 _LAST_STREAM: Final = 2**31 - 1
 _HEAD_BYTES: Final = 9
-_NOTHING: Final = memoryview(b"")
-
-
-class Answered(Protocol):
-    """Who waits for the answer to one request."""
-
-    def answered(self, headers: Sequence[hpack.Header], content: bytes) -> None:
-        """All of it came: the headers and trailers, and the data."""
-        ...
-
-    def broken(self, reason: str) -> None:
-        """It will not come."""
-        ...
-
-
-@dataclass(slots=True)
-class _Stream:
-    waiting: Answered
-    request: bytes
-    tries: int
-    unsent: memoryview = _NOTHING
-    window: int = 0
-    headers: tuple[hpack.Header, ...] = ()
-    content: bytes | bytearray = b""
+_MOST_UNREAD: Final = 1 << 20
+"""Bytes of acknowledgements that the peer may leave lying."""
 
 
 class Http2Connection(asyncio.Protocol):
     """One connection. `usable` while requests can be sent on it."""
 
-    def __init__(self, headers: Sequence[hpack.Header]) -> None:
+    def __init__(
+        self, headers: Sequence[hpack.Header], keeping: Keeping | None = None
+    ) -> None:
+        self._keeping = keeping or Keeping()
         self._literal = hpack.encoded(headers)
         self._first, self._short = hpack.remembered(headers)
         self._headers_fit = hpack.table_bytes(headers) <= hpack.TABLE_BYTES
         self._remembers: bool | None = None
         self._decoder = hpack.Decoder()
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, Stream] = {}
         self._queue: deque[tuple[Answered, bytes, int]] = deque()
         self._blocked: deque[int] = deque()
         self._next_stream = 1
-        self._window = self._initial_window = _DEFAULT_WINDOW
+        self._window = self._initial_window = DEFAULT_WINDOW
         self._frame_bytes = _DEFAULT_FRAME
         self._most_streams = _LAST_STREAM
-        self._taken_bytes = 0
+        self._taken_bytes = self._unread_bytes = 0
         self._received = b""
         self._block: tuple[int, int, bytearray] | None = None
         self._reason = "the connection was closed"
@@ -97,16 +79,7 @@ class Http2Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say hello: no pushes, windows as large as they go."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
-        settings = _SETTING.pack(_ENABLE_PUSH, 0) + _SETTING.pack(
-            _INITIAL_WINDOW, _LARGEST_WINDOW
-        )
-        more = _WORD.pack(_LARGEST_WINDOW - _DEFAULT_WINDOW)
-        hello = (
-            _PREFACE,
-            frame(_SETTINGS, 0, 0, settings),
-            frame(_WINDOW, 0, 0, more),
-        )
-        transport.write(b"".join(hello))  # type: ignore[attr-defined]
+        self._transport.write(HELLO)
         self.usable = True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -115,9 +88,8 @@ class Http2Connection(asyncio.Protocol):
         if not self.settled.done():
             self.settled.set_result(False)
         reason = self._reason if exc is None else f"connection lost: {exc}"
-        waiting = [stream.waiting for stream in self._streams.values()]
+        waiting = [self._forget(n).waiting for n in tuple(self._streams)]
         waiting += [who for who, _, _ in self._queue]
-        self._streams.clear()
         self._queue.clear()
         for who in waiting:
             who.broken(reason)
@@ -140,8 +112,8 @@ class Http2Connection(asyncio.Protocol):
         """Nobody waits for this answer any more."""
         for number, stream in self._streams.items():
             if stream.waiting is waiting:
-                del self._streams[number]
-                self._write(frame(_RESET, 0, number, _WORD.pack(_CANCEL)))
+                self._forget(number)
+                self._write(frame(_RESET, 0, number, WORD.pack(_CANCEL)))
                 self._advance()
                 return
         self._queue = deque(item for item in self._queue if item[0] is not waiting)
@@ -151,7 +123,7 @@ class Http2Connection(asyncio.Protocol):
         self._next_stream += 2
         if self._next_stream >= _LAST_STREAM:
             self.usable = False
-        stream = _Stream(waiting, content, tries, window=self._initial_window)
+        stream = Stream(waiting, content, tries, window=self._initial_window)
         self._streams[number] = stream
         head = frame(_HEADERS, _END_HEADERS, number, self._block_of_headers())
         size = len(content)
@@ -209,6 +181,15 @@ class Http2Connection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(data)
 
+    def _acknowledge(self, data: bytes) -> None:
+        """Answer a peer that may ask for as much as it likes, but has to read it."""
+        if not self._transport.get_write_buffer_size():
+            self._unread_bytes = 0
+        self._unread_bytes += len(data)
+        if self._unread_bytes > _MOST_UNREAD:
+            raise ProtocolViolation("it reads no acknowledgements")
+        self._write(data)
+
     # What comes.
 
     def data_received(self, data: bytes) -> None:
@@ -254,7 +235,7 @@ class Http2Connection(asyncio.Protocol):
         elif kind == _CONTINUATION:
             self._take_continuation(flags, number, content)
         elif kind == _RESET:
-            self._reset(number, _WORD.unpack(content)[0])
+            self._reset(number, WORD.unpack(content)[0])
         else:
             self._take_control(kind, flags, number, content)
 
@@ -263,9 +244,10 @@ class Http2Connection(asyncio.Protocol):
         if kind == _SETTINGS and not flags & _ACK:
             self._take_settings(content)
         elif kind == _WINDOW:
-            self._take_window(number, _WORD.unpack(content)[0] & _LAST_STREAM)
+            self._take_window(number, WORD.unpack(content)[0] & _LAST_STREAM)
         elif kind == _PING and not flags & _ACK:
-            self._write(frame(_PING, _ACK, 0, content))
+            within(len(content), 8, 8, "a ping of {} bytes")
+            self._acknowledge(frame(_PING, _ACK, 0, content))
         elif kind == _GOAWAY:
             self._go_away(*struct.unpack_from(">II", content))
         elif kind == _PUSH:
@@ -274,18 +256,18 @@ class Http2Connection(asyncio.Protocol):
     def _take_data(self, flags: int, number: int, content: bytes) -> None:
         self._taken_bytes += len(content)
         if self._taken_bytes >= _REFILL:
-            self._write(frame(_WINDOW, 0, 0, _WORD.pack(self._taken_bytes)))
+            self._write(frame(_WINDOW, 0, 0, WORD.pack(self._taken_bytes)))
             self._taken_bytes = 0
         stream = self._streams.get(number)
         if stream is None:
             return  # given up
         content = unpadded(flags, content)
-        if not stream.content:
+        if not stream.content and len(content) <= SMALL_BYTES:
             stream.content = content
-        elif isinstance(stream.content, bytes):
-            stream.content = bytearray(stream.content + content)
+        elif self._keep(number, stream, len(content)):
+            stream.content = joined(stream.content, content)
         else:
-            stream.content += content  # in place
+            return
         if flags & _END_STREAM:
             self._end(number, stream)
 
@@ -297,9 +279,13 @@ class Http2Connection(asyncio.Protocol):
         stream = self._streams.get(number)
         if stream is None:
             return
-        stream.headers += headers
         if ends:
+            stream.headers += headers
             self._end(number, stream)
+        elif len(block) <= SMALL_BYTES or self._keep(
+            number, stream, hpack.table_bytes(headers)
+        ):
+            stream.headers = headers  # any before these said that they are to come
 
     def _take_continuation(self, flags: int, number: int, content: bytes) -> None:
         if self._block is None or self._block[0] != number:
@@ -314,7 +300,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _take_settings(self, content: bytes) -> None:
         table = hpack.TABLE_BYTES
-        for key, value in _SETTING.iter_unpack(content):
+        for key, value in SETTING.iter_unpack(content):
             if key == _TABLE_SIZE:
                 table = value
             elif key == _MAX_STREAMS:
@@ -322,14 +308,15 @@ class Http2Connection(asyncio.Protocol):
             elif key == _MAX_FRAME:
                 self._frame_bytes = within(value, _DEFAULT_FRAME, _LARGEST_FRAME)
             elif key == _INITIAL_WINDOW:
-                self._widen(within(value, 0, _LARGEST_WINDOW))
+                self._widen(within(value, 0, LARGEST_WINDOW))
         if table < hpack.TABLE_BYTES:
             # Each block says first that the table is empty, and holds all it needs.
             self._headers_fit = False
-            self._literal = hpack.EMPTY_TABLE + self._literal
+            if not self._literal.startswith(hpack.EMPTY_TABLE):
+                self._literal = hpack.EMPTY_TABLE + self._literal
         elif self._remembers is None:
             self._remembers = False
-        self._write(frame(_SETTINGS, _ACK, 0, b""))
+        self._acknowledge(frame(_SETTINGS, _ACK, 0, b""))
         if not self.settled.done():
             self.settled.set_result(True)
         self._flush()
@@ -349,13 +336,14 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def _go_away(self, last: int, code: int) -> None:
-        """No more streams; those the peer never saw are lost, the others end."""
+        """No more streams; the peer did nothing with those after the last it names."""
         self.usable = False
         self._reason = f"the server went away (code {code})"
-        for number in [n for n in self._streams if n > last]:
-            self._drop(number, self._reason)
-        while self._queue:
-            self._queue.popleft()[0].broken(self._reason)
+        unheard = [self._forget(n).waiting for n in tuple(self._streams) if n > last]
+        unheard += [waiting for waiting, _, _ in self._queue]
+        self._queue.clear()
+        for waiting in unheard:
+            waiting.unheard(self._reason)
         if not self._streams:
             self._transport.close()
 
@@ -366,7 +354,7 @@ class Http2Connection(asyncio.Protocol):
             return
         # The server did nothing with it, and says that it may be sent again: its count
         # of streams falls a moment after it has answered one.
-        del self._streams[number]
+        self._forget(number)
         again = (stream.waiting, stream.request, stream.tries + 1)
         if self._streams:
             self._queue.appendleft(again)
@@ -374,19 +362,36 @@ class Http2Connection(asyncio.Protocol):
             self._open(*again)
 
     def _drop(self, number: int, reason: str) -> None:
-        stream = self._streams.pop(number, None)
-        if stream is not None:
+        if number in self._streams:
+            stream = self._forget(number)
             if stream.headers and any(n == b"grpc-status" for n, _ in stream.headers):
                 stream.waiting.answered(stream.headers, bytes(stream.content))
             else:
                 stream.waiting.broken(reason)
             self._advance()
 
-    def _end(self, number: int, stream: _Stream) -> None:
-        del self._streams[number]
+    def _keep(self, number: int, stream: Stream, more: int) -> bool:
+        """Whether so much more may be kept of an answer; else it is given up."""
+        stream.kept += more
+        fault = self._keeping.fault(stream.kept, more)
+        if fault is None:
+            return True
+        self._write(frame(_RESET, 0, number, WORD.pack(_CANCEL)))
+        self._forget(number).waiting.spoilt(fault)
+        self._advance()
+        return False
+
+    def _forget(self, number: int) -> Stream:
+        stream = self._streams.pop(number)
+        if stream.kept:
+            self._keeping.drop(stream.kept)
+        return stream
+
+    def _end(self, number: int, stream: Stream) -> None:
+        self._forget(number)
         if stream.unsent:
             # It answered before it had heard all.
-            self._write(frame(_RESET, 0, number, _WORD.pack(0)))
+            self._write(frame(_RESET, 0, number, WORD.pack(0)))
         stream.waiting.answered(stream.headers, bytes(stream.content))
         if self._queue:
             self._advance()

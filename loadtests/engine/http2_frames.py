@@ -7,6 +7,12 @@ from typing import Final
 
 HEAD: Final = struct.Struct(">BHBBI")
 """Length in two parts, type, flags, stream."""
+SETTING: Final = struct.Struct(">HI")
+WORD: Final = struct.Struct(">I")
+LARGEST_WINDOW: Final = 2**31 - 1
+DEFAULT_WINDOW: Final = 65_535
+_SETTINGS, _WINDOW = 4, 8
+_ENABLE_PUSH, _INITIAL_WINDOW = 2, 4
 _PADDED: Final = 8
 
 
@@ -30,12 +36,29 @@ def unpadded(flags: int, content: bytes) -> bytes:
     return content[1 : len(content) - padding]
 
 
-def within(value: int, least: int, most: int) -> int:
-    """The value of a setting.
+def within(value: int, least: int, most: int, what: str = "a setting of {}") -> int:
+    """The value of a setting, or another number.
 
     Raises:
         ProtocolViolation: the RFC does not allow it.
     """
     if not least <= value <= most:
-        raise ProtocolViolation(f"a setting of {value}; want {least} to {most}")
+        wanted = f"{least}" if least == most else f"{least} to {most}"
+        raise ProtocolViolation(f"{what.format(value)}; want {wanted}")
     return value
+
+
+HELLO: Final = b"".join(
+    (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        frame(
+            _SETTINGS,
+            0,
+            0,
+            SETTING.pack(_ENABLE_PUSH, 0)
+            + SETTING.pack(_INITIAL_WINDOW, LARGEST_WINDOW),
+        ),
+        frame(_WINDOW, 0, 0, WORD.pack(LARGEST_WINDOW - DEFAULT_WINDOW)),
+    )
+)
+"""What a client begins with: no pushes, windows as large as they go."""

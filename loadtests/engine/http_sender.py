@@ -11,31 +11,29 @@ import asyncio
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Self
-from urllib.parse import quote
 
 import httptools
 import numpy as np
 
 from loadtests.engine.answers import AnswerCheck
+from loadtests.engine.http_messages import Answer, head_of, sequence_wire, wire_of
+from loadtests.engine.keeping import SMALL_BYTES, Keeping, joined
 from loadtests.engine.sequences import Sequence, Sequences
 from loadtests.errors import LoadError, PlanError
 from loadtests.result import Outcome
-from loadtests.tls import ssl_context
+from loadtests.tls import ssl_context, told
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from loadtests.engine.recorder import Recorder
-    from loadtests.mix import Body, Entry, Mix
+    from loadtests.mix import Body, Mix
     from loadtests.target import Target
 
 _CONNECT_SECONDS: Final = 10.0
 _WIND_UP_SECONDS: Final = 2.0
 """How long what ends sequences is waited for."""
 _LOOK_SECONDS: Final = 0.005
-_MAX_ANSWER_BYTES: Final = 64 << 20
-_JSON_LENGTH: Final = b"inference-header-content-length"
-_JSON_END: Final = b"}}"
 _OK: Final = 200
 _SHOWN: Final = 300
 
@@ -50,16 +48,15 @@ class HttpSender:
         self._mix = mix
         self._timeout = timeout_seconds
         self._tls = ssl_context(target)
-        host, _, port = target.address.rpartition(":")
-        self._host, self._port = host.strip("[]"), int(port)
         self.checks = [AnswerCheck(entry) for entry in mix.entries]
         rng = np.random.default_rng((seed, 3))
         self._sequences = [Sequences(entry, rng) for entry in mix.entries]
-        self._heads = [_head(target, entry) for entry in mix.entries]
+        self._heads = [head_of(target, entry) for entry in mix.entries]
         self._wires = [
-            [_wire(head, body.data, body.header_bytes) for body in entry.bodies]
+            [wire_of(head, body.data, body.header_bytes) for body in entry.bodies]
             for head, entry in zip(self._heads, mix.entries, strict=True)
         ]
+        self.keeping = Keeping()
         self.idle: list[_Connection] = []
         self.busy = 0
         self._connections: set[_Connection] = set()
@@ -105,7 +102,7 @@ class HttpSender:
         wire = self._wires[place][which]
         if entry.style == "sequence":
             sequence = taken = self._sequences[place].take()
-            wire = _sequence_wire(self._heads[place], entry.bodies[which], taken)
+            wire = sequence_wire(self._heads[place], entry.bodies[which], taken)
         request = _Request(index, place, entry.bodies[which], recorder, sequence)
         recorder.begin(index)
         self._begin(request, wire)
@@ -129,7 +126,7 @@ class HttpSender:
     def _close(self, place: int, sequence: Sequence) -> None:
         sequence.last = True
         body = self._mix.entries[place].bodies[0]
-        wire = _sequence_wire(self._heads[place], body, sequence)
+        wire = sequence_wire(self._heads[place], body, sequence)
         self._begin(_Request(-1, place, body, None, None), wire)
 
     def finish(
@@ -168,8 +165,8 @@ class HttpSender:
     async def _connect(self) -> _Connection:
         _, connection = await self._loop.create_connection(
             lambda: _Connection(self, self._timeout),
-            self._host,
-            self._port,
+            self._target.host,
+            self._target.port,
             ssl=self._tls,
         )
         self._connections.add(connection)
@@ -204,8 +201,9 @@ class _Connection(asyncio.Protocol):
         self._timeout = timeout_seconds
         self._loop = asyncio.get_running_loop()
         self._request: _Request | None = None
-        self._received = b""
-        self._parser: _Answer | None = None
+        self._received: bytes | bytearray = b""
+        self._kept_bytes = 0
+        self._parser: Answer | None = None
         self._late: asyncio.TimerHandle | None = None
         self.usable = False
 
@@ -248,13 +246,12 @@ class _Connection(asyncio.Protocol):
         ):
             self._end(Outcome.OK, now, None)
             return
-        self._received = self._received + data if self._received else data
-        if self._parser is None:
-            self._parser = _Answer()
-        if len(self._received) > _MAX_ANSWER_BYTES:
-            fault = f"the answer is larger than {_MAX_ANSWER_BYTES} B"
+        fault = self._keep(data)
+        if fault is not None:
             self._break(now, fault)
             return
+        if self._parser is None:
+            self._parser = Answer()
         try:
             self._parser.feed(data)
         except httptools.HttpParserError as error:
@@ -267,7 +264,14 @@ class _Connection(asyncio.Protocol):
         """The other side sends no more."""
         return False
 
-    def _judge(self, request: _Request, answer: _Answer, now: float) -> None:
+    def _keep(self, data: bytes) -> str | None:
+        """Join it to what has come; what speaks against it."""
+        more = len(data) if self._received or len(data) > SMALL_BYTES else 0
+        self._received = joined(self._received, data)
+        self._kept_bytes += more
+        return self._sender.keeping.fault(len(self._received), more)
+
+    def _judge(self, request: _Request, answer: Answer, now: float) -> None:
         if not answer.keeps_alive:
             self.close()
         body = answer.body
@@ -281,11 +285,16 @@ class _Connection(asyncio.Protocol):
             fault: str | None = "a corrupt request was answered with success"
         else:
             # An answer in chunks is judged by what it holds, and its frame not learnt.
-            whole, head = self._received, len(self._received) - len(body)
+            whole, head = bytes(self._received), len(self._received) - len(body)
             if whole[head:] != body:
                 whole, head = body, 0
             fault = self._sender.checks[request.place].http_fault(
-                whole, head, answer.json_bytes, request.body
+                whole,
+                head,
+                answer.json_bytes,
+                request.body,
+                # One that ends its connection is to be read in full each time.
+                learns=answer.keeps_alive,
             )
         self._end(Outcome.OK if fault is None else Outcome.WRONG, now, fault)
 
@@ -303,87 +312,15 @@ class _Connection(asyncio.Protocol):
             return
         if self._late is not None:
             self._late.cancel()
+        if self._kept_bytes:
+            self._sender.keeping.drop(self._kept_bytes)
+            self._kept_bytes = 0
         if self.usable:
             self._sender.idle.append(self)
         self._sender.finish(request, outcome, now, message)
 
 
-class _Answer:
-    """An HTTP answer as it comes, by httptools."""
-
-    def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._parts: list[bytes] = []
-        self._json_bytes: int | None = None
-        self.status = 0
-        self.keeps_alive = True
-        self.complete = False
-
-    def feed(self, data: bytes) -> None:
-        """More of it."""
-        self._parser.feed_data(data)
-
-    @property
-    def body(self) -> bytes:
-        """The content, without chunks."""
-        return b"".join(self._parts)
-
-    @property
-    def json_bytes(self) -> int:
-        """How much of the body is JSON."""
-        return len(self.body) if self._json_bytes is None else self._json_bytes
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
-        if name.lower() == _JSON_LENGTH and value.isdigit():
-            self._json_bytes = int(value)
-
-    def on_body(self, body: bytes) -> None:
-        """A part of the content."""
-        self._parts.append(body)
-
-    def on_message_complete(self) -> None:
-        """All of it is there."""
-        self.status = self._parser.get_status_code()
-        self.keeps_alive = self._parser.should_keep_alive()
-        self.complete = True
-
-
-def _head(target: Target, entry: Entry) -> bytes:
-    path = f"/v2/models/{quote(entry.spec.name, safe='')}"
-    if entry.version:
-        path += f"/versions/{quote(entry.version, safe='')}"
-    lines = [
-        f"POST {path}/infer HTTP/1.1",
-        f"Host: {target.address}",
-        "Content-Type: application/octet-stream",
-        *(f"{name}: {value}" for name, value in target.headers.items()),
-    ]
-    return "\r\n".join(lines).encode("latin-1")
-
-
-def _wire(head: bytes, content: bytes, json_bytes: int) -> bytes:
-    lengths = (
-        f"\r\nInference-Header-Content-Length: {json_bytes}"
-        f"\r\nContent-Length: {len(content)}\r\n\r\n"
-    )
-    return b"".join((head, lengths.encode("ascii"), content))
-
-
-def _sequence_wire(head: bytes, body: Body, sequence: Sequence) -> bytes:
-    """The body with the sequence's parameters put where its JSON's own ones end."""
-    document = body.data[: body.header_bytes].removesuffix(_JSON_END)
-    parameters = (
-        f',"sequence_id":{sequence.correlation_id}'
-        f',"sequence_start":{"true" if sequence.starts else "false"}'
-        f',"sequence_end":{"true" if sequence.ends else "false"}'
-    )
-    document += parameters.encode("ascii") + _JSON_END
-    content = document + body.data[body.header_bytes :]
-    return _wire(head, content, len(document))
-
-
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not error.args:
         return f"no connection within {_CONNECT_SECONDS:g} s"
-    return str(getattr(error, "strerror", None) or error) or type(error).__name__
+    return told(error)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from loadtests.engine.backoff import Backoff
     from loadtests.engine.recorder import Recorder
     from loadtests.mix import Mix
     from loadtests.target import Target
@@ -46,9 +47,18 @@ class Sender(Protocol):
 
 
 def open_sender(
-    target: Target, mix: Mix, *, timeout_seconds: float, seed: int
+    target: Target,
+    mix: Mix,
+    *,
+    timeout_seconds: float,
+    seed: int,
+    backoff: Backoff | None = None,
 ) -> Sender:
-    """The sender for a target's protocol."""
+    """The sender for a target's protocol.
+
+    `backoff` is for unary gRPC. Streams come back as `grpc.aio` does; over HTTP a
+    request without a free connection opens one, at once, and is sent once.
+    """
     if target.protocol == "grpc":
         if any(entry.style == "stream" for entry in mix.entries):
             from loadtests.engine.grpc_sender import GrpcSender  # noqa: PLC0415 - 30 MB
@@ -58,7 +68,9 @@ def open_sender(
             GrpcUnarySender,
         )
 
-        return GrpcUnarySender(target, mix, timeout_seconds=timeout_seconds, seed=seed)
+        return GrpcUnarySender(
+            target, mix, timeout_seconds=timeout_seconds, seed=seed, backoff=backoff
+        )
     from loadtests.engine.http_sender import HttpSender  # noqa: PLC0415
 
     return HttpSender(target, mix, timeout_seconds=timeout_seconds, seed=seed)

@@ -12,7 +12,7 @@ from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.model import ModelSpec, TensorSpec
 from loadtests.errors import LoadError, PlanError
-from loadtests.tls import grpc_credentials, ssl_context
+from loadtests.tls import grpc_credentials, require_trusted, ssl_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +29,7 @@ def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
     Raises:
         LoadError: nobody answers, or there is no such model; says what there is.
     """
+    require_trusted(target)
     try:
         with _client(target) as client:
             return _spec(client, model, version)

@@ -71,6 +71,14 @@ class Waiting:
         self.ended += 1
         self.content = content
 
+    def unheard(self, reason) -> None:
+        self.ended += 1
+        self.reason = reason
+
+    def spoilt(self, fault) -> None:
+        self.ended += 1
+        self.reason = fault
+
     def broken(self, reason) -> None:
         self.ended += 1
         self.reason = reason
@@ -93,6 +101,9 @@ class Wire(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
 
 def frame(kind, flags, number, content=b"") -> bytes:

@@ -1,0 +1,55 @@
+"""How much is kept of answers that are still coming: bounded, whatever a server sends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_ANSWER_BYTES: Final = 64 << 20
+"""Of one answer."""
+MAX_TOGETHER_BYTES: Final = 512 << 20
+"""Of all answers that have begun to come."""
+SMALL_BYTES: Final = 1024
+"""An answer's first piece, where it is no larger, need not be counted."""
+
+
+class Keeping:
+    """Counts what one sender keeps of the answers under way."""
+
+    def __init__(
+        self,
+        answer_bytes: int = MAX_ANSWER_BYTES,
+        together_bytes: int = MAX_TOGETHER_BYTES,
+    ) -> None:
+        self._answer = answer_bytes
+        self._together = together_bytes
+        self.held = 0
+        """Bytes of all of them."""
+
+    def fault(self, size: int, more: int) -> str | None:
+        """Keep `more` bytes of an answer, `size` with them; what speaks against it."""
+        self.held += more
+        if size > self._answer:
+            return (
+                f"the answer is larger than {self._answer} B: "
+                f"{size} B had come when it was given up"
+            )
+        if self.held > self._together:
+            return (
+                f"the answers under way are together larger than {self._together} B: "
+                f"{size} B of this one had come when it was given up"
+            )
+        return None
+
+    def drop(self, size: int) -> None:
+        """So many bytes of an answer are kept no longer."""
+        self.held -= size
+
+
+def joined(before: bytes | bytearray, more: bytes) -> bytes | bytearray:
+    """Both: what comes in one piece as it is, what comes in many in place."""
+    if not before:
+        return more
+    if isinstance(before, bytes):
+        return bytearray(before + more)
+    before += more
+    return before

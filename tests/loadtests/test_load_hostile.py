@@ -1,0 +1,381 @@
+"""Servers that send without end: what is kept of it is bounded, and the error says so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import re
+import select
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from loadtests.engine import Options, hpack, run_closed
+from loadtests.engine.http2 import Http2Connection
+from loadtests.engine.keeping import MAX_ANSWER_BYTES, Keeping
+from loadtests.errors import LoadError
+from loadtests.result import Outcome
+from loadtests.target import Target
+
+PREFACE_BYTES = 24
+BEGINS = b"\x88"  # :status 200, of the static table
+PIECE = bytes(16_384)
+
+
+def frame(kind, flags, number, content=b"") -> bytes:
+    head = len(content).to_bytes(3, "big") + bytes([kind, flags])
+    return head + number.to_bytes(4, "big") + content
+
+
+def endless_data(number):
+    yield frame(1, 4, number, BEGINS)
+    yield from itertools.repeat(frame(0, 0, number, PIECE))
+
+
+def endless_announcements(number):
+    """Headers that say each time that the headers are still to come."""
+    block = hpack.encoded([(b":status", b"103"), (b"link", bytes(16_000))])
+    yield from itertools.repeat(frame(1, 4, number, block))
+
+
+def endless_headers(number):
+    yield frame(1, 0, number, BEGINS)
+    yield from itertools.repeat(frame(9, 0, number, PIECE))
+
+
+def endless_pings(_):
+    """By a peer that reads nothing any more."""
+    yield None
+    yield from itertools.repeat(frame(6, 0, 0, bytes(8)) * 1000)
+
+
+def long_ping(_):
+    yield frame(6, 0, 0, bytes(9))
+    yield from itertools.repeat(b"")
+
+
+class Listener:
+    """A thread for each connection, ended with the test."""
+
+    def __init__(self) -> None:
+        self._listener = socket.socket()
+        # What a peer leaves unread shall soon be seen by who sends it.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def serve(self, _: socket.socket) -> None:
+        self._over.wait()
+
+    def _accept(self) -> None:
+        self._listener.settimeout(0.1)
+        while not self._over.is_set():
+            with contextlib.suppress(TimeoutError):
+                peer = self._listener.accept()[0]
+                self._threads.append(threading.Thread(target=self._talk, args=(peer,)))
+                self._threads[-1].start()
+
+    def _talk(self, peer: socket.socket) -> None:
+        peer.settimeout(0.1)
+        with peer, contextlib.suppress(OSError):
+            self.serve(peer)
+
+    def send(self, peer: socket.socket, data: bytes) -> None:
+        view = memoryview(data)
+        while view and not self._over.is_set():
+            with contextlib.suppress(TimeoutError):
+                view = view[peer.send(view) :]
+
+    @property
+    def open(self) -> bool:
+        return not self._over.is_set()
+
+    def close(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+
+class Hostile(Listener):
+    """Speaks just enough HTTP/2 to begin answers that do not end."""
+
+    def __init__(self, answer) -> None:
+        self._answer = answer
+        self.sent: dict[int, int] = {}
+        """Bytes of each stream's answer, until it was given up."""
+        super().__init__()
+
+    def serve(self, peer: socket.socket) -> None:
+        self.send(peer, frame(4, 0, 0))
+        received, streams, reads = b"", {}, True
+        while self.open:
+            if reads and select.select([peer], [], [], 0 if streams else 0.05)[0]:
+                received += peer.recv(1 << 20) or self._hung_up()
+                received = self._take(received, streams)
+            for number, pieces in tuple(streams.items()):
+                piece = next(pieces)
+                reads = reads and piece is not None
+                self.send(peer, piece or b"")
+                self.sent[number] = self.sent.get(number, 0) + len(piece or b"")
+
+    def _hung_up(self) -> bytes:
+        raise ConnectionResetError
+
+    def _take(self, received: bytes, streams) -> bytes:
+        received = received.removeprefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        while len(received) >= 9:
+            end = 9 + int.from_bytes(received[:3], "big")
+            if len(received) < end:
+                break
+            kind, number = received[3], int.from_bytes(received[5:9], "big")
+            if kind == 1:
+                streams[number] = self._answer(number)
+            elif kind == 3:
+                streams.pop(number, None)
+            received = received[end:]
+        return received
+
+
+class EndlessHttp(Listener):
+    """Answers with success and a body that does not end."""
+
+    def __init__(self, framing: bytes, piece: bytes) -> None:
+        self._framing, self._piece = framing, piece
+        super().__init__()
+
+    def serve(self, peer: socket.socket) -> None:
+        while b"\r\n\r\n" not in peer.recv(1 << 16):
+            pass
+        self.send(peer, b"HTTP/1.1 200 OK\r\n" + self._framing + b"\r\n\r\n")
+        while self.open:
+            self.send(peer, self._piece)
+
+
+@contextlib.contextmanager
+def running(server):
+    with contextlib.closing(server):
+        yield server
+
+
+class Peak:
+    """By how much the process grew at most within the block."""
+
+    def __enter__(self):
+        Path("/proc/self/clear_refs").write_text("5", "ascii")
+        self._before = self._read("VmRSS")
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.bytes = self._read("VmHWM") - self._before
+
+    def _read(self, name: str) -> int:
+        status = Path("/proc/self/status").read_text("ascii")
+        found = re.search(rf"{name}:\s+(\d+) kB", status)
+        return int(found[1]) * 1024
+
+
+def run(target, mix, count=2, **options):
+    return run_closed(
+        target,
+        mix,
+        concurrency=2,
+        duration_seconds=60.0,
+        requests=count,
+        options=Options(**{"timeout_seconds": 60.0, **options}),
+    )
+
+
+@pytest.mark.parametrize("answer", [endless_data, endless_announcements])
+def test_an_answer_without_end_is_given_up_over_grpc(
+    fake, target_of, mix_of, answer
+) -> None:
+    mix = mix_of(target_of(fake, "grpc"), "fake")
+    with running(Hostile(answer)) as server, Peak() as peak:
+        result = run(Target("grpc", server.address), mix)
+    assert result.requests.count(Outcome.WRONG) == 2, result.errors
+    for message in result.errors:
+        sizes = re.fullmatch(
+            r"the answer is larger than (\d+) B: (\d+) B had come when it was given up",
+            message,
+        )
+        assert sizes, message
+        limit, came = map(int, sizes.groups())
+        assert limit == MAX_ANSWER_BYTES
+        assert limit < came <= limit + 2 * len(PIECE)
+    # Both answers as far as they came, and what else a run needs.
+    assert peak.bytes < 2 * MAX_ANSWER_BYTES + (64 << 20)
+
+
+@pytest.mark.parametrize(
+    ("framing", "piece"),
+    [
+        (b"Content-Length: 1000000000000", PIECE),
+        (b"Transfer-Encoding: chunked", b"4000\r\n" + PIECE + b"\r\n"),
+    ],
+    ids=["length", "chunks"],
+)
+def test_an_answer_without_end_is_given_up_over_http(
+    fake, target_of, mix_of, framing, piece
+) -> None:
+    mix = mix_of(target_of(fake, "http"), "fake")
+    with running(EndlessHttp(framing, piece)) as server, Peak() as peak:
+        result = run(Target("http", server.address), mix)
+    assert result.requests.count(Outcome.WRONG) == 2, result.errors
+    for message in result.errors:
+        assert f"larger than {MAX_ANSWER_BYTES} B: " in message
+    # As it came, and its body.
+    assert peak.bytes < 4 * MAX_ANSWER_BYTES + (64 << 20)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (endless_headers, "a header block without end"),
+        (endless_pings, "it reads no acknowledgements"),
+        (long_ping, "a ping of 9 bytes; want 8"),
+    ],
+)
+def test_what_is_no_answer_ends_the_connection_and_says_why(
+    fake, target_of, mix_of, answer, told
+) -> None:
+    mix = mix_of(target_of(fake, "grpc"), "fake")
+    with running(Hostile(answer)) as server, Peak() as peak:
+        result = run(Target("grpc", server.address), mix, count=1)
+    assert result.requests.count(Outcome.ERROR) == 1, result.errors
+    assert any(told in message for message in result.errors), result.errors
+    assert peak.bytes < 64 << 20
+
+
+def test_a_server_that_never_says_what_it_is_leaves_no_connection(
+    fake, target_of, mix_of
+) -> None:
+    mix = mix_of(target_of(fake, "grpc"), "fake")
+    run(target_of(fake, "grpc"), mix)
+    with running(Listener()) as server:
+        with pytest.raises(LoadError, match="no connection in time"):
+            run(Target("grpc", server.address), mix, timeout_seconds=0.3)
+        port = f":{int(server.address.rpartition(':')[2]):04X} "
+        connections = [
+            line.split()
+            for line in Path("/proc/self/net/tcp").read_text("ascii").splitlines()
+            if port in line
+        ]
+    established = [c for c in connections if c[3] == "01" and c[2].endswith(port[:-1])]
+    assert not established
+
+
+# What is kept, counted exactly.
+
+
+class Waiting:
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def answered(self, _, content) -> None:
+        self.told.append(content)
+
+    def unheard(self, reason) -> None:
+        self.told.append(reason)
+
+    def spoilt(self, fault) -> None:
+        self.told.append(fault)
+
+    def broken(self, reason) -> None:
+        self.told.append(ConnectionError(reason))
+
+
+class Wire(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        pass
+
+    close = abort
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def talk(keeping, frames, requests=2):
+    """What those waiting were told, and which streams were given up."""
+
+    async def talking():
+        wire, waiting = Wire(), [Waiting() for _ in range(requests)]
+        connection = Http2Connection([(b":method", b"POST")], keeping)
+        connection.connection_made(wire)
+        connection.data_received(frame(4, 0, 0))
+        for one in waiting:
+            connection.request(one, b"content")
+        start = len(wire.written)
+        for part in frames:
+            connection.data_received(part)
+        return [one.told for one in waiting], wire.written[start:]
+
+    told, written = asyncio.run(talking())
+    given_up = [
+        struct.unpack(">xxxBxIxxxx", written[at : at + 13])[1]
+        for at in range(0, len(written), 13)
+    ]
+    return told, given_up
+
+
+def test_an_answer_of_the_size_allowed_comes_and_one_byte_more_does_not() -> None:
+    keeping = Keeping(answer_bytes=5000)
+    begins = [frame(1, 4, n, BEGINS) + frame(0, 0, n, bytes(2500)) for n in (1, 3)]
+    ends = [frame(0, 1, 1, bytes(2500)), frame(0, 1, 3, bytes(2501))]
+    told, given_up = talk(keeping, begins + ends)
+    assert told[0] == [bytes(5000)]
+    assert told[1] == [
+        "the answer is larger than 5000 B: 5001 B had come when it was given up"
+    ]
+    assert given_up == [3]
+    assert keeping.held == 0
+
+
+def test_the_answers_under_way_are_bounded_together() -> None:
+    keeping = Keeping(together_bytes=5000)
+    begins = [frame(1, 4, n, BEGINS) + frame(0, 0, n, bytes(2000)) for n in (1, 3)]
+    more = [frame(0, 0, 1, bytes(1001)), frame(0, 1, 3, bytes(3000))]
+    told, given_up = talk(keeping, begins + more)
+    (fault,) = told[0]
+    assert fault == (
+        "the answers under way are together larger than 5000 B: 3001 B of this one had "
+        "come when it was given up"
+    )
+    assert told[1] == [bytes(5000)]
+    assert given_up == [1]
+    assert keeping.held == 0
+
+
+def test_what_a_server_that_goes_away_did_not_take_may_be_sent_again() -> None:
+    goodbye = frame(7, 0, 0, struct.pack(">II", 1, 0))
+    ends = frame(1, 4, 1, BEGINS) + frame(0, 1, 1, b"answer")
+    told, given_up = talk(Keeping(), [goodbye, ends])
+    assert told == [[b"answer"], ["the server went away (code 0)"]]
+    assert given_up == []
+
+
+def test_an_answer_in_drops_is_counted_too() -> None:
+    keeping = Keeping(answer_bytes=100)
+    drops = [frame(1, 4, 1, BEGINS)] + [frame(0, 0, 1, b"x")] * 200
+    told, given_up = talk(keeping, drops, requests=1)
+    assert len(told[0]) == 1
+    assert "larger than 100 B" in told[0][0]
+    assert given_up == [1]

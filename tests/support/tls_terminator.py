@@ -1,0 +1,146 @@
+"""A real nginx that ends TLS in front of a Triton, and who signs for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SOUND = "DNS:localhost,IP:127.0.0.1"
+
+
+class Authority:
+    """Signs certificates; who trusts it has `file`."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self.file = folder / "authority.pem"
+        self._openssl(
+            *("req", "-x509", *self._key("authority"), "-out", "authority.pem"),
+            *("-days", "2", "-subj", "/CN=authority"),
+        )
+
+    def sign(self, name: str, *, names: str = SOUND, days: int = 2) -> Path:
+        """`name`.pem, with `name`.key beside it; of negative `days` it has expired."""
+        self._openssl(
+            *("req", *self._key(name), "-out", f"{name}.csr", "-subj", f"/CN={name}"),
+            *("-addext", f"subjectAltName={names}"),
+        )
+        self._openssl(
+            *("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem"),
+            *("-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial"),
+            *("-days", str(days), "-copy_extensions", "copy"),
+        )
+        return self._folder / f"{name}.pem"
+
+    def _key(self, name: str) -> tuple[str, ...]:
+        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+        return (*curve, "-nodes", "-keyout", f"{name}.key")
+
+    def _openssl(self, *arguments: str) -> None:
+        subprocess.run(
+            ["openssl", *arguments],
+            cwd=self._folder,
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+
+
+class Terminator:
+    """nginx with a port for HTTP and one for gRPC for each certificate."""
+
+    def __init__(
+        self, folder: Path, triton: Any, certificates: Mapping[str, Path]
+    ) -> None:
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+        self._log = folder / "error.log"
+        self._ports = {
+            (name, protocol): port
+            for (name, protocol), port in zip(
+                [(n, p) for n in certificates for p in ("http", "grpc")],
+                _free_ports(2 * len(certificates)),
+                strict=True,
+            )
+        }
+        servers = "\n".join(
+            _server(port, certificates[name], protocol)
+            for (name, protocol), port in self._ports.items()
+        )
+        scratch = "\n".join(
+            f"{kind}_temp_path {folder}/{kind};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        user = "user root;" if os.geteuid() == 0 else ""
+        config = folder / "nginx.conf"
+        config.write_text(
+            f"daemon off; worker_processes 1; pid {folder}/pid; {user}\n"
+            f"error_log {self._log};\nevents {{ worker_connections 1024; }}\n"
+            f"http {{ access_log off; client_max_body_size 0;\n{scratch}\n"
+            f"upstream http_triton {{ server {triton.http}; keepalive 16; }}\n"
+            f"upstream grpc_triton {{ server {triton.grpc}; keepalive 16; }}\n"
+            f"{servers}\n}}\n",
+            "utf-8",
+        )
+        self._process = subprocess.Popen(
+            ["nginx", "-p", folder, "-e", self._log, "-c", config]
+        )
+        deadline = time.monotonic() + 10
+        for port in self._ports.values():
+            while not _listens(port):
+                assert self._process.poll() is None, self.log
+                assert time.monotonic() < deadline, self.log
+                time.sleep(0.02)
+
+    def port(self, certificate: str, protocol: str) -> int:
+        """Where it shows this certificate."""
+        return self._ports[certificate, protocol]
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text("utf-8")
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+def _server(port: int, certificate: Path, protocol: str) -> str:
+    if protocol == "grpc":
+        listen, forward = "ssl http2", "grpc_pass grpc://grpc_triton;"
+    else:
+        listen = "ssl"
+        forward = (
+            "proxy_pass http://http_triton; proxy_http_version 1.1; "
+            'proxy_set_header Connection "";'
+        )
+    return (
+        f"server {{ listen 127.0.0.1:{port} {listen};\n"
+        f"ssl_certificate {certificate};\n"
+        f"ssl_certificate_key {certificate.with_suffix('.key')};\n"
+        f"location / {{ {forward} }} }}"
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        holders = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for holder in holders:
+            holder.bind(("127.0.0.1", 0))
+        return [holder.getsockname()[1] for holder in holders]
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    return False
