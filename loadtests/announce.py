@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import re
 import secrets
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import urllib3
 
 from loadtests.errors import PlanError
+from loadtests.profiles.base import Phase
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
 
-    from loadtests.profiles.base import Phase
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
 
@@ -30,6 +34,30 @@ _EVERY_SECONDS: Final = 4.0
 _TIMEOUT_SECONDS: Final = 3.0
 _OK: Final = range(200, 300)
 _SHOWN: Final = 200
+_USER: Final = re.compile(r"//[^/]*@")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a run came to, as others are told."""
+
+    told: str
+    valid: bool
+    attributes: Mapping[str, str | float] = field(default_factory=dict)
+    """Of its span, beside its name and kind."""
+
+    @classmethod
+    def of(cls, result: RunResult) -> Ending:
+        """Of a load run."""
+        return cls(
+            f"{result.throughput:.4g} right answers/s, {result.verdict}",
+            result.verdict.valid,
+            {
+                "tritonwatch.run.verdict": str(result.verdict),
+                "tritonwatch.run.requests": float(len(result.requests)),
+                "tritonwatch.run.requests_per_second": result.throughput,
+            },
+        )
 
 
 class AnnouncedRun:
@@ -41,14 +69,36 @@ class AnnouncedRun:
         self.profile = profile
         self.started_at = time.time()
         self.ended_at: float | None = None
-        self.result: RunResult | None = None
+        self.ending: Ending | None = None
         self.problems: list[str] = []
         """Who could not be told, and why."""
+        self.news = threading.Event()
+        """Set when another phase begins, and when it is over."""
+        self._schedule: tuple[float, Sequence[Phase]] = (time.monotonic(), ())
 
-    def ended(self, result: RunResult | None = None) -> None:
-        """It is over, with this result."""
+    def follow(self, phases: Sequence[Phase]) -> None:
+        """From now on it goes through these; their times count from now."""
+        self._schedule = (time.monotonic(), phases)
+        self.news.set()
+
+    def enter(self, phase: str) -> None:
+        """From now on it is in this phase."""
+        self.follow((Phase(phase, 0.0, math.inf, None),))
+
+    def phase(self) -> tuple[str, float]:
+        """What goes on now, and the seconds until that changes."""
+        began, phases = self._schedule
+        elapsed = time.monotonic() - began
+        name = next(
+            (p.name for p in reversed(phases) if p.start_seconds <= elapsed), "start"
+        )
+        changes = (p.start_seconds for p in phases if p.start_seconds > elapsed)
+        return name, min(changes, default=math.inf) - elapsed
+
+    def ended(self, ending: Ending | None = None) -> None:
+        """It is over, and came to this."""
         self.ended_at = time.time()
-        self.result = result
+        self.ending = ending
 
     def note(self, problem: str) -> None:
         """Keep a problem, once."""
@@ -137,12 +187,11 @@ class OtlpAnnouncer:
         context = SpanContext(
             secrets.randbits(128) or 1, secrets.randbits(64) or 1, started_ns
         )
-        valid = run.result is not None and run.result.verdict.valid
         span = Span(
             context,
             f"tritonwatch {run.kind}",
             ended_ns,
-            ok=valid,
+            ok=run.ending is not None and run.ending.valid,
             attributes=_attributes(run),
         )
         settings = OtlpSettings(
@@ -151,9 +200,25 @@ class OtlpAnnouncer:
         sender = OtlpExporter(settings, run.name, start_ns=started_ns)
         try:
             if not sender.send_spans([span]):
-                run.note(f"the collector at {self._url} did not take the run's span")
+                run.note(
+                    f"the collector at {_told_of(self._url)} did not take the span"
+                )
         finally:
             sender.close()
+
+
+def announcers_among(options: argparse.Namespace) -> tuple[Announcer, ...]:
+    """Those of `cli.add_announcers`.
+
+    Raises:
+        PlanError: an address is none, or the file with the token cannot be read.
+    """
+    return announcers_of(
+        sidecar=options.sidecar,
+        grafana=options.grafana,
+        grafana_token_file=options.grafana_token_file,
+        otlp=options.otlp,
+    )
 
 
 def announcers_of(
@@ -190,21 +255,24 @@ def announced(
 
 @contextlib.contextmanager
 def telling(
-    run: AnnouncedRun, announcers: Sequence[Announcer], phases: Sequence[Phase]
+    run: AnnouncedRun, announcers: Sequence[Announcer], phases: Sequence[Phase] = ()
 ) -> Generator[None]:
-    """The same for a run of any kind. `phases` are in seconds from now."""
+    """The same for a run of any kind. `phases` are in seconds from now.
+
+    One that knows its phases only as it goes on says so with `enter` and `follow`.
+    """
+    run.follow(phases)
     if not announcers:
         yield
         return
     over = threading.Event()
-    thread = threading.Thread(
-        target=_tell, args=(run, announcers, phases, over), daemon=True
-    )
+    thread = threading.Thread(target=_tell, args=(run, announcers, over), daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
+        run.news.set()
         thread.join(len(announcers) * _TIMEOUT_SECONDS + 1.0)
         if run.ended_at is None:
             run.ended()
@@ -213,22 +281,16 @@ def telling(
 
 
 def _tell(
-    run: AnnouncedRun,
-    announcers: Sequence[Announcer],
-    phases: Sequence[Phase],
-    over: threading.Event,
+    run: AnnouncedRun, announcers: Sequence[Announcer], over: threading.Event
 ) -> None:
-    began = time.monotonic()
-    while not over.is_set():
-        elapsed = time.monotonic() - began
-        phase = next(
-            (p.name for p in reversed(phases) if p.start_seconds <= elapsed), "start"
-        )
+    while True:
+        run.news.clear()
+        if over.is_set():
+            return
+        phase, left = run.phase()
         for announcer in announcers:
             announcer.goes_on(run, phase)
-        changes = [p.start_seconds for p in phases if p.start_seconds > elapsed]
-        next_change = min(changes, default=elapsed + _EVERY_SECONDS) - elapsed
-        over.wait(min(max(next_change, 0.1), _EVERY_SECONDS))
+        run.news.wait(min(max(left, 0.1), _EVERY_SECONDS))
 
 
 def post_json(
@@ -251,33 +313,32 @@ def post_json(
                 redirect=False,
             )
     except urllib3.exceptions.HTTPError as error:
-        run.note(f"{who} at {url} was not told of the run: {error}")
+        run.note(f"{who} at {_told_of(url)} was not told of the run: {error}")
         return
     if answer.status not in _OK:
         text = answer.data[:_SHOWN].decode("utf-8", "replace").strip()
-        run.note(f"{who} at {url} did not take it: HTTP {answer.status}: {text}")
+        run.note(
+            f"{who} at {_told_of(url)} did not take it: HTTP {answer.status}: {text}"
+        )
+
+
+def _told_of(url: str) -> str:
+    """The URL without what may be secret in it: user, password, query."""
+    return _USER.sub("//", url.partition("?")[0])
 
 
 def _told(run: AnnouncedRun) -> str:
-    if run.result is None:
-        return f"{run.kind} {run.name} ({run.profile}): ended without a result"
-    return (
-        f"{run.kind} {run.name} ({run.profile}): "
-        f"{run.result.throughput:.4g} right answers/s, {run.result.verdict}"
-    )
+    told = "ended without a result" if run.ending is None else run.ending.told
+    return f"{run.kind} {run.name} ({run.profile}): {told}"
 
 
 def _attributes(run: AnnouncedRun) -> dict[str, str | float]:
-    attributes: dict[str, str | float] = {
+    return {
         "tritonwatch.run": run.name,
         "tritonwatch.run.kind": run.kind,
         "tritonwatch.run.profile": run.profile,
+        **({} if run.ending is None else run.ending.attributes),
     }
-    if run.result is not None:
-        attributes["tritonwatch.run.verdict"] = str(run.result.verdict)
-        attributes["tritonwatch.run.requests"] = float(len(run.result.requests))
-        attributes["tritonwatch.run.requests_per_second"] = run.result.throughput
-    return attributes
 
 
 def _token(file: Path | None) -> str | None:
@@ -292,5 +353,7 @@ def _token(file: Path | None) -> str | None:
 def _checked(url: str, option: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise PlanError(f"found {url!r}; want a URL like http://localhost:8004", option)
+        raise PlanError(
+            f"found {_told_of(url)!r}; want a URL like http://localhost:8004", option
+        )
     return url

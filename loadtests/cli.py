@@ -83,7 +83,8 @@ def add_announcers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sidecar",
         metavar="URL",
-        help="tell the sidecar's tap there, which shows it as triton_run_info",
+        help="tell the sidecar's tap there: it shows the run as triton_run_info, and keeps "
+        "the capacity that a search found",
     )
     parser.add_argument(
         "--grafana", metavar="URL", help="annotate the run there when it is over"

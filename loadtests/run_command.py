@@ -80,7 +80,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from loadtests.announce import announced, announcers_of  # noqa: PLC0415 - heavy
+    from loadtests.announce import (  # noqa: PLC0415 - heavy
+        Ending,
+        announced,
+        announcers_among,
+    )
     from loadtests.guard import Guard, GuardLimits, guarded  # noqa: PLC0415
     from loadtests.scenario_options import scenario_of  # noqa: PLC0415
     from loadtests.summary import Line, text  # noqa: PLC0415
@@ -88,12 +92,7 @@ def _run(options: argparse.Namespace) -> int:
     scenario = scenario_of(options)
     if options.json is not None:
         _require_writable(options.json)
-    announcers = announcers_of(
-        sidecar=options.sidecar,
-        grafana=options.grafana,
-        grafana_token_file=options.grafana_token_file,
-        otlp=options.otlp,
-    )
+    announcers = announcers_among(options)
     line = None if options.quiet else Line(sys.stderr, scenario)
     with announced(scenario, announcers) as run:
         before = _page(options.metrics)
@@ -101,7 +100,7 @@ def _run(options: argparse.Namespace) -> int:
             result = _measured(scenario, line)
         result = guarded(result, guard.watch(), strict=options.strict)
         result = _seen(result, before, _page(options.metrics))
-        run.ended(result)
+        run.ended(Ending.of(result))
     if options.json is not None:
         from loadtests.result_file import write  # noqa: PLC0415
 

@@ -89,6 +89,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
         stopped=bench.stopped,
         clock=time.monotonic,
     )
+    bench.enter("search")
     ending = search.run(_START * max(x for _, x, _ in closed))
     found = None
     if ending in {"precise", "budget"}:
@@ -110,6 +111,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
 
 
 def _reference(bench: Bench, settings: CampaignSettings, turn: int) -> float:
+    bench.enter("reference")
     result = bench.closed(1, settings.reference_seconds, _REFERENCE_INDEX + turn)
     p50 = result.quantile(0.5)
     if p50 is None or not np.isfinite(p50):
@@ -125,6 +127,7 @@ def _reference(bench: Bench, settings: CampaignSettings, turn: int) -> float:
 def _closed(
     bench: Bench, settings: CampaignSettings
 ) -> list[tuple[int, float, float | None]]:
+    bench.enter("closed loops")
     rng = np.random.default_rng((bench.seed, _ORDER))
     plan = rng.permutation(
         np.repeat(settings.concurrencies, settings.concurrency_repetitions)

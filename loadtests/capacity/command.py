@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from exporter.cli import Subparsers
+    from loadtests.announce import AnnouncedRun, Ending
     from loadtests.capacity.campaign import CampaignSettings
     from loadtests.capacity.measuring import Bench
     from loadtests.capacity.report_model import CapacityReport, Instances
@@ -30,7 +31,7 @@ numbers are not the server's, or too few, and why."""
 
 def add(commands: Subparsers) -> None:
     """Add the command."""
-    from loadtests.cli import add_target  # noqa: PLC0415 - it imports this module
+    from loadtests.cli import add_announcers, add_target  # noqa: PLC0415 - imports this
 
     parser = commands.add_parser(
         "capacity",
@@ -47,9 +48,7 @@ def add(commands: Subparsers) -> None:
         "--html", type=Path, metavar="FILE", help="write the report with plots there"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument(
-        "--sidecar", metavar="URL", help="tell the sidecar's tap there what was found"
-    )
+    add_announcers(parser)
     parser.set_defaults(run=_run)
 
 
@@ -90,14 +89,26 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from loadtests.capacity.text import render  # noqa: PLC0415 - heavy, only here
+    from loadtests.announce import (  # noqa: PLC0415 - heavy, only here
+        AnnouncedRun,
+        announcers_among,
+        telling,
+    )
+    from loadtests.capacity.text import render  # noqa: PLC0415
 
-    report = _measured(options)
+    scenario, settings = scenario_of(options), settings_of(options)
+    announcers = announcers_among(options)
+    run = AnnouncedRun("capacity", scenario.name, scenario.profile.kind)
+    with telling(run, announcers):
+        report = _measured(options, scenario, settings, run)
+        run.ended(_ending(report))
     for path, content in _files(options, report):
         path.write_text(content, "utf-8")
     sys.stdout.write(render(report))
     if options.sidecar is not None:
-        _announce(options.sidecar, report)
+        _tell_found(options.sidecar, report, run)
+    for problem in run.problems:
+        sys.stderr.write(f"tritonwatch: {problem}\n")
     return exit_of(report)
 
 
@@ -122,18 +133,23 @@ def _files(
         yield options.html, render(report)
 
 
-def _measured(options: argparse.Namespace) -> CapacityReport:
+def _measured(
+    options: argparse.Namespace,
+    scenario: Scenario,
+    settings: CampaignSettings,
+    run: AnnouncedRun,
+) -> CapacityReport:
     from loadtests.capacity import campaign  # noqa: PLC0415 - heavy, only here
     from loadtests.capacity.compiling import compiled  # noqa: PLC0415
     from loadtests.interrupt import interruptible  # noqa: PLC0415
     from loadtests.prepare import prepared  # noqa: PLC0415
 
-    scenario, settings = scenario_of(options), settings_of(options)
     counts = _counts(options.instances)
     _require_writable(options.json, options.html)
     started_at = time.time()
     with prepared(scenario) as mix, interruptible() as asked:
         bench = _bench(scenario, settings, mix, _teller(options.quiet), asked)
+        bench.enter = run.enter
         try:
             found = campaign.run(bench, settings)
             scaled = list(_scaled(bench, settings, counts))
@@ -309,8 +325,22 @@ def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option 
     return tell
 
 
-def _announce(sidecar: str, report: CapacityReport) -> None:
-    from loadtests.announce import AnnouncedRun, post_json  # noqa: PLC0415
+def _ending(report: CapacityReport) -> Ending:
+    from loadtests.announce import Ending  # noqa: PLC0415
+
+    verdict = "VALID" if report.valid else f"INVALID: {'; '.join(report.reasons)}"
+    attributes: dict[str, str | float] = {
+        "tritonwatch.run.verdict": verdict,
+        "tritonwatch.run.slo": report.slo,
+    }
+    if report.capacity is not None:
+        found = report.capacity.requests_per_second.estimate
+        attributes["tritonwatch.run.requests_per_second"] = found
+    return Ending(f"{report.conclusion}, {verdict}", report.valid, attributes)
+
+
+def _tell_found(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
+    from loadtests.announce import post_json  # noqa: PLC0415
 
     if report.capacity is None:
         return
@@ -322,8 +352,5 @@ def _announce(sidecar: str, report: CapacityReport) -> None:
         "low": ends.low or ends.estimate,
         "high": ends.high or ends.estimate,
     }
-    run = AnnouncedRun("capacity", report.model, "poisson")
     url = f"{sidecar.rstrip('/')}/v1/capacity"
     post_json(url, notice, {}, run, "the sidecar")
-    for problem in run.problems:
-        sys.stderr.write(f"tritonwatch: {problem}\n")

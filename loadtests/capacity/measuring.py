@@ -68,6 +68,8 @@ class Bench:
     in_flight: int
     tell: Callable[[str], None]
     stopped: Callable[[], bool]
+    enter: Callable[[str], None] = lambda _: None
+    """Told what begins: for those who only look at it from outside."""
     records: list[Record] = field(default_factory=list)
     rejected: list[Record] = field(default_factory=list)
     unloaded_p50: float | None = None

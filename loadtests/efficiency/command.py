@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from exporter.cli import Subparsers
     from exporter.energy.sources import AnySource
+    from loadtests.announce import AnnouncedRun
+    from loadtests.efficiency.report_model import EfficiencyReport, PairReport
     from loadtests.scenario import Scenario
 
 EXIT_OK: Final = 0
@@ -29,7 +32,7 @@ ratio and, with labelled rows, accuracy lost, each with its 95 % interval. The f
 
 def add(commands: Subparsers) -> None:
     """Add both."""
-    from loadtests.cli import add_target  # noqa: PLC0415 - it imports this module
+    from loadtests.cli import add_announcers, add_target  # noqa: PLC0415 - imports this
 
     for name, told, description, run in (
         ("efficiency", "joules and QPS/W from full load to idle", _CURVE, _run_curve),
@@ -47,6 +50,7 @@ def add(commands: Subparsers) -> None:
         parser.add_argument(
             "--json", type=Path, metavar="FILE", help="write the report there"
         )
+        add_announcers(parser)
         parser.set_defaults(run=run)
         (_add_curve if name == "efficiency" else _add_pair)(parser)
 
@@ -84,14 +88,17 @@ def _add_pair(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_curve(options: argparse.Namespace) -> int:
-    from loadtests.efficiency.curve import CurveOptions, measure  # noqa: PLC0415 - heavy
+    from loadtests.announce import AnnouncedRun  # noqa: PLC0415 - heavy
+    from loadtests.efficiency.curve import CurveOptions, measure  # noqa: PLC0415
     from loadtests.efficiency.metering import metered  # noqa: PLC0415
     from loadtests.efficiency.page import curve_page, curve_text  # noqa: PLC0415
     from loadtests.interrupt import interruptible  # noqa: PLC0415
     from loadtests.prepare import prepared  # noqa: PLC0415
 
     scenario, sources = _scenario(options), _sources(options)
+    run = AnnouncedRun("load", scenario.name, "specpower")
     with (
+        _told(run, options),
         prepared(scenario) as mix,
         metered(sources) as meter,
         interruptible() as asked,
@@ -106,8 +113,11 @@ def _run_curve(options: argparse.Namespace) -> int:
                 maximum_per_second=options.maximum,
                 stop=asked,
                 tell=_tell,
+                follow=run.follow,
             ),
         )
+        scores = ", ".join(f"{k} {v:.4g}" for k, v in report.score.items())
+        _end(run, report, f"SPECpower's score {scores or 'unknown'} inferences/s/W")
     if options.json is not None:
         options.json.write_text(report.model_dump_json(indent=2) + "\n", "utf-8")
     if options.html is not None:
@@ -117,13 +127,16 @@ def _run_curve(options: argparse.Namespace) -> int:
 
 
 def _run_pair(options: argparse.Namespace) -> int:
-    from loadtests.efficiency.metering import metered  # noqa: PLC0415 - heavy
+    from loadtests.announce import AnnouncedRun  # noqa: PLC0415 - heavy
+    from loadtests.efficiency.metering import metered  # noqa: PLC0415
     from loadtests.efficiency.page import pair_text  # noqa: PLC0415
     from loadtests.efficiency.pairs import PairOptions, compare  # noqa: PLC0415
     from loadtests.interrupt import interruptible  # noqa: PLC0415
 
     scenario, sources = _scenario(options), _sources(options)
-    with metered(sources) as meter, interruptible() as asked:
+    run = AnnouncedRun("load", scenario.name, "pair")
+    with _told(run, options), metered(sources) as meter, interruptible() as asked:
+        run.enter("pairs")
         report = compare(
             scenario,
             meter,
@@ -136,10 +149,33 @@ def _run_pair(options: argparse.Namespace) -> int:
                 tell=_tell,
             ),
         )
+        ratio = report.speed_up.estimate
+        _end(run, report, f"{report.candidate} {ratio:.3g} x {report.reference}")
     if options.json is not None:
         options.json.write_text(report.model_dump_json(indent=2) + "\n", "utf-8")
     sys.stdout.write(pair_text(report))
     return EXIT_OK if report.valid else EXIT_INVALID
+
+
+@contextlib.contextmanager
+def _told(run: AnnouncedRun, options: argparse.Namespace) -> Generator[None]:
+    """Others are told of the run; who could not be, is told at its end."""
+    from loadtests.announce import announcers_among, telling  # noqa: PLC0415
+
+    try:
+        with telling(run, announcers_among(options)):
+            yield
+    finally:
+        for problem in run.problems:
+            _tell(f"tritonwatch: {problem}")
+
+
+def _end(run: AnnouncedRun, report: EfficiencyReport | PairReport, found: str) -> None:
+    from loadtests.announce import Ending  # noqa: PLC0415
+
+    verdict = "VALID" if report.valid else f"INVALID: {'; '.join(report.reasons)}"
+    attributes = {"tritonwatch.run.verdict": verdict}
+    run.ended(Ending(f"{found}, {verdict}", report.valid, attributes))
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:

@@ -7,6 +7,7 @@ of three runs as fast as it goes, here in a closed loop.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Final
@@ -21,16 +22,16 @@ from loadtests.efficiency.report_model import (
 )
 from loadtests.engine import Options
 from loadtests.execute import execute
+from loadtests.profiles.base import Phase
 from loadtests.profiles.specpower import SpecPower
 from loadtests.result import Outcome
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from loadtests.efficiency.metering import PowerMeter
     from loadtests.mix import Mix
-    from loadtests.profiles.base import Phase
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
 
@@ -52,6 +53,8 @@ class CurveOptions:
     """What 100 % is, instead of calibrating."""
     stop: Callable[[], bool] | None = None
     tell: Callable[[str], None] = lambda _: None
+    follow: Callable[[Sequence[Phase]], None] = lambda _: None
+    """Told what phases begin now, for those who only look at it from outside."""
 
 
 def measure(
@@ -65,6 +68,7 @@ def measure(
     calibrations: tuple[float, ...] = ()
     maximum = options.maximum_per_second
     if maximum is None:
+        options.follow((Phase("calibration", 0.0, math.inf, None),))
         calibrations = _calibrated(scenario, mix, options)
         maximum = mean(calibrations[_DISCARDED:])
     options.tell(f"100 % is {maximum:.5g} requests a second")
@@ -73,6 +77,7 @@ def measure(
         level_seconds=options.level_seconds,
         idle_seconds=options.level_seconds,
     )
+    options.follow(profile.phases())
     result = execute(
         scenario.model_copy(update={"profile": profile}),
         mix,

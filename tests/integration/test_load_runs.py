@@ -3,50 +3,20 @@
 from __future__ import annotations
 
 import gzip
-import http.server
 import json
 import re
 import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
 )
+from receiver import Receiver
 
 from exporter.testing import FakeModel, FakeTriton
-
-
-class Receiver:
-    """An HTTP server that keeps what is POSTed: no Grafana is to be had here."""
-
-    def __init__(self, status: int = 200) -> None:
-        self.received: list[tuple[str, dict[str, str], bytes]] = []
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                headers = {k.lower(): v for k, v in self.headers.items()}
-                outer.received.append((self.path, headers, body))
-                self.send_response(status)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 @pytest.fixture
@@ -72,12 +42,9 @@ def tritonwatch() -> str:
 
 
 def test_a_run_appears_in_the_sidecar_and_goes_with_its_end(
-    start_sidecar, settings, fake, unused_port, tritonwatch
+    start_sidecar, settings, fake, tritonwatch
 ) -> None:
-    config = settings(fake)
-    config["listen"]["tap"] = {"address": "127.0.0.1", "port": 0}
-    config["collectors"].append({"kind": "runs", "interval_seconds": 0.2})
-    sidecar = start_sidecar(config)
+    sidecar = start_sidecar(watching_runs(settings(fake)))
     tap = tap_of(sidecar)
     run = subprocess.Popen(
         command(
@@ -103,6 +70,121 @@ def test_a_run_appears_in_the_sidecar_and_goes_with_its_end(
     # A busy machine may make it invalid.
     assert (run.returncode in (0, 3), err) == (True, ""), out
     sidecar.wait(lambda p: not p.all("triton_run_info"), 10)
+
+
+def watched(sidecar, arguments) -> tuple[set[tuple[str, ...]], int, str]:
+    """What the sidecar says of a run while it goes on; exit status and errors."""
+    seen: set[tuple[str, ...]] = set()
+    run = subprocess.Popen(
+        arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        while run.poll() is None:
+            for labels, _ in sidecar.page().all("triton_run_info"):
+                seen.add(tuple(labels[n] for n in ("run", "kind", "profile", "phase")))
+            time.sleep(0.1)
+        err = run.stderr.read()
+    finally:
+        run.kill()
+        run.wait()
+        run.stderr.close()
+    sidecar.wait(lambda p: not p.all("triton_run_info"), 10)
+    return seen, run.returncode, err
+
+
+def test_a_capacity_search_is_seen_while_it_searches(
+    start_sidecar, settings, fake, receiver, tritonwatch
+) -> None:
+    sidecar = start_sidecar(watching_runs(settings(fake)))
+    seen, status, err = watched(
+        sidecar,
+        [
+            *(tritonwatch, "load", "capacity", "--quiet"),
+            *("--address", fake.grpc, "--model", "m", "--slo", "p90<20s,errors<50%"),
+            *("--budget", "4", "--run-seconds", "1", "--repetitions", "3"),
+            *("--max-rate", "50", "--max-concurrency", "2"),
+            *("--sidecar", f"http://{tap_of(sidecar)}"),
+            *("--grafana", receiver.url, "--otlp", receiver.url),
+        ],
+    )
+    # Every rate offered holds it: a finding. A busy machine may make it invalid.
+    assert (status in (1, 3), err) == (True, "")
+    runs = {labels[0] for labels in seen}
+    assert len(runs) == 1
+    assert {labels[1:3] for labels in seen} == {("capacity", "poisson")}
+    assert {"reference", "closed loops", "search"} <= {labels[3] for labels in seen}
+    by_path = {path: (headers, body) for path, headers, body in receiver.received}
+    annotation = json.loads(by_path["/api/annotations"][1])
+    assert annotation["tags"] == ["tritonwatch", "capacity", "poisson"]
+    assert "p90<20s,errors<50%" in annotation["text"]
+    assert "VALID" in annotation["text"]
+    headers, body = by_path["/v1/traces"]
+    span = span_of(body, headers.get("content-encoding", ""))
+    names = {a.key: a.value for a in span.attributes}
+    assert span.name == "tritonwatch capacity"
+    assert names["tritonwatch.run.slo"].string_value == "p90<20s,errors<50%"
+    assert span.end_time_unix_nano - span.start_time_unix_nano > 4e9
+
+
+@pytest.mark.parametrize(
+    ("command", "profile", "phases"),
+    [
+        (("efficiency", "--level-seconds", "0.5"), "specpower", {"calibration"}),
+        (("pair", "--model", "n", "--pairs", "5"), "pair", {"pairs"}),
+    ],
+    ids=["efficiency", "pair"],
+)
+def test_energy_runs_are_seen_while_they_run(
+    start_sidecar, settings, receiver, tritonwatch, command, profile, phases
+) -> None:
+    with FakeTriton([FakeModel("m"), FakeModel("n")]) as fake:
+        sidecar = start_sidecar(watching_runs(settings(fake)))
+        name, *options = command
+        seen, status, err = watched(
+            sidecar,
+            [
+                *(tritonwatch, "load", name, "--address", fake.grpc, "--model", "m"),
+                *(*options, "--idle-watts", "20", "--full-watts", "60"),
+                *("--sidecar", f"http://{tap_of(sidecar)}", "--grafana", receiver.url),
+            ],
+        )
+    assert status in (0, 3), err
+    assert {labels[1:3] for labels in seen} == {("load", profile)}
+    told = {labels[3] for labels in seen}
+    assert phases <= told
+    if profile == "specpower":
+        # Half a second each: most of the ten levels and idle are caught.
+        assert len(told & {f"{percent}%" for percent in range(10, 101, 10)}) >= 5
+    ((_, _, body),) = receiver.received
+    annotation = json.loads(body)
+    assert annotation["tags"] == ["tritonwatch", "load", profile]
+    assert "VALID" in annotation["text"]
+
+
+def test_a_search_that_finds_nobody_is_over_for_those_who_were_told(
+    unused_port, receiver, tritonwatch
+) -> None:
+    done = subprocess.run(
+        [
+            *(tritonwatch, "load", "capacity", "--quiet", "--model", "m"),
+            *("--address", f"127.0.0.1:{unused_port}", "--slo", "p90<20s"),
+            *("--grafana", receiver.url),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    ((_, _, body),) = receiver.received
+    assert json.loads(body)["text"].endswith("ended without a result")
+
+
+def watching_runs(config):
+    config["listen"]["tap"] = {"address": "127.0.0.1", "port": 0}
+    config["collectors"].append({"kind": "runs", "interval_seconds": 0.2})
+    config["probes"] = []
+    return config
 
 
 def tap_of(sidecar) -> str:
