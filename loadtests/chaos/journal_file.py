@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -83,14 +83,13 @@ class Block(Settings):
     repetitions: tuple[Repetition, ...] = Field(min_length=1)
 
 
-class Journal(Settings):
+@dataclass(frozen=True, slots=True)
+class Journal:
     """A journal that was read."""
 
     source: str
     evidence: tuple[Evidence, ...]
     findings: tuple[Findings, ...]
-
-    model_config = Settings.model_config | {"arbitrary_types_allowed": True}
 
     @property
     def title(self) -> str:

@@ -81,10 +81,14 @@ class Recovery(Settings):
     first_held_seconds: float | None = None
     """When the first good request was due of good windows that lasted `hold_seconds`."""
     recovered_seconds: float | None = None
-    """SLO-recovered: the same of good windows that lasted to the end of what was seen.
-    Later than `first_held_seconds` where there were relapses."""
+    """SLO-recovered: the same, without a relapse to the end of what was seen. Later than
+    `first_held_seconds` where there were relapses before."""
     relapses: int = 0
-    """How often there were bad windows after good ones had lasted for `hold_seconds`."""
+    """How often requests failed, or were late for longer than a window, after good
+    windows had lasted for `hold_seconds`."""
+    blips: int = 0
+    """How often they were just late then, and for no longer than a window: that happens
+    without any fault."""
     outage: Outage | None = None
     bad_requests: int = 0
     bad_request_seconds: float = 0.0
@@ -236,26 +240,43 @@ class _Course:
         if bad is None:
             return self._never_bad(measured)
         after = self.found[bad:]
-        held = [s for s in after if self._holds(s)]
-        last = after[-1]
-        relapses = sum(
-            1
-            for place, stretch in enumerate(after[:-1])
-            if self._holds(stretch) and BAD in {s.grade for s in after[place + 1 :]}
-        )
-        measured = _with(
-            measured,
-            first_held_seconds=self._due(held[0]) if held else None,
-            relapses=relapses,
-        )
-        if self._holds(last):
+        measured, held = self._followed(measured, after)
+        if held is not None:
+            good = self.until - self._due(held)
             return _with(
                 measured,
                 state="recovered",
-                reason=f"every window was good for the last {last.seconds + self.settings.window_seconds:.2f} s",
-                recovered_seconds=self._due(last),
+                reason=f"good for the last {good:.2f} s",
+                recovered_seconds=self._due(held),
             )
-        return self._not_held(measured, last)
+        return self._not_held(measured, after[-1])
+
+    def _followed(
+        self, measured: Recovery, after: list[Stretch]
+    ) -> tuple[Recovery, Stretch | None]:
+        """With relapses counted, and the stretch that held and had none after it."""
+        first: Stretch | None = None
+        held: Stretch | None = None
+        relapses = blips = 0
+        for stretch in after:
+            if stretch.grade == GOOD and held is None and self._holds(stretch):
+                held = stretch
+                first = first or stretch
+            elif stretch.grade == BAD and held is not None:
+                # Windows are bad from one before the first late request to the last.
+                short = stretch.seconds <= 2 * self.settings.window_seconds
+                if short and not stretch.failed:
+                    blips += 1
+                else:
+                    relapses += 1
+                    held = None
+        measured = _with(
+            measured,
+            first_held_seconds=None if first is None else self._due(first),
+            relapses=relapses,
+            blips=blips,
+        )
+        return measured, held
 
     def _never_bad(self, measured: Recovery) -> Recovery:
         seen = self.until - self.span.inject_seconds

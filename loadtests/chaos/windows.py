@@ -41,6 +41,8 @@ class Stretch:
     """Index of the first request of the first window; the next one where it is empty."""
     last_due: int
     """One after the last request of the first window."""
+    failed: bool
+    """Whether a request of one of the windows failed; bad ones may just be late."""
 
     @property
     def seconds(self) -> float:
@@ -84,23 +86,27 @@ def stretches(
     middles = (lows + highs) / 2
     first = np.searchsorted(due, middles)
     end = np.searchsorted(due, middles + window_seconds)
-    grades = _grades(judged, first, end, quantile)
-    return list(_joined(grades, lows, highs, first, end))
+    failed = _within(judged.failed, first, end) > 0
+    grades = _grades(judged, failed, first, end, quantile)
+    return list(_joined(grades, failed, lows, highs, first, end))
 
 
 def _grades(
-    judged: Judged, first: NDArray[np.intp], end: NDArray[np.intp], quantile: float
+    judged: Judged,
+    failed: Mask,
+    first: NDArray[np.intp],
+    end: NDArray[np.intp],
+    quantile: float,
 ) -> NDArray[np.int8]:
     count = end - first
     most = int(count.max(initial=0))
     spare = np.array([0, *(n - quantile_rank(n, quantile) for n in range(1, most + 1))])
-    failed, late, unknown = (
-        _within(mask, first, end)
-        for mask in (judged.failed, judged.late, judged.unknown)
+    late, unknown = (
+        _within(mask, first, end) for mask in (judged.late, judged.unknown)
     )
     grades = np.full(count.shape, GOOD, np.int8)
     grades[(count == 0) | (unknown > 0)] = UNKNOWN
-    grades[(failed > 0) | (late > spare[count])] = BAD
+    grades[failed | (late > spare[count])] = BAD
     return grades
 
 
@@ -113,6 +119,7 @@ def _within(
 
 def _joined(
     grades: NDArray[np.int8],
+    failed: Mask,
     lows: Floats,
     highs: Floats,
     first: NDArray[np.intp],
@@ -128,4 +135,5 @@ def _joined(
                 end_seconds=float(highs[b - 1]),
                 first_due=int(first[a]),
                 last_due=int(end[a]),
+                failed=bool(failed[a:b].any()),
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -175,6 +175,22 @@ def test_slow_answers_are_bad_though_none_is_lost() -> None:
     assert found.outage.seconds < 0.2
 
 
+def test_a_late_spell_of_no_window_is_no_relapse_once_it_has_held() -> None:
+    """Which happens without any fault; one that is longer, or an error, is a relapse."""
+    due = poisson(200, 25)
+    down = ((INJECT, 6.0),)
+    blip = measured(run(due, refuses=down, slow=((15.0, 15.2),)))
+    assert blip.state == "recovered"
+    assert blip.recovered_seconds == pytest.approx(6.0, abs=0.05)
+    assert (blip.blips, blip.relapses) == (1, 0)
+    spell = measured(run(due, refuses=down, slow=((15.0, 17.0),)))
+    assert spell.recovered_seconds == pytest.approx(17.0, abs=0.1)
+    assert (spell.blips, spell.relapses) == (0, 1)
+    error = measured(run(due, refuses=(*down, (15.0, 15.02))))
+    assert error.recovered_seconds == pytest.approx(15.0, abs=0.1)
+    assert (error.blips, error.relapses) == (0, 1)
+
+
 def test_without_any_effect_users_were_unaffected() -> None:
     found = measured(run(poisson(200, 20)))
     assert found.state == "unaffected"
@@ -200,7 +216,7 @@ def test_an_interrupted_run_is_judged_by_what_was_sent() -> None:
     outcome = np.where(due > 9.0, Outcome.UNSENT, load.requests.outcome)
     found = measured(result(due, load.requests.done, outcome, interrupted=True))
     assert found.state == "unknown"
-    assert found.reason.startswith("good for the last 2.99 s only")
+    assert found.reason.startswith("good for the last 3.00 s only")
 
 
 def test_requests_that_were_under_way_are_hit_as_well() -> None:
@@ -238,12 +254,13 @@ _MS = 1000
 def graded(
     due: list[int], bad: list[bool], late: list[bool], start: int, end: int
 ) -> list[int]:
-    """By start of the window, from `start` on: 1 good, 0 empty, -1 bad. Milliseconds."""
+    """By start of the window, from `start` on: 1 good, 0 empty, -1 late, -2 failed."""
     grades = []
     for begin in range(start, end - _MS):
         inside = [i for i, at in enumerate(due) if begin < at <= begin + _MS]
-        slow = sum(late[i] for i in inside)
-        if any(bad[i] for i in inside) or slow * 100 > 5 * len(inside):
+        if any(bad[i] for i in inside):
+            grades.append(-2)
+        elif sum(late[i] for i in inside) * 100 > 5 * len(inside):
             grades.append(-1)
         else:
             grades.append(1 if inside else 0)
@@ -259,20 +276,27 @@ def judged_slowly(
     hold = 5 * _MS - _MS
     if end - start <= _MS:
         return "unknown", None
-    if -1 not in grades:
+    if min(grades) >= 0:
         enough = 0 not in grades and end - start >= 5 * _MS
         return ("unaffected" if enough else "unknown"), None
-    last_not_good = max(i for i, grade in enumerate(grades) if grade != 1)
-    if grades[-1] == 1:
-        if len(grades) - 1 - last_not_good < hold:
-            return "unknown", None
-        since = start + last_not_good
+    since: int | None = None
+    seen_bad = False
+    begin = 0
+    for sign, group in groupby(grades, key=lambda g: (g > 0) - (g < 0)):
+        spell = list(group)
+        seen_bad |= sign < 0
+        if sign > 0 and seen_bad and since is None and len(spell) >= hold:
+            since = start + begin
+        if sign < 0 and (-2 in spell or len(spell) > 2 * _MS):
+            since = None
+        begin += len(spell)
+    if since is not None:
         return "recovered", min(
             at
             for at, no, slow in zip(due, bad, late, strict=True)
             if at > since and not no and not slow
         )
-    if grades[-1] == 0 or end - start < 5 * _MS:
+    if grades[-1] >= 0 or end - start < 5 * _MS:
         return "unknown", None
     return "not_recovered", None
 
