@@ -31,6 +31,7 @@ from loadtests.chaos.looking import Limits, Looks
 from loadtests.chaos.method import Method
 from loadtests.chaos.processes import new_token
 from loadtests.chaos.record import Record
+from loadtests.chaos.right_answers import with_right_answers
 from loadtests.chaos.targets.base import Surroundings, require_allowed
 from loadtests.chaos.undo import residue
 from loadtests.chaos.watching import AlertWatch, SidecarWatch, versions_of
@@ -241,6 +242,8 @@ class _Repetition:
         scenario = self._loaded.scenario(address, self._seconds())
         assert scenario is not None  # noqa: S101 - a load has a scenario
         mix = stack.enter_context(prepared(scenario))
+        target = scenario.target.target()
+        mix = with_right_answers(target, mix, scenario.timeout_seconds)
         return Load(scenario, mix, extension.load.backoff)
 
     def _announce(self, stack: contextlib.ExitStack) -> None:

@@ -1,0 +1,120 @@
+"""A whole deployment for chaos tests, and how to see that nothing is left of a fault."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import resource
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sidecars import SidecarProcess
+
+from exporter.listening import bind
+from loadtests.chaos.backends import stubs_of
+from loadtests.chaos.model_control import load, states
+from loadtests.chaos.processes import TOKEN_VARIABLE, ProcessRef, started_with
+
+if TYPE_CHECKING:
+    from exporter.triton.embedded import EmbeddedTriton
+    from loadtests.chaos.proxy_process import FaultProxy
+
+MODEL = "digits_fp32"
+_TOKEN = re.compile(r"tw[0-9a-f]{10}")
+
+
+class Deployment:
+    """Everything that a fault may want, and how to bring back what one ended."""
+
+    def __init__(self, triton: EmbeddedTriton, proxy: FaultProxy, folder: Path) -> None:
+        self.triton = triton
+        self.folder = folder
+        self.sidecar = self._start_sidecar()
+        control = proxy.control
+        self.site: dict[str, Any] = {
+            "name": "embedded",
+            "grpc": triton.grpc,
+            "http": triton.http,
+            "metrics": triton.metrics,
+            "repository": str(triton.repository),
+            "trace_folder": str(folder / "traces"),
+            "proxy": [str(control.control), control.grpc, control.http],
+            "sidecar_url": f"http://127.0.0.1:{self.sidecar.port}",
+            "peers": {"tap": f"127.0.0.1:{self.tap}"},
+        }
+
+    def _start_sidecar(self) -> SidecarProcess:
+        with bind("127.0.0.1", 0) as page, bind("127.0.0.1", 0) as tap:
+            self.port, self.tap = page.getsockname()[1], tap.getsockname()[1]
+        return self._sidecar_at()
+
+    def _sidecar_at(self) -> SidecarProcess:
+        target = {"grpc": self.triton.grpc, "http": self.triton.http}
+        listen = {
+            "address": "127.0.0.1",
+            "port": self.port,
+            "tap": {"port": self.tap},
+        }
+        config = {"target": target, "listen": listen}
+        sidecar = SidecarProcess(config, self.folder / "sidecar")
+        sidecar.wait_listening()
+        return sidecar
+
+    def mend(self) -> None:
+        """Running and serving, whatever a fault has ended for good."""
+        self.triton.start()
+        if states(self.triton.http).get(MODEL) != "READY":
+            load(self.triton.http, MODEL)
+        if not self.sidecar.running:
+            self.sidecar = self._sidecar_at()
+
+    def wrong(self) -> list[str]:
+        """What is not as before a fault, seen from outside."""
+        found = []
+        server = ProcessRef.of(self.triton.pid)
+        if server is not None and self.triton.running:
+            processes = (server, *stubs_of(server))
+            stopped = [p.pid for p in processes if p.state in {"T", "t"}]
+            found += [f"process {pid} is stopped" for pid in stopped]
+            limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+            if limits != self.limits:
+                found.append(f"descriptors: {limits}; before: {self.limits}")
+        files = sorted(p.name for p in (self.triton.repository / MODEL).rglob("*"))
+        if files != self.files:
+            found.append(f"files of the model: {files}; before: {self.files}")
+        return found
+
+    def remember(self) -> None:
+        """What `wrong` compares with."""
+        self.limits = resource.prlimit(self.triton.pid, resource.RLIMIT_NOFILE)
+        files = (self.triton.repository / MODEL).rglob("*")
+        self.files = sorted(path.name for path in files)
+
+
+def left_on_host(journal: str) -> list[str]:
+    """What the host still has that bears a token of a journal, looked for by ourselves."""
+    tokens = set(_TOKEN.findall(journal))
+    found: list[str] = []
+    for token in tokens:
+        found += [
+            f"process {p.pid} with {TOKEN_VARIABLE}={token}"
+            for p in started_with(token)
+        ]
+    for what, text in _host().items():
+        found += [f"{what}: {token}" for token in tokens if token in text]
+    return found
+
+
+def _host() -> dict[str, str]:
+    seen = {"mount": Path("/proc/self/mounts").read_text()}
+    for command in (("nft", "list", "tables"), ("ip", "netns"), ("ip", "-br", "link")):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                command, check=False, capture_output=True, text=True, timeout=10
+            )
+            seen[" ".join(command)] = done.stdout
+    groups = Path("/sys/fs/cgroup")
+    seen["cgroup"] = "\n".join(str(path) for path in groups.glob("**/*tw*"))
+    seen["/dev/shm"] = "\n".join(path.name for path in Path("/dev/shm").iterdir())
+    return seen
