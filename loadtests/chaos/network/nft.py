@@ -1,4 +1,4 @@
-"""Lost, refused and rationed packets: rules of nftables in a table of our own.
+"""Lost and refused packets: rules of nftables in a table of our own.
 
 The table is named by the fault's token and hooked before all others, where packets come
 in over loopback; it names the server's ports and nothing else. Set as one transaction:
@@ -27,18 +27,18 @@ _MATCHES: Final[dict[Direction, str]] = {
     "requests": "tcp dport",
     "answers": "tcp sport",
 }
-_BURST_SECONDS: Final = 0.1
-_LEAST_BURST_BYTES: Final = 3000
-"""Two segments, or a limit would pass none."""
 
 
 class Nft:
-    """Loss, partition, reset and bandwidth (what is over it is dropped)."""
+    """Loss, partition and reset."""
 
     def refusal(self, site: Site, effect: Effect) -> str | None:
         """Root, nft, a kernel with nf_tables, and an effect that dropping can have."""
         if effect.delay_seconds or effect.jitter_seconds:
             return "cannot delay packets"
+        if effect.bytes_per_second is not None:
+            # A packet over loopback may have 64 KiB, more than any limit would let by.
+            return "cannot make a link narrow"
         reason = ports.refusal(site)
         if reason is not None:
             return reason
@@ -48,7 +48,8 @@ class Nft:
         table = _ruleset("probe", [1], effect)
         tried = commands.attempt("", ["unshare", "-n", "nft", "-f", "-"], given=table)
         if tried.returncode:
-            return f"nft does not work here ({tried.stderr.strip().splitlines()[:1]})"
+            found = tried.stderr.strip().splitlines()[:1]
+            return f"nft does not work here ({' '.join(found)})"
         return None
 
     def prepare(self, site: Site, wanted: Wanted) -> dict[str, Any]:
@@ -133,17 +134,12 @@ def _statements(effect: Effect) -> list[str]:
     if effect.partitioned:
         statements.append("counter drop")
     if effect.loss_ratio:
-        statements.append(f"{_share(effect.loss_ratio)} counter drop")
+        statements.append(f"{_share(effect.loss_ratio)}counter drop")
     if effect.reset_ratio:
-        statements.append(f"{_share(effect.reset_ratio)} counter reject with tcp reset")
-    if effect.bytes_per_second is not None:
-        rate = round(effect.bytes_per_second)
-        burst = max(round(rate * _BURST_SECONDS), _LEAST_BURST_BYTES)
-        statements.append(
-            f"limit rate over {rate} bytes/second burst {burst} bytes counter drop"
-        )
+        statements.append(f"{_share(effect.reset_ratio)}counter reject with tcp reset")
     return statements
 
 
 def _share(ratio: float) -> str:
-    return f"numgen random mod {_GRAIN} < {round(ratio * _GRAIN)}"
+    drawn = round(ratio * _GRAIN)
+    return "" if drawn >= _GRAIN else f"numgen random mod {_GRAIN} < {drawn} "

@@ -1,0 +1,352 @@
+"""Faults of the network, as a client of a real Triton sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import http.client
+import json
+import os
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from parts import as_nobody, require
+from sites import EmbeddedSite, EmptySite
+from tcp_peers import TcpServer, connect, echo, receive
+
+from loadtests.chaos.faults import FAULTS, FaultRefusedError
+from loadtests.chaos.faults.bandwidth import Bandwidth
+from loadtests.chaos.faults.network_delay import NetworkDelay
+from loadtests.chaos.faults.network_jitter import NetworkJitter
+from loadtests.chaos.faults.network_loss import NetworkLoss
+from loadtests.chaos.faults.partition import Partition
+from loadtests.chaos.faults.reset import Reset
+from loadtests.chaos.network.wire import RETRANSMISSION_SECONDS
+from loadtests.chaos.proxy_control import ask
+from loadtests.chaos.proxy_process import FaultProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from loadtests.chaos.faults.network import NetworkFault
+
+NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET of unshare(2)."""
+BODY = json.dumps(
+    {"inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [1.0] * 8}]}
+)
+
+
+@pytest.fixture(scope="module")
+def site(loaded) -> Generator[EmbeddedSite]:
+    with FaultProxy(grpc=loaded.grpc, http=loaded.http, seed=3) as proxy:
+        yield EmbeddedSite(loaded, proxy=proxy.control)
+
+
+@pytest.fixture
+def undone() -> Generator[list[tuple[type[NetworkFault], dict[str, Any]]]]:
+    """What is in it is reverted in any case: the server is everybody's."""
+    injected: list[tuple[type[NetworkFault], dict[str, Any]]] = []
+    yield injected
+    for kind, record in injected:
+        kind.revert(record)
+
+
+def needs_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    require("nft", "tc")
+
+
+def ask_model(address: str, *, padding: int = 0, timeout: float = 20.0) -> float:
+    """Seconds of one inference over HTTP on a connection of its own, answer checked."""
+    started = time.perf_counter()
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=timeout)
+    with contextlib.closing(connection):
+        body = BODY + " " * padding
+        connection.request("POST", "/v2/models/double/infer", body)
+        answer = connection.getresponse()
+        assert json.load(answer)["outputs"][0]["data"] == [2.0] * 8
+    return time.perf_counter() - started
+
+
+def delayed(address: str) -> None:
+    assert min(ask_model(address) for _ in range(3)) >= 0.1
+
+
+def spread(address: str) -> None:
+    taken = [ask_model(address) for _ in range(12)]
+    assert max(taken) - min(taken) > 0.03
+
+
+def stalled(address: str) -> None:
+    deadline = time.monotonic() + 30
+    while ask_model(address) < 0.9 * RETRANSMISSION_SECONDS:
+        assert time.monotonic() < deadline, "nothing was ever late"
+
+
+def narrow(address: str) -> None:
+    assert ask_model(address, padding=40_000) >= 0.9 * 40_000 / 64_000
+
+
+def parted(address: str) -> None:
+    with pytest.raises(TimeoutError):
+        ask_model(address, timeout=0.4)
+
+
+def broken(address: str) -> None:
+    with pytest.raises(ConnectionError):
+        ask_model(address)
+
+
+CASES = [
+    (NetworkDelay(delay_ms=100, mechanism="proxy"), delayed),
+    (NetworkDelay(delay_ms=50, directions="both", mechanism="proxy"), delayed),
+    (NetworkJitter(delay_ms=30, jitter_ms=30, mechanism="proxy"), spread),
+    (NetworkLoss(loss_percent=40, mechanism="proxy"), stalled),
+    (NetworkLoss(loss_percent=40, mechanism="nft"), stalled),
+    (Bandwidth(kilobits_per_second=512, mechanism="proxy"), narrow),
+    (Partition(mechanism="proxy"), parted),
+    (Partition(mechanism="nft"), parted),
+    (Partition(mechanism="nft", directions="answers"), parted),
+    (Reset(mechanism="proxy"), broken),
+    (Reset(mechanism="nft"), broken),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    CASES,
+    ids=[f"{f.kind}-{f.mechanism}-{f.effect().directions}" for f, _ in CASES],
+)
+def test_a_client_sees_it_and_after_it_is_undone_no_more(
+    site: EmbeddedSite,
+    undone: list,
+    fault: NetworkFault,
+    seen: Callable[[str], None],
+):
+    if fault.mechanism == "nft":
+        needs_root()
+    address = site.http if fault.mechanism == "nft" else site.proxy.http
+    fault.require(site)
+    record = json.loads(json.dumps(fault.prepare(site)))
+    assert fault.missing(record)
+    assert fault.residue(record) == []
+    undone.append((type(fault), record))
+
+    fault.inject(record)
+    assert fault.missing(record) == []
+    assert fault.residue(record)
+    seen(address)
+
+    for _ in range(2):
+        type(fault).revert(record)
+        assert fault.residue(record) == []
+    assert fault.missing(record)
+    assert min(ask_model(address) for _ in range(5)) < 0.1
+
+
+@pytest.mark.parametrize("mechanism", ["nft", "proxy"])
+def test_to_undo_what_was_never_done_does_nothing(site: EmbeddedSite, mechanism: str):
+    if mechanism == "nft":
+        needs_root()
+    record = Partition(mechanism=mechanism).prepare(site)
+    for _ in range(2):
+        Partition.revert(record)
+        assert Partition.residue(record) == []
+    ask_model(site.http)
+    ask_model(site.proxy.http)
+
+
+def test_rules_are_in_a_table_of_their_own_for_the_servers_ports_alone(
+    site: EmbeddedSite, undone: list
+):
+    needs_root()
+    with TcpServer(echo) as other, connect(other.address) as neighbour:
+        fault = Partition(mechanism="nft", protocols=("http",))
+        record = fault.prepare(site)
+        before = tables()
+        undone.append((Partition, record))
+        fault.inject(record)
+        assert tables() - before == {record["token"]}
+        neighbour.sendall(b"as before")
+        assert receive(neighbour, 9) == b"as before"
+        with connect(site.grpc, 2.0):
+            pass
+        Partition.revert(record)
+        assert tables() == before
+
+
+def test_two_of_a_kind_are_undone_one_by_one(site: EmbeddedSite, undone: list):
+    first, second = (
+        NetworkDelay(delay_ms=each, mechanism="proxy") for each in (100, 300)
+    )
+    records = [each.prepare(site) for each in (first, second)]
+    for fault, record in zip((first, second), records, strict=True):
+        undone.append((NetworkDelay, record))
+        fault.inject(record)
+    assert ask_model(site.proxy.http) >= 0.4
+    NetworkDelay.revert(records[1])
+    assert first.missing(records[0]) == []
+    assert 0.1 <= min(ask_model(site.proxy.http) for _ in range(3)) < 0.4
+
+
+def test_rules_that_somebody_removes_are_missed(site: EmbeddedSite, undone: list):
+    needs_root()
+    fault = Partition(mechanism="nft")
+    record = fault.prepare(site)
+    undone.append((Partition, record))
+    fault.inject(record)
+    subprocess.run(["nft", "flush", "table", "inet", record["token"]], check=True)
+    assert fault.missing(record) == [
+        f"the nftables table {record['token']} has 0 rules of 2"
+    ]
+
+
+def test_a_proxy_that_is_gone_has_taken_its_faults_along(loaded):
+    fault = NetworkDelay(mechanism="proxy")
+    with FaultProxy(grpc=loaded.grpc, http=loaded.http) as proxy:
+        site = EmbeddedSite(loaded, proxy=proxy.control)
+        record = fault.prepare(site)
+        fault.inject(record)
+    assert "no fault proxy" in fault.missing(record)[0]
+    NetworkDelay.revert(record)
+    assert NetworkDelay.residue(record) == []
+    with pytest.raises(FaultRefusedError, match="no fault proxy listens"):
+        fault.require(site)
+
+
+def test_without_root_the_proxy_is_taken_or_named(loaded, site: EmbeddedSite):
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to do without it")
+    with as_nobody():
+        with pytest.raises(FaultRefusedError) as refused:
+            Partition().require(EmbeddedSite(loaded))
+        assert "netem: needs root; nft: needs root" in refused.value.reason
+        assert "no fault proxy stands before the server" in refused.value.reason
+        assert "proxy" in refused.value.alternative
+        with pytest.raises(FaultRefusedError, match="nft: needs root"):
+            Partition(mechanism="nft").require(site)
+
+
+def test_only_loopback_is_touched():
+    needs_root()
+    elsewhere = EmptySite(grpc="10.0.0.7:8001", http="127.0.0.1:8000")
+    with pytest.raises(FaultRefusedError, match=r"10\.0\.0\.7:8001 is not"):
+        Partition(mechanism="nft").require(elsewhere)
+
+
+def test_what_a_mechanism_cannot_do_it_says(site: EmbeddedSite):
+    needs_root()
+    for fault, reason in (
+        (NetworkDelay(mechanism="nft"), "nft: cannot delay packets"),
+        (Bandwidth(mechanism="nft"), "nft: cannot make a link narrow"),
+        (Reset(mechanism="netem"), "netem: cannot reset connections"),
+    ):
+        with pytest.raises(FaultRefusedError, match=reason):
+            fault.require(site)
+
+
+def test_auto_takes_the_first_that_can(site: EmbeddedSite):
+    delay = NetworkDelay().prepare(site)
+    assert delay["mechanism"] in {"netem", "proxy"}
+    reset = Reset().prepare(site)
+    assert reset["mechanism"] == ("nft" if os.geteuid() == 0 else "proxy")
+    assert ask(site.proxy.control, {"do": "state"})["faults"] == {}
+
+
+def tables() -> set[str]:
+    listed = subprocess.run(
+        ["nft", "-j", "list", "tables"], capture_output=True, check=True
+    )
+    found = json.loads(listed.stdout)["nftables"]
+    return {entry["table"]["name"] for entry in found if "table" in entry}
+
+
+def in_own_network(act: Callable[[], None]) -> None:
+    """Run in a thread with a loopback of its own, which goes with it."""
+    problems: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            assert ctypes.CDLL(None).unshare(NEW_NETWORK) == 0
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+            act()
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            problems.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
+
+
+def test_the_kernels_disciplines_make_a_link_narrow():
+    """In a network of its own: the loopback of all is no place for a test."""
+    needs_root()
+
+    def act() -> None:
+        with TcpServer(echo) as server, TcpServer(echo) as neighbour:
+            here = EmptySite(grpc=server.address, http=server.address)
+            fault = Bandwidth(
+                kilobits_per_second=800, directions="requests", mechanism="netem"
+            )
+            fault.require(here)
+            record = fault.prepare(here)
+            assert fault.missing(record)
+            assert fault.residue(record) == []
+            quick = echoed(server.address)
+            fault.inject(record)
+            assert fault.missing(record) == []
+            # The kernel lets one packet go into debt, which the next ones pay.
+            assert echoed(server.address) >= 0.5
+            assert echoed(neighbour.address) < 0.5
+            with pytest.raises(FaultRefusedError, match="of somebody else's"):
+                fault.require(here)
+            for _ in range(2):
+                Bandwidth.revert(record)
+                assert Bandwidth.residue(record) == []
+            assert echoed(server.address) < 0.5
+            assert quick < 0.5
+
+    in_own_network(act)
+
+
+def echoed(address: str) -> float:
+    """Seconds until 200 kB came back, sent in small writes."""
+    started = time.perf_counter()
+    with connect(address) as connection:
+        for _ in range(100):
+            connection.sendall(bytes(2000))
+            assert len(receive(connection, 2000)) == 2000
+    return time.perf_counter() - started
+
+
+def test_a_kernel_without_netem_is_refused_with_its_own_words():
+    needs_root()
+
+    def act() -> None:
+        here = EmptySite(grpc="127.0.0.1:1", http="127.0.0.1:1")
+        has_it = subprocess.run(
+            ["tc", "qdisc", "add", "dev", "lo", "root", "netem"],
+            check=False,
+            capture_output=True,
+        )
+        if has_it.returncode == 0:
+            subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], check=True)
+            NetworkDelay(mechanism="netem").require(here)
+            return
+        with pytest.raises(FaultRefusedError, match="the kernel does not do it"):
+            NetworkDelay(mechanism="netem").require(here)
+
+    in_own_network(act)
+
+
+def test_every_fault_of_the_network_is_known_by_its_kind():
+    for fault, _ in CASES:
+        assert FAULTS[fault.kind] is type(fault)
