@@ -136,7 +136,9 @@ def _statements(effect: Effect) -> list[str]:
     if effect.loss_ratio:
         statements.append(f"{_share(effect.loss_ratio)}counter drop")
     if effect.reset_ratio:
-        statements.append(f"{_share(effect.reset_ratio)}counter reject with tcp reset")
+        # The reset itself has to pass.
+        share = _share(effect.reset_ratio)
+        statements.append(f"tcp flags & rst == 0 {share}counter reject with tcp reset")
     return statements
 
 
