@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all bench check fmt generate lint types lock clean parts
+.PHONY: help demo test test-all bench check fmt generate lint types lock audit clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,7 +70,16 @@ types: env
 
 lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --all-extras --group dev pyproject.toml -o requirements.lock
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o deploy/docker/requirements.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header -c requirements.lock pyproject.toml -o deploy/docker/requirements.lock
+
+build/audit/bin/pip-audit:
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet pip-audit
+
+# Asks the network, so no test runs it. --strict: what cannot be looked up is no "none found".
+audit: build/audit/bin/pip-audit  ## known vulnerabilities of everything that is locked
+	$< --strict --require-hashes --disable-pip -r requirements.lock
+	$< --strict --require-hashes --disable-pip -r requirements-triton.lock
 
 clean:  ## remove both environments and every cache
 	rm -rf $(VENV) .triton .pytest_cache .mypy_cache .ruff_cache .hypothesis
