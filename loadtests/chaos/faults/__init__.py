@@ -10,7 +10,10 @@ from loadtests.chaos.faults.bandwidth import Bandwidth
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.corrupt_inputs import CorruptInputs
+from loadtests.chaos.faults.cpu_hog import CpuHog
+from loadtests.chaos.faults.cpu_limit import CpuLimit
 from loadtests.chaos.faults.descriptors import Descriptors
+from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.erring_model import ErringModel
 from loadtests.chaos.faults.freeze_server import FreezeServer
 from loadtests.chaos.faults.freeze_stub import FreezeStub
@@ -18,14 +21,19 @@ from loadtests.chaos.faults.kill_server import KillServer
 from loadtests.chaos.faults.kill_sidecar import KillSidecar
 from loadtests.chaos.faults.kill_stub import KillStub
 from loadtests.chaos.faults.lying_model import LyingModel
+from loadtests.chaos.faults.memory_hog import MemoryHog
+from loadtests.chaos.faults.memory_limit import MemoryLimit
 from loadtests.chaos.faults.network_delay import NetworkDelay
 from loadtests.chaos.faults.network_jitter import NetworkJitter
 from loadtests.chaos.faults.network_loss import NetworkLoss
+from loadtests.chaos.faults.otlp_hang import OtlpHang
 from loadtests.chaos.faults.oversized_inputs import OversizedInputs
 from loadtests.chaos.faults.partition import Partition
+from loadtests.chaos.faults.prometheus_away import PrometheusAway
 from loadtests.chaos.faults.reset import Reset
 from loadtests.chaos.faults.response_cache import ResponseCache
 from loadtests.chaos.faults.restart_loop import RestartLoop
+from loadtests.chaos.faults.tap_stalled import TapStalled
 from loadtests.chaos.faults.unload_model import UnloadModel
 
 _AnyFault = (
@@ -53,6 +61,16 @@ _AnyFault = (
     | NetworkLoss
     | Partition
     | Reset
+    # Resources of the host and of the server.
+    | CpuHog
+    | CpuLimit
+    | DiskFull
+    | MemoryHog
+    | MemoryLimit
+    # Whom the sidecar talks to.
+    | OtlpHang
+    | PrometheusAway
+    | TapStalled
 )
 AnyFault = Annotated[_AnyFault, Field(discriminator="kind")]
 """Every fault, told by its `kind`."""
