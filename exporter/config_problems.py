@@ -177,10 +177,11 @@ def _sentences(item: Any, place: _Place, document: Document) -> Iterator[str]:
         case "missing":
             yield f"{where}: found nothing; it is required"
         case "union_tag_not_found":
-            yield f"{where}: found no kind; want {_tags(place)}"
+            yield f"{where}: found no {_tag_key(context)}; want {_tags(place)}"
         case "union_tag_invalid":
-            shown = _shown((*place.path, "kind"), document)
-            yield f"{where}.kind: found {shown}; want {_tags(place)}"
+            key = _tag_key(context)
+            shown = _shown((*place.path, key), document)
+            yield f"{where}.{key}: found {shown}; want {_tags(place)}"
         case "value_error":
             for line in str(context["error"]).split("\n"):
                 told = _as_written(line, document.secrets)
@@ -197,6 +198,11 @@ def _nearest(place: _Place) -> str:
     known = place.keys()
     near = difflib.get_close_matches(str(place.path[-1]), known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+
+
+def _tag_key(context: Mapping[str, Any]) -> str:
+    """Nearly always `kind`; formats of others have names of their own."""
+    return str(context["discriminator"]).strip("'")
 
 
 def _tags(place: _Place) -> str:

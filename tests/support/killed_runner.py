@@ -116,7 +116,7 @@ class _Points:
             return None
         if event == "line":
             self._seen.add((frame.f_code.co_filename, frame.f_lineno))
-            if len(self._seen) == self._order["point"]:
+            if 0 < self._order["point"] <= len(self._seen):
                 self._end()
         return self.trace
 

@@ -1,0 +1,257 @@
+"""Undo records: on disk before the fault, read whatever a crash left, undone once or often."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from exporter import cli
+from loadtests.chaos import journal as journals
+from loadtests.chaos.errors import FaultFailedError
+from loadtests.chaos.faults import FreezeServer
+from loadtests.chaos.injection import injections
+from loadtests.chaos.journal import Journal, JournalError
+from loadtests.chaos.processes import TOKEN_VARIABLE, ProcessRef, new_token
+from loadtests.chaos.targets.local import LocalSite
+from loadtests.chaos.undo import undo_all
+from loadtests.chaos.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+_SECONDS = 20.0
+
+
+@pytest.fixture
+def victim() -> Generator[ProcessRef]:
+    """A process that may be stopped."""
+    process = subprocess.Popen(["sleep", "120"])
+    reference = ProcessRef.of(process.pid)
+    assert reference is not None
+    yield reference
+    process.kill()
+    process.wait()
+
+
+def site_of(victim: ProcessRef) -> LocalSite:
+    return LocalSite("test", "127.0.0.1:1", "127.0.0.1:2", find_server=lambda: victim)
+
+
+def stopped_by(victim: ProcessRef) -> dict[str, Any]:
+    return {"processes": [victim.to_record()]}
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def abandoned(folder: Path, *lines: dict[str, Any], tail: bytes = b"") -> Path:
+    """The journal of a runner that is gone."""
+    path = folder / f"gone{journals.SUFFIX}"
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    path.write_bytes(text.encode() + tail)
+    return path
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "run")
+    first = journal.open("freeze_server", {"processes": [[1, 2]]})
+    second = journal.open("kill_stub", {"model": "é"})
+    journal.closed(first)
+    assert journal.contents().entries == (second,)
+    assert journal.contents().token == journal.token
+    journal.end()
+    assert journals.read(journal.path).entries == (second,)
+
+
+def test_nothing_open_leaves_no_file(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "run")
+    journal.closed(journal.open("freeze_server", {"processes": []}))
+    journal.end()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_was_being_written_had_not_begun(tmp_path: Path) -> None:
+    path = abandoned(
+        tmp_path, {"run": "gone"}, tail=b'{"open": 1, "kind": "freeze_server", "rec'
+    )
+    contents = journals.read(path)
+    assert contents.entries == ()
+    assert contents.problems == ()
+    assert undo_all(tmp_path)[0].problems == ()
+    assert not path.exists()
+
+
+def test_a_line_in_the_middle_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    path = abandoned(tmp_path, {"run": "gone"}, {"open": "x", "kind": 3}, {"closed": 7})
+    found = undo_all(tmp_path)[0]
+    assert found.problems == (f"{path}, line 2: is no line of an undo journal",)
+    assert path.exists()
+
+
+def test_no_folder_for_the_journal_breaks_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="nothing is broken without a record"):
+        Journal.create(tmp_path / "file" / "state", "run")
+
+
+def test_what_a_gone_runner_left_is_undone_once_and_again(
+    tmp_path: Path, victim: ProcessRef
+) -> None:
+    victim.send(signal.SIGSTOP)
+    assert victim.wait_until("T", _SECONDS)
+    record = stopped_by(victim)
+    lines = ({"run": "gone"}, {"open": 1, "kind": "freeze_server", "record": record})
+    abandoned(tmp_path, *lines)
+    assert undo_all(tmp_path)[0].undone == ("freeze_server",)
+    assert victim.state != "T"
+    assert undo_all(tmp_path) == ()
+    abandoned(tmp_path, *lines)
+    assert undo_all(tmp_path)[0].undone == ("freeze_server",)
+
+
+def test_a_fault_of_another_version_is_told_with_its_record(tmp_path: Path) -> None:
+    path = abandoned(
+        tmp_path, {"run": "gone"}, {"open": 1, "kind": "flood", "record": {"in": "B3"}}
+    )
+    found = undo_all(tmp_path)[0]
+    assert "found no fault 'flood'" in found.problems[0]
+    assert "{'in': 'B3'}" in found.problems[0]
+    assert path.exists()
+
+
+def test_one_that_cannot_be_undone_keeps_none_of_the_others(
+    tmp_path: Path, victim: ProcessRef
+) -> None:
+    victim.send(signal.SIGSTOP)
+    abandoned(
+        tmp_path,
+        {"run": "gone"},
+        {"open": 1, "kind": "freeze_server", "record": stopped_by(victim)},
+        {"open": 2, "kind": "freeze_server", "record": {"no": "processes"}},
+    )
+    found = undo_all(tmp_path)[0]
+    assert found.undone == ("freeze_server",)
+    assert any("KeyError" in problem for problem in found.problems)
+    assert victim.wait_until("S", _SECONDS)
+
+
+def test_processes_of_a_gone_run_are_ended(tmp_path: Path) -> None:
+    token = new_token()
+    child = subprocess.Popen(["sleep", "120"], env={TOKEN_VARIABLE: token})
+    try:
+        abandoned(tmp_path, {"run": "gone", "token": token})
+        assert undo_all(tmp_path)[0].problems == ()
+        assert child.wait(_SECONDS) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_run_that_goes_on_is_left_alone_unless_forced(
+    tmp_path: Path, victim: ProcessRef, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = Journal.create(tmp_path, "run")
+    journal.open("freeze_server", stopped_by(victim))
+    victim.send(signal.SIGSTOP)
+    assert victim.wait_until("T", _SECONDS)
+    arguments = ["chaos", "undo", "--state", str(tmp_path)]
+    assert cli.main(arguments) == 0
+    assert "still runs" in capsys.readouterr().out
+    assert victim.state == "T"
+    assert cli.main([*arguments, "--force"]) == 0
+    assert "undone freeze_server" in capsys.readouterr().out
+    assert victim.state != "T"
+    journal.end()
+
+
+def test_undo_with_nothing_to_do_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"nothing to undo in {tmp_path}\n"
+
+
+def test_undo_ends_with_1_where_something_is_left(tmp_path: Path) -> None:
+    abandoned(tmp_path, {"run": "gone"}, {"open": 1, "kind": "flood", "record": {}})
+    assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 1
+
+
+def test_a_block_undoes_whatever_happens_in_it(
+    tmp_path: Path, victim: ProcessRef
+) -> None:
+    def fail() -> None:
+        with injections(tmp_path, "run", deadline_seconds=60) as faults:
+            faults.inject(FreezeServer(), site_of(victim))
+            assert victim.state == "T"
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert victim.state != "T"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_watchdog_ends_a_runner_that_hangs_beyond_its_deadline(
+    tmp_path: Path, victim: ProcessRef
+) -> None:
+    hanging = (
+        "import signal, sys, time\n"
+        "from pathlib import Path\n"
+        "from loadtests.chaos.faults import FreezeServer\n"
+        "from loadtests.chaos.injection import injections\n"
+        "from loadtests.chaos.processes import ProcessRef\n"
+        "from loadtests.chaos.targets.local import LocalSite\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
+        "victim = ProcessRef.of(int(sys.argv[2]))\n"
+        "site = LocalSite('t', '127.0.0.1:1', '127.0.0.1:2', find_server=lambda: victim)\n"
+        "with injections(Path(sys.argv[1]), 'run', deadline_seconds=1) as faults:\n"
+        "    faults.inject(FreezeServer(), site)\n"
+        "    print('injected', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    runner = subprocess.Popen(
+        [sys.executable, "-c", hanging, str(tmp_path), str(victim.pid)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert runner.stdout is not None
+    with runner.stdout as said:
+        assert said.readline() == "injected\n"
+    assert runner.wait(_SECONDS) == -signal.SIGKILL
+    eventually(lambda: not list(tmp_path.iterdir()))
+    assert victim.state != "T"
+
+
+def test_nothing_is_broken_without_a_watchdog(
+    tmp_path: Path, victim: ProcessRef
+) -> None:
+    with injections(tmp_path, "run", deadline_seconds=60) as faults:
+        os.kill(faults.watchdog_pid, signal.SIGKILL)
+        watchdog = ProcessRef.of(faults.watchdog_pid)
+        assert watchdog is None or watchdog.wait_until(None, _SECONDS)
+        with pytest.raises(FaultFailedError, match="watchdog of this run has ended"):
+            faults.inject(FreezeServer(), site_of(victim))
+    assert victim.state != "T"
+
+
+def test_the_watchdog_does_not_hear_what_the_terminal_sends(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "run")
+    with Watchdog(journal, 60) as watchdog:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(watchdog.pid, number)
+        assert os.getsid(watchdog.pid) != os.getsid(0)
+        watchdog.require()
+    journal.end()
