@@ -107,13 +107,13 @@ def stop(token: str) -> None:
     """
     for process in started_with(token):
         try:
-            process.send(signal.SIGKILL)
+            gone = process.kill(_END_SECONDS)
         except PermissionError:
             raise FaultFailedError(
                 f"process {process.pid} is another user's; as that user: "
                 f"kill -KILL {process.pid}"
             ) from None
-        if not process.wait_until(None, _END_SECONDS):
+        if not gone:
             raise FaultFailedError(
                 f"process {process.pid} does not end; kill -KILL {process.pid}"
             )
@@ -136,7 +136,7 @@ def main(arguments: list[str]) -> int:
         return 1
     signal.setitimer(signal.ITIMER_REAL, task["longest_seconds"])
     try:
-        worker: Worker = importlib.import_module(task["module"])  # type: ignore[assignment] # a module
+        worker: Worker = importlib.import_module(task["module"])
         worker.work(task["settings"], _ready)
     except (TritonwatchError, OSError) as error:
         with contextlib.suppress(OSError):

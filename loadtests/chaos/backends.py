@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -131,9 +130,7 @@ class Belongings:
             return
         orphans, regions = self._orphans()
         for orphan in orphans:
-            orphan.send(signal.SIGKILL)
-        for orphan in orphans:
-            orphan.wait_until(None, _END_SECONDS)
+            orphan.kill(_END_SECONDS)
         for name in regions:
             (SHARED_MEMORY / name).unlink(missing_ok=True)
 

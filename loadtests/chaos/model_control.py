@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 READY: Final = "READY"
 LOAD_SECONDS: Final = 15.0
-_ASK_SECONDS: Final = 2.0
+_ASK_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.01
 # No model is called so: whether the server refuses to hear of it at all is asked.
 _NOBODY: Final = "tritonwatch-no-such-model"
@@ -28,14 +28,18 @@ class ControlError(LoadError):
     """The server did not do, or did not answer, what its model control was asked."""
 
 
+class NobodyThereError(ControlError):
+    """No connection to a server."""
+
+
 @contextlib.contextmanager
 def _client(address: str) -> Iterator[HttpClient]:
     client = HttpClient(address, connections=1)
     try:
         yield client
-    except UnavailableError as error:
-        raise ControlError(f"nobody answers at {address}") from error
     except TritonError as error:
+        if _no_connection(error):
+            raise NobodyThereError(f"nobody answers at {address}") from error
         raise ControlError(str(error)) from error
     finally:
         client.close()
@@ -66,9 +70,9 @@ def allowed(address: str) -> bool:
     try:
         with _client(address) as client:
             _post(client, _NOBODY, "unload", {}, _ASK_SECONDS)
+    except NobodyThereError:
+        raise
     except ControlError as error:
-        if _nobody_there(error):
-            raise
         return _FORBIDDEN not in str(error)
     return True
 
@@ -82,10 +86,8 @@ def listening(address: str) -> bool:
     try:
         with _client(address) as client:
             client.get("/v2/health/live", timeout_seconds=_ASK_SECONDS)
-    except ControlError as error:
-        if _nobody_there(error):
-            return False
-        raise
+    except NobodyThereError:
+        return False
     return True
 
 
@@ -162,5 +164,6 @@ def _post(
     client.post(path, body, timeout_seconds=timeout_seconds)
 
 
-def _nobody_there(error: ControlError) -> bool:
-    return isinstance(error.__cause__, UnavailableError)
+def _no_connection(error: TritonError) -> bool:
+    # A server may say itself that something is unavailable.
+    return isinstance(error, UnavailableError) and not str(error).startswith("HTTP ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import select
 import signal
 import time
 from dataclasses import dataclass
@@ -74,6 +75,27 @@ class ProcessRef:
         finally:
             os.close(handle)
         return True
+
+    def kill(self, timeout_seconds: float) -> bool:
+        """SIGKILL; whether it was gone in time, all threads and so all sockets of it.
+
+        Raises:
+            PermissionError: it is another user's.
+        """
+        try:
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            fields = _stat(self.pid)
+            if fields is None or int(fields[_START]) != self.start_ticks:
+                return True
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            # Its first thread may be a zombie while others still end.
+            return bool(select.select([handle], [], [], timeout_seconds)[0])
+        finally:
+            os.close(handle)
 
     def wait_until(self, states: str | None, timeout_seconds: float) -> bool:
         """Whether it came to one of these states, or was gone (None), in time."""

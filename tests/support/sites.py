@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadtests.chaos.backends import stubs_of
+from fault_cycles import Client
+from monitoring import free_port
+
+from exporter.triton import backend, keeper
+from loadtests.chaos.backends import Belongings, stubs_of
 from loadtests.chaos.processes import ProcessRef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Generator, Mapping, Sequence
 
     from sidecars import SidecarProcess
 
     from exporter.triton.embedded import EmbeddedTriton
     from loadtests.chaos.site import ProxyControl
+
+
+_MODELS = Path(__file__).parents[1] / "data" / "models"
 
 
 @dataclass
@@ -80,3 +91,60 @@ class EmptySite:
 
     def sidecar(self) -> None:
         return None
+
+
+@contextlib.contextmanager
+def bare_triton(environment: Path) -> Generator[BareSite]:
+    """A tritonserver that nobody keeps: what its death leaves behind stays."""
+    with contextlib.ExitStack() as undo:
+        folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="bare-")))
+        found = backend.inspect(environment)
+        found.prepare(folder)
+        ports = {kind: free_port() for kind in ("grpc", "http", "metrics")}
+        command = [
+            str(found.server),
+            f"--model-repository={_MODELS}",
+            f"--backend-directory={folder / 'backends'}",
+            f"--backend-config=python,shm-region-prefix-name={folder.name}_",
+            *(f"--{kind}-address=127.0.0.1" for kind in ports),
+            *(f"--{kind}-port={port}" for kind, port in ports.items()),
+            "--disable-auto-complete-config",
+        ]
+        settings = {**os.environ, **found.settings(folder)}
+        quiet = subprocess.DEVNULL
+        server = subprocess.Popen(command, env=settings, stdout=quiet, stderr=quiet)
+        undo.callback(_end, server, f"{folder.name}_")
+        with Client(f"127.0.0.1:{ports['http']}") as client:
+            client.serves()
+        yield BareSite(
+            name="bare",
+            grpc=f"127.0.0.1:{ports['grpc']}",
+            http=f"127.0.0.1:{ports['http']}",
+            pid=server.pid,
+        )
+
+
+def _end(server: subprocess.Popen[bytes], prefix: str) -> None:
+    """Whatever a test has found of its remains, they are gone now."""
+    found = ProcessRef.of(server.pid)
+    belongings = None if found is None else Belongings.of(found)
+    server.kill()
+    server.wait()
+    if belongings is not None:
+        belongings.sweep()
+    keeper.remove_shared_memory(prefix)
+
+
+@dataclass(frozen=True)
+class BareSite(EmptySite):
+    """A `loadtests.chaos.site.Site` over nothing but a server's process."""
+
+    pid: int = 0
+
+    def server(self) -> ProcessRef | None:
+        found = ProcessRef.of(self.pid)
+        return found if found is not None and found.alive else None
+
+    def stubs(self, model: str | None = None) -> Sequence[ProcessRef]:
+        server = self.server()
+        return [] if server is None else stubs_of(server, model)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.base import Fault, FaultFailedError
+from loadtests.chaos.faults.needs import server_of
 from loadtests.chaos.processes import ProcessRef
 
 if TYPE_CHECKING:
@@ -21,17 +22,11 @@ class FreezeServer(Fault):
 
     def require(self, site: Site) -> None:
         """A server on this host."""
-        if site.server() is None:
-            raise FaultRefusedError(
-                f"{site.name} has no server process on this host",
-                "start it, or take a fault of the network",
-            )
+        server_of(site)
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Its processes."""
-        self.require(site)
-        server = site.server()
-        found = [server, *site.stubs()] if server is not None else []
+        found = [server_of(site), *site.stubs()]
         return {"processes": [process.to_record() for process in found]}
 
     def inject(self, record: dict[str, Any]) -> None:

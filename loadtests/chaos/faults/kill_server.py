@@ -6,7 +6,6 @@ whatever keeps the deployment up; a target without such a thing stays down.
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtests.chaos.backends import Belongings
@@ -35,8 +34,7 @@ class KillServer(Fault):
     def inject(self, record: dict[str, Any]) -> None:
         """Kill it."""
         server = Belongings.from_record(record).server
-        server.send(signal.SIGKILL)
-        if not server.wait_until(None, _END_SECONDS):
+        if not server.kill(_END_SECONDS):
             raise FaultFailedError(f"process {server.pid} does not end after SIGKILL")
 
     def missing(self, record: dict[str, Any]) -> list[str]:

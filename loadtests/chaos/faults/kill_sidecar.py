@@ -6,7 +6,6 @@ up; a target without such a thing stays unwatched.
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtests.chaos.faults.base import Fault, FaultFailedError
@@ -35,8 +34,7 @@ class KillSidecar(Fault):
     def inject(self, record: dict[str, Any]) -> None:
         """Kill it."""
         sidecar = ProcessRef.from_record(record["sidecar"])
-        sidecar.send(signal.SIGKILL)
-        if not sidecar.wait_until(None, _END_SECONDS):
+        if not sidecar.kill(_END_SECONDS):
             raise FaultFailedError(f"process {sidecar.pid} does not end after SIGKILL")
 
     def missing(self, record: dict[str, Any]) -> list[str]:

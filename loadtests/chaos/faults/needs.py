@@ -93,12 +93,19 @@ def model_folder(site: Site, model: str) -> Path:
             "give its target one that may be changed, or take kill_stub",
         )
     folder = site.repository / model
-    if not folder.is_dir():
+    try:
         known = sorted(path.name for path in site.repository.iterdir() if path.is_dir())
+        writable = os.access(folder, os.W_OK, effective_ids=True)
+    except OSError as error:
+        raise FaultRefusedError(
+            f"{site.repository} cannot be read: {error.strerror}",
+            "run as its owner, or give the target a copy of the repository",
+        ) from None
+    if model not in known:
         raise FaultRefusedError(
             f"found no model {model!r} in {site.repository}", f"it has {known}"
         )
-    if not os.access(folder, os.W_OK):
+    if not writable:
         raise FaultRefusedError(
             f"{folder} cannot be written to",
             "run as its owner, or give the target a copy of the repository",

@@ -50,12 +50,13 @@ class ResponseCache(Fault):
             )
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """The model's configuration with the cache on, for one load."""
+        """The model's configuration as it is, and with the cache on."""
         self.require(site)
         found = model_control.configuration(site.http, self.model)
         return {
             "model": self.model,
             "http": site.http,
+            "before": json.dumps(found),
             "configuration": json.dumps({**found, "response_cache": {"enable": True}}),
         }
 
@@ -80,10 +81,13 @@ class ResponseCache(Fault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Load the model as the repository has it, unless there is no server any more."""
+        """Load the model as it was, unless there is no server any more."""
+        # Without a configuration Triton would keep the one it was given; when the
+        # repository's own changes, that one counts again.
         try:
             if cls._on(record):
-                model_control.load(record["http"], record["model"])
+                before = {"config": record["before"]}
+                model_control.load(record["http"], record["model"], before)
         except model_control.ControlError as error:
             raise FaultFailedError(
                 f"model {record['model']!r} still has a response cache: {error}; POST "

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import tempfile
 import time
 from pathlib import Path
@@ -120,8 +119,7 @@ def work(settings: dict[str, Any], ready: Callable[[], None]) -> None:
 
 def _kill(belongings: Belongings) -> None:
     server = belongings.server
-    server.send(signal.SIGKILL)
-    if not server.wait_until(None, _END_SECONDS):
+    if not server.kill(_END_SECONDS):
         raise FaultFailedError(f"process {server.pid} does not end after SIGKILL")
     belongings.sweep()
 

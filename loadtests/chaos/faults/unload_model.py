@@ -50,9 +50,9 @@ class UnloadModel(Fault):
         }
 
     def inject(self, record: dict[str, Any]) -> None:
-        """Unload it; it is gone, for the first time, when this returns."""
+        """Unload it; requests are refused when this returns."""
         if record["every_seconds"] is None:
-            _unload(record)
+            _unload(record, wait=False)
             return
         agents.start(
             record["token"],
@@ -70,7 +70,8 @@ class UnloadModel(Fault):
             state = model_control.states(record["http"]).get(record["model"], "")
         except model_control.ControlError as error:
             return [f"the server does not say what is loaded: {error}"]
-        return [] if not state else [f"model {record['model']!r} is {state}"]
+        ready = state == model_control.READY
+        return [f"model {record['model']!r} is ready"] if ready else []
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
@@ -112,9 +113,9 @@ def work(settings: dict[str, Any], ready: Callable[[], None]) -> None:
         _unload(settings)
 
 
-def _unload(record: dict[str, Any]) -> None:
+def _unload(record: dict[str, Any], *, wait: bool = True) -> None:
     try:
-        model_control.unload(record["http"], record["model"])
+        model_control.unload(record["http"], record["model"], wait=wait)
     except model_control.ControlError as error:
         raise FaultFailedError(
             f"model {record['model']!r} could not be unloaded: {error}"

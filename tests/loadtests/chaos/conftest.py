@@ -1,0 +1,50 @@
+"""A real Triton that chaos tests may break, with models that may be replaced."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playground import Playground
+
+from exporter.triton import backend
+from exporter.triton.embedded import EmbeddedTriton
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+MODELS = Path(__file__).parents[2] / "data" / "models"
+
+
+@pytest.fixture(scope="session")
+def caches(triton_environment: Path) -> Path:
+    """Where Triton's response caches are, of which one has to be asked for."""
+    return backend.inspect(triton_environment).site / "pytriton/tritonserver/caches"
+
+
+@pytest.fixture(scope="session")
+def _breakable(
+    triton_environment: Path, caches: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Playground]:
+    repository = tmp_path_factory.mktemp("breakable") / "models"
+    shutil.copytree(MODELS, repository)
+    with EmbeddedTriton(
+        repository,
+        environment=triton_environment,
+        model_control="explicit",
+        arguments=[
+            *("--load-model=double", "--load-model=sleepy"),
+            *(f"--cache-directory={caches}", "--cache-config=local,size=1048576"),
+        ],
+    ) as triton:
+        yield Playground(triton)
+
+
+@pytest.fixture
+def breakable(_breakable: Playground) -> Generator[Playground]:
+    """One real server for all tests, as new for every one of them."""
+    _breakable.restore()
+    yield _breakable
+    _breakable.restore()

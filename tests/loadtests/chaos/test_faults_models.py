@@ -1,0 +1,290 @@
+"""Faults of models on a real Triton: gone, erring, lying, answered for by a cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from fault_cycles import Client, asking, in_effect, recorded, undone, wait_until
+from parts import as_nobody
+from sites import EmbeddedSite
+
+from exporter.testing.faults import Fault as ModelFault
+from exporter.testing.faults import write_faulty_model
+from exporter.triton.grpc import GrpcClient
+from loadtests.chaos import model_control
+from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.erring_model import ErringModel
+from loadtests.chaos.faults.kill_server import KillServer
+from loadtests.chaos.faults.kill_stub import KillStub
+from loadtests.chaos.faults.lying_model import LyingModel
+from loadtests.chaos.faults.response_cache import ResponseCache
+from loadtests.chaos.faults.unload_model import UnloadModel
+from loadtests.chaos.faults.wrapped_model import WRAPPER
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from playground import Playground
+
+
+@pytest.fixture
+def site(breakable: Playground) -> EmbeddedSite:
+    return EmbeddedSite(breakable.triton)
+
+
+@pytest.fixture
+def client(breakable: Playground) -> Generator[Client]:
+    with Client(breakable.http) as asking:
+        asking.serves()
+        yield asking
+
+
+def files(repository: Path) -> dict[str, tuple[int, int, int, bytes]]:
+    """Inode, times and content of every file of a model repository."""
+    found = {}
+    for file in sorted(repository.rglob("*")):
+        if file.is_file():
+            status = file.stat()
+            times = (status.st_ino, status.st_mtime_ns, status.st_mode)
+            found[str(file.relative_to(repository))] = (*times, file.read_bytes())
+    return found
+
+
+# Unloaded.
+
+
+def test_an_unloaded_model_is_refused_and_comes_back(site, client) -> None:
+    with in_effect(UnloadModel(model="double"), site):
+        assert client.double().startswith("InvalidRequestError")
+        assert client.sleepy() == "right"
+        assert client.says("/v2/health/live")
+    assert client.double() == "right"
+
+
+def test_a_model_that_comes_and_goes_is_there_in_the_end(site, client) -> None:
+    with in_effect(UnloadModel(model="double", every_seconds=0.1), site):
+        for _ in range(2):
+            wait_until(lambda: client.double() == "right", "it is loaded")
+            wait_until(lambda: client.double() != "right", "it is unloaded")
+    assert client.double() == "right"
+
+
+def test_a_model_of_a_server_that_is_gone_needs_no_load(site, client) -> None:
+    record = recorded(UnloadModel(model="double"), site)
+    UnloadModel(model="double").inject(record)
+    with in_effect(KillServer(), site):
+        undone(UnloadModel(model="double"), record)
+
+
+def test_a_model_of_a_frozen_server_cannot_be_loaded_yet(
+    site, client, monkeypatch
+) -> None:
+    monkeypatch.setattr(model_control, "_ASK_SECONDS", 0.2)
+    fault = UnloadModel(model="double")
+    record = recorded(fault, site)
+    fault.inject(record)
+    site.triton.freeze()
+    with pytest.raises(FaultFailedError, match=r"could not be loaded again.*/load"):
+        UnloadModel.revert(record)
+    assert UnloadModel.residue(record) != []
+    site.triton.thaw()
+    undone(fault, record)
+    assert client.double() == "right"
+
+
+# Erring and lying.
+
+
+@pytest.mark.parametrize(
+    ("fault", "answer"),
+    [
+        (ErringModel(model="double"), "ModelError"),
+        (LyingModel(model="double", lie="zeros"), "wrong"),
+        (LyingModel(model="double", lie="nan"), "wrong"),
+    ],
+    ids=["erring", "zeros", "nan"],
+)
+def test_a_model_goes_wrong_and_right_again(site, client, fault, answer) -> None:
+    before = files(site.repository)
+    with in_effect(fault, site):
+        assert client.double().startswith(answer)
+        assert client.sleepy() == "right"
+        assert client.says("/v2/models/double/ready")
+    assert client.double() == "right"
+    assert files(site.repository) == before
+
+
+def test_a_model_errs_for_a_share_of_its_requests(site, client) -> None:
+    with in_effect(ErringModel(model="double", share=0.5), site):
+        answers = [client.double() for _ in range(40)]
+    # Fewer than 5 or more than 35 of 40 have a probability below 1e-6.
+    assert 5 <= answers.count("right") <= 35
+
+
+def test_a_model_starts_to_lie_after_so_many_requests(site, client) -> None:
+    with in_effect(LyingModel(model="double", lie="zeros", after_requests=3), site):
+        answers = [client.double() for _ in range(5)]
+    assert answers == ["right"] * 3 + ["wrong"] * 2
+
+
+def test_no_request_is_lost_while_a_model_starts_to_lie_and_stops(site, client) -> None:
+    fault = LyingModel(model="double", lie="zeros")
+    with asking(site.http) as answers:
+        with in_effect(fault, site):
+            wait_until(lambda: "wrong" in answers, "it lies")
+        count = len(answers)
+        wait_until(lambda: len(answers) > count + 3, "it is asked")
+    assert set(answers) == {"right", "wrong"}
+    assert answers[0] == answers[-1] == "right"
+
+
+def test_a_lie_outlives_its_server_and_not_its_undo(site, client) -> None:
+    fault = LyingModel(model="double", lie="zeros")
+    before = files(site.repository)
+    with in_effect(fault, site):
+        site.triton.restart()
+        client.sleepy()
+        assert client.double() == "wrong"
+        site.triton.kill()
+    assert files(site.repository) == before
+    site.triton.start()
+    client.serves()
+
+
+def test_a_fault_cut_before_the_model_was_replaced_is_undone(site, client) -> None:
+    fault = LyingModel(model="double", lie="zeros")
+    record = recorded(fault, site)
+    folder = site.repository / "double" / "1"
+    os.link(folder / "model.py", folder / "original.py")
+    (folder / "fault.new").write_text("{")
+    (folder / ".model.py.new").write_text("half a wrapp")
+    assert len(LyingModel.residue(record)) == 3
+    undone(fault, record)
+    assert client.double() == "right"
+
+
+def test_an_original_that_was_edited_meanwhile_is_not_put_back(site, client) -> None:
+    fault = LyingModel(model="double", lie="zeros")
+    record = recorded(fault, site)
+    fault.inject(record)
+    original = site.repository / "double" / "1" / "original.py"
+    was = original.read_bytes()
+    original.write_bytes(was + b"\n")
+    with pytest.raises(FaultFailedError, match="was changed since the fault began"):
+        LyingModel.revert(record)
+    assert client.double() == "wrong"
+    original.write_bytes(was)
+    undone(fault, record)
+    assert client.double() == "right"
+
+
+def test_a_model_with_a_fault_of_its_own_needs_no_load(start_triton, tmp_path) -> None:
+    repository = tmp_path / "models"
+    source = WRAPPER.parents[1] / "models" / "digits_fp32"
+    honest = ModelFault("none", seed=7)
+    write_faulty_model(repository, "digits", source=source, fault=honest)
+    before = files(repository)
+    site = EmbeddedSite(start_triton(repository))
+    stubs = site.stubs()
+    pixels = np.zeros((1, 64), np.float32)
+    with Client(site.http) as client:
+        with in_effect(ErringModel(model="digits"), site):
+            assert client.ask("digits", "pixels", pixels, pixels) == (
+                "ModelError: HTTP 500: asked to fail"
+            )
+        assert client.ask("digits", "pixels", pixels, pixels) == "wrong"
+    assert site.stubs() == stubs
+    after = files(repository)
+    assert {name: found[-1] for name, found in after.items()} == {
+        name: found[-1] for name, found in before.items()
+    }
+
+
+# The response cache.
+
+
+def test_a_cache_answers_for_a_model_that_is_dead(site, client) -> None:
+    stubs = site.stubs("double")
+    with in_effect(ResponseCache(model="double"), site):
+        assert client.double(3.0) == "right"
+        with in_effect(KillStub(model="double", repair=False), site):
+            assert client.double(3.0) == "right"
+            assert client.double(4.0, timeout_seconds=2.5) not in {"right", "wrong"}
+        model_control.unload(site.http, "double", wait=False)
+        model_control.load(site.http, "double")
+    assert client.double(4.0) == "right"
+    assert site.stubs("double") != stubs
+
+
+def test_a_cache_that_is_off_again_keeps_no_answer(site, client) -> None:
+    with in_effect(ResponseCache(model="double"), site):
+        # Whatever was asked before is still in the cache: a load does not empty it.
+        before = hits(site, "double")
+        assert [client.double(5.0) for _ in range(3)] == ["right"] * 3
+        assert hits(site, "double") == before + 2
+    assert "response_cache" not in model_control.configuration(site.http, "double")
+    before = hits(site, "double")
+    assert client.double(5.0) == "right"
+    assert hits(site, "double") == before
+
+
+def hits(site: EmbeddedSite, model: str) -> int:
+    grpc = GrpcClient(site.grpc)
+    try:
+        found = grpc.statistics(timeout_seconds=5)
+    finally:
+        grpc.close()
+    return next(entry.cache_hit.count for entry in found if entry.name == model)
+
+
+# Refused.
+
+
+def test_a_server_that_loads_nothing_on_demand_is_refused(triton) -> None:
+    site = EmbeddedSite(triton)
+    with pytest.raises(FaultRefusedError, match="--model-control-mode=explicit"):
+        UnloadModel(model="slow").require(site)
+    with pytest.raises(FaultRefusedError, match="--model-control-mode=explicit"):
+        LyingModel(model="slow").require(site)
+    with pytest.raises(FaultRefusedError, match=r"without a response cache.*--cache"):
+        ResponseCache(model="slow").require(site)
+
+
+def test_a_model_that_is_not_there_is_refused_with_those_that_are(site) -> None:
+    for fault in (
+        UnloadModel(model="x"),
+        LyingModel(model="x"),
+        ResponseCache(model="x"),
+    ):
+        with pytest.raises(FaultRefusedError, match=r"double.*sleepy"):
+            fault.require(site)
+
+
+def test_a_decoupled_model_is_refused(start_triton, tmp_path, caches) -> None:
+    shutil.copytree(WRAPPER.parents[1] / "models" / "stream", tmp_path / "m" / "stream")
+    arguments = ["--load-model=stream", "--cache-config=local,size=1048576"]
+    arguments.append(f"--cache-directory={caches}")
+    triton = start_triton(tmp_path / "m", model_control="explicit", arguments=arguments)
+    for fault in (LyingModel(model="stream"), ResponseCache(model="stream")):
+        with pytest.raises(FaultRefusedError, match="is decoupled"):
+            fault.require(EmbeddedSite(triton))
+
+
+def test_a_repository_that_may_not_be_written_to_is_refused(site) -> None:
+    with as_nobody(), pytest.raises(FaultRefusedError, match="run as its owner"):
+        LyingModel(model="double").require(site)
+
+
+def test_a_file_where_the_original_would_go_is_refused(site) -> None:
+    file = site.repository / "double" / "1" / "original.py"
+    file.write_text("somebody's")
+    try:
+        with pytest.raises(FaultRefusedError, match=r"original\.py exists"):
+            LyingModel(model="double").require(site)
+    finally:
+        file.unlink()

@@ -1,0 +1,206 @@
+"""Faults of the sidecar beside a real Triton: killed, and with a wall clock that jumps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from subprocess import PIPE
+from typing import TYPE_CHECKING
+
+import pytest
+from fault_cycles import as_stranger, in_effect, recorded, undone, wait_until
+from pydantic import ValidationError
+from sidecars import SidecarProcess
+from sites import EmbeddedSite, EmptySite
+
+from loadtests.chaos import vdso
+from loadtests.chaos.faults import FaultRefusedError
+from loadtests.chaos.faults.clock_jump import ClockJump
+from loadtests.chaos.faults.descriptors import Descriptors
+from loadtests.chaos.faults.kill_sidecar import KillSidecar
+from loadtests.chaos.processes import ProcessRef
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from playground import Playground
+
+STAMP = "tritonwatch_collector_last_success_timestamp_seconds"
+HOUR = 3600
+
+
+@pytest.fixture
+def site(breakable: Playground, tmp_path: Path) -> Generator[EmbeddedSite]:
+    """With a sidecar that looks at the server five times a second."""
+    every = {"interval_seconds": 0.2}
+    target = {name: getattr(breakable, name) for name in ("grpc", "http", "metrics")}
+    config = {
+        "target": target,
+        "listen": {"address": "127.0.0.1", "port": 0},
+        "collectors": [{"kind": "server", **every}, {"kind": "statistics", **every}],
+        "probes": [],
+        "power": None,
+    }
+    sidecar = SidecarProcess(config, tmp_path / "sidecar")
+    try:
+        sidecar.wait_listening()
+        yield EmbeddedSite(breakable.triton, beside=sidecar)
+    finally:
+        sidecar.close()
+
+
+@dataclass(frozen=True)
+class OnlySidecar(EmptySite):
+    """A process that stands for a sidecar."""
+
+    pid: int = 0
+
+    def sidecar(self) -> ProcessRef | None:
+        return ProcessRef.of(self.pid)
+
+
+def ahead(site: EmbeddedSite) -> float:
+    """Seconds by which the sidecar's latest stamp is ahead of this process's clock."""
+    page = site.beside.wait(lambda page: page.value(STAMP, collector="server"))
+    return page.value(STAMP, collector="server") - time.time()
+
+
+def dated(site: EmbeddedSite) -> float:
+    """The same by the date of its latest answer."""
+    date = site.beside.get("/metrics").headers["date"]
+    return parsedate_to_datetime(date).timestamp() - time.time()
+
+
+def test_a_killed_sidecar_answers_nobody(site) -> None:
+    with in_effect(KillSidecar(), site):
+        with pytest.raises(OSError, match="refused"):
+            site.beside.get("/metrics")
+        assert site.sidecar() is None
+
+
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forward", "back"])
+def test_the_clock_of_the_sidecar_jumps_and_no_other(site, seconds) -> None:
+    assert abs(ahead(site)) < HOUR / 2
+    wall = time.time() - time.monotonic()
+    with in_effect(ClockJump(seconds=seconds), site):
+        wait_until(
+            lambda: abs(ahead(site) - seconds) < HOUR / 2, "its clock has jumped"
+        )
+        wait_until(lambda: abs(dated(site) - seconds) < HOUR / 2, "its answers jump")
+        assert time.time() - time.monotonic() == pytest.approx(wall, abs=HOUR / 2)
+    wait_until(lambda: abs(ahead(site)) < HOUR / 2, "its clock is right")
+    assert site.beside.running
+
+
+CLOCKS = """
+import ctypes, json, sys, time
+libc = ctypes.CDLL(None)
+class Pair(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_int64), ("micros", ctypes.c_int64)]
+libc.time.restype = ctypes.c_int64
+for _ in sys.stdin:
+    pair, one = Pair(), ctypes.c_int64()
+    libc.gettimeofday(ctypes.byref(pair), None)
+    libc.time(ctypes.byref(one))
+    told = {
+        "realtime": time.clock_gettime(time.CLOCK_REALTIME),
+        "coarse": time.clock_gettime(5),
+        "gettimeofday": pair.seconds,
+        "time": libc.time(None),
+        "time_stored": one.value,
+        "nothing": libc.gettimeofday(None, None),
+    }
+    same = {
+        "monotonic": time.monotonic(),
+        "boottime": time.clock_gettime(time.CLOCK_BOOTTIME),
+        "process": time.process_time(),
+    }
+    print(json.dumps([told, same]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("seconds", [-(10**9), 10**9, 1])
+def test_every_way_to_read_the_wall_clock_jumps(seconds) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CLOCKS], stdin=PIPE, stdout=PIPE, text=True
+    ) as child:
+
+        def clocks() -> tuple[dict[str, float], dict[str, float]]:
+            child.stdin.write("\n")
+            child.stdin.flush()
+            told, same = json.loads(child.stdout.readline())
+            now = time.time()
+            nothing = told.pop("nothing")
+            assert nothing == 0
+            return {name: value - now for name, value in told.items()}, same
+
+        _, before = clocks()
+        record = recorded(ClockJump(seconds=seconds), OnlySidecar(pid=child.pid))
+        ClockJump(seconds=seconds).inject(record)
+        told, after = clocks()
+        undone(ClockJump(seconds=seconds), record)
+        right, _ = clocks()
+        child.stdin.close()
+    # A process that is asked through pipes answers a while later.
+    assert told == pytest.approx(dict.fromkeys(told, seconds), abs=30)
+    assert right == pytest.approx(dict.fromkeys(right, 0), abs=30)
+    assert after == pytest.approx(before, abs=30)
+
+
+def test_a_clock_that_is_read_all_the_time_jumps_without_a_crash() -> None:
+    busy = (
+        "import time, threading\nprint(flush=True)\n"
+        "def read():\n    while True:\n        time.time()\n"
+        "for _ in range(3):\n    threading.Thread(target=read, daemon=True).start()\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", busy], stdout=PIPE) as child:
+        child.stdout.readline()
+        site = OnlySidecar(pid=child.pid)
+        for _ in range(20):
+            record = recorded(ClockJump(), site)
+            ClockJump().inject(record)
+            assert ClockJump().missing(record) == []
+            undone(ClockJump(), record)
+        assert child.poll() is None
+        child.kill()
+
+
+def test_a_sidecar_that_inject_left_stopped_goes_on(site) -> None:
+    record = recorded(ClockJump(), site)
+    sidecar = site.sidecar()
+    # Killed there: stopped, and the first of the three functions replaced.
+    sidecar.send(signal.SIGSTOP)
+    assert sidecar.wait_until("T", 5)
+    patch = vdso.Patch.from_record(record["patches"][0])
+    with vdso.memory(sidecar, os.O_RDWR) as memory:
+        os.pwrite(memory, patch.after, patch.address)
+    assert len(ClockJump.residue(record)) == 2
+    undone(ClockJump(), record)
+    assert abs(ahead(site)) < HOUR / 2
+
+
+def test_the_sidecar_goes_on_without_spare_descriptors(site) -> None:
+    with in_effect(Descriptors(of="sidecar"), site):
+        with pytest.raises(TimeoutError):
+            site.beside.get("/metrics", timeout=0.5)
+        assert site.beside.running
+    assert site.beside.get("/metrics").status == 200
+
+
+def test_a_sidecar_of_another_user_is_refused(site) -> None:
+    for fault in (KillSidecar(), ClockJump(), Descriptors(of="sidecar")):
+        with as_stranger(), pytest.raises(FaultRefusedError, match="another user's"):
+            fault.require(site)
+
+
+def test_a_jump_by_nothing_is_no_jump() -> None:
+    with pytest.raises(ValidationError, match="found 0, which is no jump"):
+        ClockJump(seconds=0)
