@@ -250,6 +250,12 @@ def _add_demo(commands: Subparsers) -> None:
     parser.add_argument(
         "--port", type=int, default=8003, help="port of the sidecar, 0 for a free one"
     )
+    parser.add_argument(
+        "--default-ports",
+        action="store_true",
+        help="Triton on 8000, 8001 and 8002, the taps on 8004, where every other command "
+        "looks for them; else on free ports",
+    )
 
     def run(options: argparse.Namespace) -> int:
         from exporter import demo  # noqa: PLC0415 - heavy, only here
@@ -258,6 +264,7 @@ def _add_demo(commands: Subparsers) -> None:
             duration_seconds=options.duration,
             traffic=not options.no_traffic,
             port=options.port,
+            default_ports=options.default_ports,
             moves_after_seconds=options.drift_after,
             scenario=options.scenario,
             scenario_after_seconds=options.scenario_after,

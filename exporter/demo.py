@@ -24,7 +24,7 @@ from exporter.demo_mirror import Mirror
 from exporter.demo_traffic import Traffic
 from exporter.errors import EmbeddedTritonError, ListenError, TritonError
 from exporter.listening import bind
-from exporter.triton.embedded import EmbeddedTriton, exit_on_sigterm
+from exporter.triton.embedded import EmbeddedTriton, Ports, exit_on_sigterm
 from exporter.triton.http import HttpClient
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from exporter.demo_scenarios import SilentFailure
 
 MOVES_AFTER_SECONDS: Final = 60.0
+DEFAULT_PORTS: Final = Ports(grpc=8001, http=8000, metrics=8002)
+DEFAULT_TAP_PORT: Final = 8004
 
 _PERIOD_SECONDS: Final = 1.0
 _START_SECONDS: Final = 20.0
@@ -44,6 +46,7 @@ def run(
     duration_seconds: float | None,
     traffic: bool,
     port: int,
+    default_ports: bool = False,
     moves_after_seconds: float = MOVES_AFTER_SECONDS,
     scenario: str | None = None,
     scenario_after_seconds: float = 20.0,
@@ -51,7 +54,8 @@ def run(
     """Run the demo until Ctrl-C, SIGTERM or the duration ends it; the exit status.
 
     The traffic's patients become older ones after `moves_after_seconds`; a `scenario`
-    has something else go wrong after `scenario_after_seconds`.
+    has something else go wrong after `scenario_after_seconds`. With `default_ports`
+    Triton and the taps are where every other command looks for them.
 
     Raises:
         EmbeddedTritonError: the embedded Triton is not installed or does not start.
@@ -60,15 +64,19 @@ def run(
     models = demo_models()
     started = time.monotonic()
     # Taken before the seconds it takes to start a server are spent.
-    port, tap_port = _free_ports(port)
+    port, tap_port = _free_ports(port, DEFAULT_TAP_PORT if default_ports else 0)
     with contextlib.ExitStack() as stack:
         stack.enter_context(exit_on_sigterm())
-        print(f"starting Triton with {models} …", flush=True)
+        print(f"starting Triton with {_as_seen_from_here(models)} …", flush=True)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         chosen = _scenario(scenario, models, folder)
         repository = models if chosen is None else chosen.repository
         triton = stack.enter_context(
-            EmbeddedTriton(repository, arguments=_tracing(tap_port))
+            EmbeddedTriton(
+                repository,
+                ports=DEFAULT_PORTS if default_ports else None,
+                arguments=_tracing(tap_port),
+            )
         )
         settings = _config(models, triton, port, tap_port)
         if chosen is not None:
@@ -79,7 +87,7 @@ def run(
         client = HttpClient(f"127.0.0.1:{port}")
         stack.callback(client.close)
         _wait_ready(client)
-        _announce(triton, port, time.monotonic() - started)
+        _announce(triton, port, tap_port, time.monotonic() - started)
         if traffic:
             mirror = stack.enter_context(Mirror(tap_port))
             stack.enter_context(
@@ -100,12 +108,14 @@ def run(
     return 0
 
 
-def _free_ports(port: int) -> tuple[int, int]:
+def _free_ports(port: int, tap_port: int) -> tuple[int, int]:
     try:
-        with bind("127.0.0.1", port) as listener, bind("127.0.0.1", 0) as tap:
+        with bind("127.0.0.1", port) as listener, bind("127.0.0.1", tap_port) as tap:
             return listener.getsockname()[1], tap.getsockname()[1]
     except ListenError as error:
         remedy = 'take a free one: make demo ARGS="--port 0"'
+        if tap_port:
+            remedy += ", without --default-ports"
         raise ListenError(error.address, error.reason, remedy) from None
 
 
@@ -123,6 +133,11 @@ def demo_models() -> Path:
         "found no deploy/models beside this installation; "
         "the demo runs from a checkout of the project: make demo"
     )
+
+
+def _as_seen_from_here(folder: Path) -> Path:
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def _tracing(tap_port: int) -> tuple[str, ...]:
@@ -197,7 +212,7 @@ def _wait_ready(client: HttpClient) -> None:
             return
 
 
-def _announce(triton: EmbeddedTriton, port: int, seconds: float) -> None:
+def _announce(triton: EmbeddedTriton, port: int, tap_port: int, seconds: float) -> None:
     print(
         f"ready after {seconds:.1f} s\n"
         f"  status page  http://127.0.0.1:{port}/\n"
@@ -205,6 +220,7 @@ def _announce(triton: EmbeddedTriton, port: int, seconds: float) -> None:
         f"  Triton       grpc {triton.grpc}  http://{triton.http}  "
         f"metrics http://{triton.metrics}/metrics\n"
         f"  Triton's log {triton.log}\n"
+        f"  taps         http://127.0.0.1:{tap_port}\n"
         'Ctrl-C ends all of it. A "?" is what the requests so far cannot support.',
         flush=True,
     )

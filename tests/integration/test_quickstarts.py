@@ -1,0 +1,215 @@
+"""The quick starts word for word: every command, in its order, on a real Triton."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import documents
+import pytest
+import yaml
+from documents import ROOT
+from parts import lacking, require
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(900)]
+
+PAGES = sorted(
+    f"deploy/quickstarts/{p.name}" for p in ROOT.glob("deploy/quickstarts/*")
+)
+PORTS = (8000, 8001, 8002, 8003, 8004, 8013, 8014)
+# What takes minutes for numbers to be good is asked for less of them; see `line`.
+SHORTER = {
+    "tritonwatch load capacity": "--budget 15 --run-seconds 1 --repetitions 3 --max-rate 400",
+    "tritonwatch load efficiency": "--level-seconds 2",
+    "tritonwatch load pair": "--pairs 3 --block-seconds 1",
+    "tritonwatch load run": "--duration 5",
+}
+SOON_SECONDS = 40
+
+
+@contextlib.contextmanager
+def default_ports() -> Generator[None]:
+    """Triton's usual ports, which only one test run of a machine can have at a time."""
+    with (Path(tempfile.gettempdir()) / "tritonwatch-ports.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for port in PORTS:
+            with socket.socket() as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    one.bind(("127.0.0.1", port))
+                except OSError as error:
+                    lacking(f"the quick starts need port {port}: {error}")
+        yield
+
+
+class Reader:
+    """Who follows a page: a folder like the checkout's root, and terminals in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for entry in ROOT.iterdir():
+            if entry.name not in {".git", "build"}:
+                (folder / entry.name).symlink_to(entry)
+        self.environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        self._going_on: dict[str, subprocess.Popen[bytes]] = {}
+
+    def block(self, block: documents.Block) -> None:
+        if block.language == "yaml" and block.file:
+            (self.folder / block.file).write_text(block.text, "utf-8")
+        elif block.language == "sh":
+            for line in documents.lines(block):
+                self.line(line)
+
+    def line(self, line: documents.Line) -> None:
+        """Do as a person would: a demo and a sidecar go on, a page is asked for again."""
+        command = self.as_made(line.command)
+        if command.startswith("tritonwatch demo") and "--duration" not in command:
+            self.go_on("demo", command, "http://127.0.0.1:8003/-/ready")
+            return
+        if command.startswith("tritonwatch serve"):
+            config = yaml.safe_load((self.folder / "tritonwatch.yaml").read_text())
+            port = config["listen"]["port"]
+            self.go_on("serve", command, f"http://127.0.0.1:{port}/-/healthy")
+            return
+        if command.startswith("tritonwatch demo"):
+            # "Stop the demo first."
+            self.end()
+        for start, options in SHORTER.items():
+            if command.startswith(start):
+                command = f"{command} {options}"
+        deadline = time.monotonic() + (SOON_SECONDS if "curl" in command else 0)
+        while True:
+            done = subprocess.run(
+                ["bash", "-c", f"set -o pipefail; {command}"],
+                cwd=self.folder,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=400,
+                check=False,
+            )
+            if done.returncode in line.statuses:
+                break
+            if time.monotonic() > deadline:
+                pytest.fail(
+                    f"{command}: exit {done.returncode}, want {set(line.statuses)}\n"
+                    f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+                )
+            time.sleep(0.5)
+        assert "Traceback" not in done.stderr, done.stderr
+        if "--scenario silent-failure" in command:
+            assert "LIES" in done.stdout
+            assert "FIRING: TritonSilentFailure" in done.stdout
+
+    def as_made(self, command: str) -> str:
+        """What make would run, without its looking after the environments."""
+        found = re.fullmatch(r'make demo(?: ARGS="(.*)")?', command)
+        if found is None:
+            return command
+        printed = subprocess.run(
+            ["make", "--dry-run", *shlex.split(command)[1:]],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout.splitlines()[-1]
+        assert printed.split() == [
+            ".venv/bin/tritonwatch",
+            "demo",
+            *(found[1] or "").split(),
+        ]
+        return printed.removeprefix(".venv/bin/")
+
+    def go_on(self, name: str, command: str, url: str) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                shlex.split(command),
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._going_on[name] = process
+        deadline = time.monotonic() + 90
+        while True:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(url, timeout=2).close()
+                return
+            said = (self.folder / f"{name}.log").read_text("utf-8")
+            assert process.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.2)
+
+    def end(self) -> None:
+        for process in self._going_on.values():
+            process.send_signal(signal.SIGINT)
+        for process in self._going_on.values():
+            assert process.wait(30) in {0, 130}
+        self._going_on.clear()
+
+
+@pytest.fixture
+def reader(tmp_path, triton_environment) -> Generator[Reader]:
+    require("prometheus", "promtool", "amtool", "curl")
+    with default_ports():
+        one = Reader(tmp_path)
+        try:
+            yield one
+        finally:
+            for process in one._going_on.values():
+                process.terminate()
+                process.wait(30)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_command_of_a_quick_start_does_what_it_says(reader, page) -> None:
+    for block in documents.blocks(page):
+        reader.block(block)
+    reader.end()
+
+
+def test_the_demo_prints_what_the_readme_shows(reader) -> None:
+    """Every line has the form of one that is shown: its words, with other numbers."""
+    shown = [b.text for b in documents.blocks("README.md") if "ready after" in b.text]
+    printed = subprocess.run(
+        ["tritonwatch", "demo", "--port", "0", "--duration", "20"],
+        cwd=reader.folder,
+        env=reader.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    known = {form(line) for line in shown[0].splitlines()}
+    for line in printed.splitlines():
+        assert form(line) in known, line
+
+
+def form(line: str) -> str:
+    """Numbers and what is unknown yet are alike; so are folders."""
+    line = re.sub(r"/\S*(?:models|\.log)", "PATH", line)
+    line = re.sub(r"deploy/models", "PATH", line)
+    line = re.sub(r"p(\d+) (?:\?|[\d.]+ \[[\d.]+, [\d.]+\])", r"p\1 Q", line)
+    line = re.sub(r"(?:energy \?|[\d.]+ J/inference .*/1000)", "ENERGY", line)
+    line = re.sub(r"drift (?:\?|diabetes none)", "DRIFT", line)
+    return re.sub(r" *(?:\?|\d[\d.:]*)", " N", line)
