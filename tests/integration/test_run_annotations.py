@@ -1,0 +1,79 @@
+"""A run that tells the sidecar of itself is a mark on every dashboard, and on the runs'."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from pathlib import Path
+
+import promql
+import pytest
+from monitoring import Job
+
+from exporter.testing import FakeModel, FakeTriton
+from loadtests.announce import AnnouncedRun, SidecarAnnouncer, telling
+
+pytestmark = pytest.mark.timeout(120)
+
+BOARDS = Path(__file__).parents[2] / "grafana" / "dashboards"
+RUN = "triton_run_info"
+MARKED_AS = {"load": "Load runs", "capacity": "Load runs", "chaos": "Chaos runs"}
+
+
+def annotations() -> dict[str, dict[str, str]]:
+    """The annotation queries of each dashboard by their names."""
+    found = {}
+    for path in sorted(BOARDS.glob("*.json")):
+        marks = json.loads(path.read_text())["annotations"]["list"]
+        found[path.stem] = {m["name"]: promql.filled_in(m["expr"]) for m in marks}
+    return found
+
+
+def panel_queries(title: str) -> list[str]:
+    board = json.loads((BOARDS / "tritonwatch-runs.json").read_text())
+    [panel] = [panel for panel in board["panels"] if panel["title"] == title]
+    return [promql.filled_in(target["expr"]) for target in panel["targets"]]
+
+
+def test_a_run_is_a_mark_while_it_goes_on(
+    settings, start_sidecar, start_prometheus
+) -> None:
+    runs = [AnnouncedRun(kind, "evening", "spike") for kind in MARKED_AS]
+    with FakeTriton([FakeModel("m")]) as fake, contextlib.ExitStack() as going_on:
+        config = settings(fake, probes=[])
+        config["listen"]["tap"] = {"port": 0}
+        config["collectors"].append({"kind": "runs", "interval_seconds": 0.5})
+        sidecar = start_sidecar(config)
+        tap = SidecarAnnouncer(f"http://127.0.0.1:{tap_port(sidecar.log)}")
+        prometheus = start_prometheus(Job([sidecar.port]))
+        for run in runs:
+            going_on.enter_context(telling(run, [tap]))
+        for phase in ("calm", "crowd"):
+            for run in runs:
+                run.enter(phase)
+            prometheus.wait(f'count({RUN}) == 3 == count({RUN}{{phase="{phase}"}})')
+        expected: dict[str, set[tuple[str, ...]]] = {}
+        for run in runs:
+            labels = (run.kind, "crowd", "spike", run.name)
+            expected.setdefault(MARKED_AS[run.kind], set()).add(labels)
+        for board, marks in annotations().items():
+            assert marks.keys() == expected.keys()
+            for name, query in marks.items():
+                found = [metric for metric, _ in prometheus.values(query)]
+                labels = {tuple(v for _, v in sorted(m.items())) for m in found}
+                assert labels == expected[name], board
+        for title in ("Runs that go on", "Phases"):
+            for query in panel_queries(title):
+                assert len(prometheus.query(query)) == 3, title
+        going_on.close()
+        assert [run.problems for run in runs] == [[], [], []]
+        prometheus.wait(f"absent({RUN})")
+        # Over a run's time each phase is a series of its own: a region each.
+        regions = prometheus.query(f"count_over_time({RUN}[5m])")
+        found = {(r["metric"]["kind"], r["metric"]["phase"]) for r in regions}
+        assert found == {(k, phase) for k in MARKED_AS for phase in ("calm", "crowd")}
+
+
+def tap_port(log: str) -> int:
+    return int(re.search(r"event=tap_listening address=\S*:(\d+)", log)[1])
