@@ -36,6 +36,9 @@ from loadtests.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import TypeVar
+
+    Model = TypeVar("Model", bound=Settings)
 
 FORMAT: Final = "tritonwatch-chaos-journal"
 VERSION: Final = 1
@@ -148,16 +151,38 @@ def read(path: Path) -> Journal:
     Raises:
         PlanError: it cannot be read, or is no journal of ours.
     """
+    return from_document(document_of(path), str(path))
+
+
+def document_of(path: Path) -> Any:
+    """The JSON that a file holds.
+
+    Raises:
+        PlanError: it cannot be read, or holds none.
+    """
     source = str(path)
     try:
-        document = json.loads(whole_file.read(path, MAX_FILE_BYTES))
+        return json.loads(whole_file.read(path, MAX_FILE_BYTES))
     except UnusableFileError as error:
         raise PlanError(str(error), source) from None
     except OSError as error:
         raise PlanError(f"cannot be read: {error.strerror}", source) from None
     except (ValueError, RecursionError) as error:
         raise PlanError(f"is no JSON: {error}", source) from None
-    return from_document(document, source)
+
+
+def validated(model: type[Model], document: Any, source: str) -> Model:
+    """The model that a document describes.
+
+    Raises:
+        PlanError: it does not.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise PlanError(f"is not whole: {place}: {first['msg']}", source) from None
 
 
 def is_journal(document: Any) -> bool:
@@ -178,14 +203,7 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
             f'"tritonwatch": {{"format": "{FORMAT}"}}',
             source,
         )
-    try:
-        block = Block.model_validate(document["tritonwatch"])
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise PlanError(
-            f"is no whole journal: {place}: {first['msg']}", source
-        ) from None
+    block = validated(Block, document["tritonwatch"], source)
     experiment = document.get("experiment")
     if not isinstance(experiment, dict):
         raise PlanError("is no whole journal: it holds no experiment", source)

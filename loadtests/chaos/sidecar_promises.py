@@ -113,9 +113,7 @@ def promises_of(
         leaked_nothing=_leaked_nothing(memory, descriptors),
         probe_interval_seconds=interval,
         cleared_after_seconds=cleared,
-        told_the_truth=_truthful(
-            shown, recovery, cleared, interval, evidence.samples
-        ),
+        told_the_truth=_truthful(shown, recovery, cleared, interval, evidence.samples),
     )
 
 

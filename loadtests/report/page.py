@@ -38,6 +38,7 @@ p { margin: .25rem 0; }
 .tiles li { background: var(--card); border-radius: .3rem; padding: .5rem .8rem; }
 .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
 figure { margin: 1rem 0; }
+@media (max-width: 40rem) { figure { overflow-x: auto; } svg.plot { min-width: 34rem; } }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: right;

@@ -1,0 +1,217 @@
+"""One repetition over time: what users saw, what was broken, and who noticed when."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter.quantiles import quantile_rank
+from loadtests.chaos.answers import answers_of
+from loadtests.report.svg import Axis, Mark, Plot, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from loadtests.chaos.answers import Answers
+    from loadtests.chaos.evidence import Check, Evidence
+    from loadtests.chaos.findings import FaultFindings, Findings
+    from loadtests.result import Floats
+
+_SLICES: Final = 120
+_LEAST_SLICE_SECONDS: Final = 0.1
+_MS: Final = 1e3
+_HALF_BAR: Final = 0.25
+_LEAST_BAR_SECONDS: Final = 0.02
+_FEW: Final = 4
+"""So many faults have their marks; of more, the bands are enough."""
+_GOOD, _BAD, _FAULT, _TOLD = 2, 1, 3, 4
+_ROWS: Final = (
+    (5.0, "fault"),
+    (4.0, "users"),
+    (3.0, "checks"),
+    (2.0, "metrics"),
+    (1.0, "alerts"),
+)
+_SECONDS: Final = "seconds from the start of the load"
+
+
+def plots(evidence: Evidence, found: Findings) -> Iterator[Plot]:
+    """Who noticed when, then latency and answers; fewer where nothing was sent."""
+    end = evidence.seen_seconds
+    if found.faults or evidence.checks:
+        yield _course(evidence, found, end)
+    if evidence.load is None or not len(evidence.load.requests):
+        return
+    answers = answers_of(evidence.load)
+    width = max(end / _SLICES, _LEAST_SLICE_SECONDS)
+    edges = np.arange(0.0, answers.until_seconds + width, width)
+    yield _answers(answers, edges, found, end)
+    yield _latency(answers, edges, found, end)
+
+
+def _course(evidence: Evidence, found: Findings, end: float) -> Plot:
+    """A row each: fault, users, checks, metrics, alerts."""
+    bad_users = [_impact(fault, end) for fault in found.faults if fault.recovery]
+    shown = [
+        (one.held_seconds, end if one.cleared_seconds is None else one.cleared_seconds)
+        for fault in found.faults
+        for one in fault.detection.metrics
+        if one.held_seconds is not None
+    ]
+    fired = [
+        (
+            one.firing_seconds,
+            end if one.resolved_seconds is None else one.resolved_seconds,
+        )
+        for fault in found.faults
+        for one in fault.detection.alerts
+        if one.firing_seconds is not None
+    ]
+    pending = [
+        (one.pending_seconds, one.firing_seconds or end)
+        for fault in found.faults
+        for one in fault.detection.alerts
+        if one.pending_seconds is not None
+    ]
+    bad = [span for span in bad_users if span is not None]
+    series = (
+        *_bars("fault", [_effect(f, end) for f in found.faults], 5.0, _FAULT),
+        *_bars("not served", bad, 4.0, _BAD),
+        _dots("met", [c for c in evidence.checks if c.met], 3.0, _GOOD),
+        _dots("not met", [c for c in evidence.checks if not c.met], 3.0, _BAD),
+        *_bars("told of it", shown, 2.0, _TOLD),
+        *_bars("pending", pending, 1.0, 0),
+        *_bars("" if shown else "told of it", fired, 1.0, _TOLD),
+    )
+    return Plot(
+        "What was broken, and who noticed",
+        Axis(_SECONDS, low=0.0, high=end),
+        Axis("", low=0.4, high=5.6, ticks=_ROWS),
+        tuple(one for one in series if one.x.size),
+        _marks(found),
+    )
+
+
+def _answers(answers: Answers, edges: Floats, found: Findings, end: float) -> Plot:
+    """Requests due in each slice, and how many of them were answered rightly."""
+    seconds = edges[1:] - edges[:-1]
+    known = ~answers.unsent
+    asked = np.histogram(answers.due[known], edges)[0]
+    right = np.histogram(answers.due[known & answers.right], edges)[0]
+    middles = (edges[1:] + edges[:-1]) / 2
+    most = float((asked / seconds).max(initial=1.0))
+    return Plot(
+        "Requests by when they were due",
+        Axis(_SECONDS, low=0.0, high=end),
+        Axis("a second", low=0.0, high=most * 1.1),
+        (
+            *_shades(found, end, 0.0, most * 1.1),
+            Series("asked", middles, asked / seconds, "area", colour=0),
+            Series("answered rightly", middles, right / seconds, colour=_GOOD),
+        ),
+        _marks(found),
+    )
+
+
+def _latency(answers: Answers, edges: Floats, found: Findings, end: float) -> Plot:
+    """What has no right answer lies at the timeout."""
+    middles = (edges[1:] + edges[:-1]) / 2
+    latency = answers.latency * _MS
+    bounds = np.searchsorted(answers.due, edges)
+    pairs = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+    median, p95 = (
+        np.array([_quantile(latency[a:b][~answers.unsent[a:b]], q) for a, b in pairs])
+        for q in (0.5, 0.95)
+    )
+    known = latency[~answers.unsent]
+    low = max(float(known.min(initial=math.inf)) / 1.5, 0.01) if known.size else 0.01
+    high = max(answers.timeout_seconds * _MS * 1.5, low * 10)
+    limits = {f.recovery.limit_seconds for f in found.faults if f.recovery is not None}
+    lines = tuple(
+        Mark(f"limit {limit * _MS:.3g} ms", y=limit * _MS) for limit in limits if limit
+    )
+    lost = ~answers.right & ~answers.unsent
+    return Plot(
+        "Latency by when they were due",
+        Axis(_SECONDS, low=0.0, high=end),
+        Axis("milliseconds", log=True, low=low, high=high),
+        (
+            *_shades(found, end, low, high),
+            Series("median", middles, median, colour=0),
+            Series("p95", middles, p95, colour=_TOLD),
+            Series(
+                "lost or wrong, at the timeout",
+                *_thinned(answers.due[lost], latency[lost]),
+                "points",
+                colour=_BAD,
+            ),
+        ),
+        (*_marks(found), *lines),
+    )
+
+
+def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """At most some hundreds of points: more are not seen, and make the file large."""
+    step = max(x.size // 400, 1)
+    return x[::step], y[::step]
+
+
+def _quantile(values: Floats, q: float) -> float:
+    if not values.size:
+        return math.nan
+    return float(np.sort(values)[quantile_rank(values.size, q) - 1])
+
+
+def _effect(fault: FaultFindings, end: float) -> tuple[float, float]:
+    reverted = fault.span.reverted_seconds
+    return fault.span.inject_seconds, end if reverted is None else min(reverted, end)
+
+
+def _impact(fault: FaultFindings, end: float) -> tuple[float, float] | None:
+    """From the first bad request to when users were served again."""
+    recovery = fault.recovery
+    if recovery is None or recovery.first_bad_seconds is None:
+        return None
+    over = recovery.recovered_seconds
+    return recovery.first_bad_seconds, end if over is None else over
+
+
+def _bars(
+    name: str, spans: Sequence[tuple[float, float]], row: float, colour: int
+) -> Iterator[Series]:
+    """One band each, named once."""
+    for place, (start, stop) in enumerate(spans):
+        x = np.array([start, max(stop, start + _LEAST_BAR_SECONDS)])
+        low, high = np.full(2, row - _HALF_BAR), np.full(2, row + _HALF_BAR)
+        yield Series("" if place else name, x, low, "band", upper=high, colour=colour)
+        yield Series("", x, np.full(2, row), "line", colour=colour)
+
+
+def _dots(name: str, checks: Sequence[Check], row: float, colour: int) -> Series:
+    x = np.array([check.at_seconds for check in checks], np.float64)
+    return Series(name, x, np.full(x.size, row), "points", colour=colour)
+
+
+def _shades(found: Findings, end: float, low: float, high: float) -> Iterator[Series]:
+    """Where the fault was in effect."""
+    for place, fault in enumerate(found.faults):
+        x = np.array(_effect(fault, end))
+        name = "" if place else "fault"
+        yield Series(
+            name, x, np.full(2, low), "band", upper=np.full(2, high), colour=_FAULT
+        )
+
+
+def _marks(found: Findings) -> tuple[Mark, ...]:
+    if len(found.faults) > _FEW:
+        return ()
+    marks = []
+    for fault in found.faults:
+        kinds = " and ".join(fault.span.kinds)
+        marks.append(Mark(kinds, x=fault.span.inject_seconds))
+        recovery = fault.recovery
+        if recovery is not None and recovery.recovered_seconds is not None:
+            marks.append(Mark("recovered", x=recovery.recovered_seconds))
+    return tuple(marks)

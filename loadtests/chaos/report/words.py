@@ -1,0 +1,215 @@
+"""How findings are said, on a page and in a terminal alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from loadtests.report import page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from loadtests.chaos.findings import FaultFindings, Findings
+    from loadtests.chaos.repeated import Repeated
+    from loadtests.chaos.scorecard import Row
+    from loadtests.chaos.sidecar_promises import SidecarPromises
+
+SAID: Final = {
+    "held": "held: users were served as the hypothesis says",
+    "finding": "finding: a weakness",
+    "failed": "failed: the experiment did not run to its end, so nothing is shown",
+    "invalid": "invalid: the sender's own trouble is in the numbers",
+}
+TONES: Final = {"held": "good", "finding": "bad", "failed": "bad", "invalid": "note"}
+NAMES: Final = {
+    "availability_ratio": "availability during the fault",
+    "p95_seconds": "p95 during the fault",
+    "outage_seconds": "outage",
+    "first_good_seconds": "first right answer after",
+    "recovered_seconds": "recovered after",
+    "metric_seconds": "metric told after",
+    "alert_seconds": "alert fired after",
+    "bad_request_seconds": "bad request-seconds",
+    "budget_burnt_ratio": "error budget burnt",
+}
+
+
+def value(name: str, number: float | None) -> str:
+    """A number by its name's unit."""
+    if number is None:
+        return "unknown"
+    if name.endswith("_ratio"):
+        return page.share(number)
+    if name == "bad_request_seconds":
+        return f"{number:.4g}"
+    return page.time(number)
+
+
+def interval(name: str, number: Repeated) -> str:
+    """The interval of a median, or the range where there are too few for one."""
+    if number.low is not None and number.high is not None:
+        return f"{value(name, number.low)} to {value(name, number.high)}"
+    if number.known == 1:
+        return "one repetition"
+    return f"{value(name, number.least)} to {value(name, number.most)} (range)"
+
+
+def promise(kept: bool | None) -> str:  # noqa: FBT001 - it is what is told
+    """Whether it was kept."""
+    return {True: "kept", False: "broken", None: "unknown"}[kept]
+
+
+def kinds(fault: FaultFindings) -> str:
+    """What was broken."""
+    return " and ".join(fault.span.kinds)
+
+
+def state(fault: FaultFindings) -> str:
+    """How it ended for users."""
+    recovery = fault.recovery
+    if recovery is None:
+        return "nothing was asked"
+    return f"{recovery.state.replace('_', ' ')}: {recovery.reason}"
+
+
+def course(fault: FaultFindings) -> dict[str, str]:
+    """The instants of one fault, from its injection on."""
+    recovery, start = fault.recovery, fault.span.inject_seconds
+
+    def after(at: float | None) -> str:
+        return "unknown" if at is None else f"{at - start:+.3f} s"
+
+    told = {
+        "injected at": f"{start:.3f} s",
+        "seen to be undone": after(fault.span.reverted_seconds),
+    }
+    if recovery is None:
+        return told
+    never = "never" if recovery.state == "unaffected" else None
+    outage = recovery.outage
+    told |= {
+        "first bad request due": never or after(recovery.first_bad_seconds),
+        "first user noticed": never or after(recovery.noticed_seconds),
+        "first right answer": never or after(recovery.first_good_seconds),
+        "SLO recovered": never or after(recovery.recovered_seconds),
+        "outage": "unknown"
+        if outage is None
+        else f"{outage.seconds:.3f} s{'' if outage.ended else ' and more'}",
+        "late beyond": page.time(recovery.limit_seconds),
+        "bad requests": str(recovery.bad_requests),
+        "bad request-seconds": f"{recovery.bad_request_seconds:.4g}",
+        "relapses": str(recovery.relapses),
+    }
+    return told
+
+
+def detections(fault: FaultFindings) -> Iterator[tuple[str, str, str, str]]:
+    """What was to tell of a fault, when it did, when it had to, and until when."""
+    start = fault.span.inject_seconds
+    for one in fault.detected:
+        if one.metric is not None:
+            shown = next(
+                (s for s in fault.detection.metrics if s.condition == one.metric), None
+            )
+            over = None if shown is None else shown.cleared_seconds
+            yield (
+                one.metric,
+                _after(one.metric_after_seconds, one.metric_in_time),
+                f"{one.metric_within_seconds:g} s",
+                "unknown" if over is None else f"{over - start:+.2f} s",
+            )
+        if one.alert is not None:
+            fired = next(
+                (a for a in fault.detection.alerts if a.name == one.alert), None
+            )
+            over = None if fired is None else fired.resolved_seconds
+            yield (
+                one.alert,
+                _after(one.alert_after_seconds, one.alert_in_time),
+                f"{one.alert_within_seconds:g} s",
+                "unknown" if over is None else f"{over - start:+.2f} s",
+            )
+
+
+def _after(seconds: float | None, in_time: bool | None) -> str:  # noqa: FBT001
+    if seconds is not None:
+        return f"{seconds:+.2f} s{'' if in_time else ', too late'}"
+    return "never" if in_time is False else "unknown"
+
+
+def promises(sidecar: SidecarPromises) -> dict[str, str]:
+    """What the sidecar promises, and whether it kept it."""
+    growth, descriptors = sidecar.resident_growth_bytes, sidecar.open_fds_growth
+    fast = sidecar.scrape_p95_before_seconds, sidecar.scrape_p95_since_seconds
+    interval_seconds = sidecar.probe_interval_seconds
+    return {
+        "stays up": f"{promise(sidecar.stayed_up)} ({sidecar.failed_scrapes} of "
+        f"{sidecar.scrapes} scrapes failed)",
+        "comes back by itself": promise(sidecar.came_back),
+        "keeps its scrape time": f"{promise(sidecar.kept_scrape_time)} (p95 "
+        f"{page.time(fast[0])} before, {page.time(fast[1])} since)",
+        "leaks nothing": f"{promise(sidecar.leaked_nothing)} ("
+        + ("memory unknown" if growth is None else f"{growth / 2**20:+.2f} MiB")
+        + ("" if descriptors is None else f", {descriptors:+d} descriptors")
+        + ")",
+        "tells the truth within two intervals": f"{promise(sidecar.told_the_truth)} ("
+        f"over after {page.time(sidecar.cleared_after_seconds)}, interval "
+        f"{page.time(interval_seconds)})",
+    }
+
+
+def served(found: Findings) -> Iterator[tuple[str, ...]]:
+    """Rows: phase, requests, availability, p50, p95, p99, lost, wrong."""
+    for name in ("before", "during", "after"):
+        part = getattr(found, name)
+        if part is not None:
+            yield (
+                name,
+                str(part.requests),
+                page.share(part.availability),
+                page.time(part.p50),
+                page.time(part.p95),
+                page.time(part.p99),
+                str(part.lost),
+                str(part.wrong),
+            )
+
+
+def scores(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+    """Rows of a card: experiment, verdict, then the medians of its numbers."""
+    for row in rows:
+        numbers = row.repeated.numbers
+        strength = "" if row.strength is None else f" at {row.strength:g}"
+        yield (
+            f"{row.title}{strength}",
+            row.verdict,
+            f"{row.repeated.recovered} of {row.repeated.repetitions}",
+            *(median(numbers, name) for name in SCORED),
+            "unknown" if row.lost is None else str(row.lost),
+            "unknown" if row.wrong is None else str(row.wrong),
+            promise(row.sidecar_kept),
+        )
+
+
+SCORED: Final = (
+    "availability_ratio",
+    "outage_seconds",
+    "recovered_seconds",
+    "metric_seconds",
+    "alert_seconds",
+)
+SCORE_HEADS: Final = (
+    "experiment",
+    "verdict",
+    "recovered",
+    *(NAMES[name] for name in SCORED),
+    "lost",
+    "wrong",
+    "sidecar's promises",
+)
+
+
+def median(numbers: Mapping[str, Repeated], name: str) -> str:
+    """The median of a number, or that it is unknown."""
+    number = numbers.get(name)
+    return value(name, None if number is None else number.median)
