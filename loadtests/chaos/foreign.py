@@ -24,7 +24,9 @@ def library(part: str, why: str) -> ModuleType:
         PlanError: it is not installed.
     """
     try:
-        return importlib.import_module(f"chaoslib.{part}")
+        import chaoslib  # noqa: PLC0415 - an extra, and heavy
+
+        return importlib.import_module(f"{chaoslib.__name__}.{part}")
     except ImportError:
         raise PlanError(
             f"{why} needs Chaos Toolkit's library, which is not installed; "
