@@ -209,9 +209,15 @@ COMMANDS = {
     "rules and check": [("rules", *CONFIG), ("check", *CONFIG)],
 }
 ASK_NOTHING = {"rules and check"}
+# Seconds of levels or of waiting for pairs that do not come.
+LONG = {"compare", "load efficiency"}
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in LONG else [])
+    for name in COMMANDS
+]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_command_prints_or_writes_it(name, fake, file, tmp_path) -> None:
     for command in COMMANDS[name]:
         address = (
@@ -228,7 +234,7 @@ def test_no_command_prints_or_writes_it(name, fake, file, tmp_path) -> None:
     assert leaks(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_command_tells_it_when_the_server_makes_no_sense(
     name, fake, file, tmp_path
 ) -> None:
