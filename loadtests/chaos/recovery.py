@@ -109,7 +109,7 @@ def spans(events: Sequence[Event], hold_seconds: float) -> list[Span]:
             groups.append([event])
     reverts = sorted(e.at_seconds for e in events if e.what == "reverted")
     found = []
-    for group, follower in zip(groups, [*groups[1:], None], strict=True):
+    for group, follower in zip(groups, [*groups, None][1:], strict=True):
         start = group[0].at_seconds
         end = None if follower is None else follower[0].at_seconds
         mine = [at for at in reverts if at >= start and (end is None or at < end)]

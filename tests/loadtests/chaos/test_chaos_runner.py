@@ -1,0 +1,421 @@
+"""Experiments on the real Triton: what is measured, what ends them, what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import yaml
+
+from exporter import cli
+from exporter.triton.embedded import EmbeddedTriton
+from loadtests.chaos import experiment, toolkit
+from loadtests.chaos.errors import FaultRefusedError
+from loadtests.chaos.findings import findings
+from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.right_answers import with_right_answers
+from loadtests.chaos.runner import RunOptions, run
+from loadtests.chaos.targets import NotAllowedError
+from loadtests.engine import run_closed
+from loadtests.errors import PlanError
+from loadtests.mix import Mix
+from loadtests.prepare import prepared
+from loadtests.result import Outcome
+from loadtests.scenario import ModelSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from loadtests.chaos.evidence import Evidence
+
+pytestmark = pytest.mark.triton
+
+MODEL = "digits_fp32"
+MODELS = Path(__file__).parents[3] / "deploy" / "models"
+TOOLKIT = "loadtests.chaos.toolkit"
+NAME = "process:test"
+_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def triton_process(
+    triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[EmbeddedTriton]:
+    """One server for the experiments of this module that leave it as it was."""
+    folder = tmp_path_factory.mktemp("process")
+    shutil.copytree(MODELS / MODEL, folder / "models" / MODEL)
+    with EmbeddedTriton(
+        folder / "models", environment=triton_environment, log=folder / "log"
+    ) as server:
+        yield server
+
+
+def provider(func: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "python", "module": TOOLKIT, "func": func, "arguments": arguments}
+
+
+def injecting(fault: dict[str, Any], seconds: float) -> dict[str, Any]:
+    return {
+        "type": "action",
+        "name": fault["kind"],
+        "provider": provider("inject", fault=fault),
+        "pauses": {"after": seconds},
+    }
+
+
+def availability(low: float, **more: Any) -> dict[str, Any]:
+    return {
+        "type": "probe",
+        "name": "availability",
+        "tolerance": [low, 1.0],
+        "provider": provider("availability", window_seconds=0.5),
+        **more,
+    }
+
+
+class Experiments:
+    """Makes experiments on the module's server and runs them."""
+
+    def __init__(self, server: EmbeddedTriton, state: Path) -> None:
+        self.server = server
+        self.state = state
+
+    def document(
+        self, *method: dict[str, Any], low: float = 0.0, **extension: Any
+    ) -> dict[str, Any]:
+        return {
+            "title": "Test",
+            "description": "A test.",
+            "steady-state-hypothesis": {
+                "title": "Users are served",
+                "probes": [availability(low)],
+            },
+            "method": list(method),
+            "rollbacks": [],
+            "extensions": [
+                {
+                    "name": "tritonwatch",
+                    "target": {
+                        "kind": "process",
+                        "called": "test",
+                        "grpc": self.server.grpc,
+                        "http": self.server.http,
+                    },
+                    "load": {
+                        "models": [{"model": MODEL}],
+                        "profile": {"kind": "poisson", "requests_per_second": 40},
+                    },
+                    "timing": {"before_seconds": 1, "after_seconds": 1},
+                    "recovery": {"window_seconds": 0.5, "hold_seconds": 0.5},
+                    **extension,
+                }
+            ],
+        }
+
+    def run(self, document: dict[str, Any], *allow: str) -> Evidence:
+        loaded = experiment.parse(document, "test")
+        return run(loaded, RunOptions(allow=allow or (NAME,), state=self.state))[0]
+
+    def well(self) -> bool:
+        server = ProcessRef.of(self.server.pid)
+        return server is not None and server.state not in {"T", "t"}
+
+    def left(self) -> list[Path]:
+        return list(self.state.iterdir()) if self.state.exists() else []
+
+
+@pytest.fixture
+def experiments(
+    triton_process: EmbeddedTriton, tmp_path: Path
+) -> Generator[Experiments]:
+    found = Experiments(triton_process, tmp_path / "state")
+    yield found
+    triton_process.thaw()
+    assert found.left() == []
+
+
+def at(evidence: Evidence, what: str) -> float:
+    return next(event.at_seconds for event in evidence.events if event.what == what)
+
+
+FREEZE = {"kind": "freeze_server"}
+
+
+def test_a_hang_of_a_second_is_measured_as_one(experiments: Experiments) -> None:
+    given = experiments.document(injecting(FREEZE, 1.0), low=0.5, during="watch")
+    evidence = experiments.run(given)
+    assert evidence.status == "completed"
+    assert evidence.leftovers == ()
+    assert [step.succeeded for step in evidence.steps] == [True]
+    hung = at(evidence, "reverted") - at(evidence, "inject")
+    found = findings(evidence)
+    recovery = found.faults[0].recovery
+    assert recovery is not None
+    assert recovery.outage is not None
+    measured = recovery.outage.at_most_seconds - recovery.outage.blind_seconds
+    # Requests come 25 ms apart on average: what is between two is not known.
+    assert measured == pytest.approx(hung, abs=0.25)
+    phases = [check.phase for check in evidence.checks]
+    assert phases == sorted(phases, key=["before", "during", "after"].index)
+    assert phases.count("after") == 1
+    assert phases.count("during") >= 3
+
+
+def test_an_experiment_that_ends_has_sent_all_that_was_due(
+    experiments: Experiments,
+) -> None:
+    evidence = experiments.run(experiments.document(injecting(FREEZE, 0.1)))
+    assert evidence.load is not None
+    assert not evidence.load.about.interrupted
+    assert not (evidence.load.requests.outcome == Outcome.UNSENT).any()
+
+
+def test_what_the_model_answers_before_is_right_afterwards(
+    triton_process: EmbeddedTriton,
+) -> None:
+    load = experiment.LoadSettings(models=(ModelSettings(model=MODEL),))
+    scenario = load.scenario("test", triton_process.grpc, 1.0, 1)
+    target = scenario.target.target()
+    with prepared(scenario) as mix:
+        known = with_right_answers(target, mix, 5.0).entries[0]
+    assert all(set(body.expected) == {"probabilities"} for body in known.bodies)
+    body = known.bodies[0]
+    right = replace(known, bodies=(body,))
+    shifted = {name: np.roll(value, 1) for name, value in body.expected.items()}
+    wrong = replace(known, bodies=(replace(body, expected=shifted),))
+    for entry, outcome in ((right, Outcome.OK), (wrong, Outcome.WRONG)):
+        found = run_closed(
+            target, Mix((entry,)), concurrency=1, duration_seconds=5, requests=5
+        )
+        assert (found.requests.outcome == outcome).all()
+
+
+def test_a_steady_state_that_does_not_hold_breaks_nothing(
+    experiments: Experiments,
+) -> None:
+    given = experiments.document(injecting(FREEZE, 1.0))
+    # Nothing is answered faster than light.
+    fast = availability(0.0, tolerance=[0.0, 1e-9], name="latency")
+    fast["provider"] = provider("latency", window_seconds=0.5)
+    given["steady-state-hypothesis"]["probes"].append(fast)
+    evidence = experiments.run(given)
+    assert evidence.status == "failed"
+    assert evidence.steps == ()
+    assert not [e for e in evidence.events if e.what == "inject"]
+    assert "did not hold before the method: latency was" in evidence.problems[0]
+    assert findings(evidence).exit_code == 1
+
+
+def test_an_action_that_raises_fails_the_experiment(experiments: Experiments) -> None:
+    wrong = {
+        "type": "action",
+        "name": "no such function",
+        "provider": provider("explode"),
+    }
+    given = experiments.document(injecting(FREEZE, 0.1), wrong, injecting(FREEZE, 5.0))
+    evidence = experiments.run(given)
+    assert evidence.status == "failed"
+    assert [step.succeeded for step in evidence.steps] == [True, False]
+    assert "found no function 'explode'" in evidence.problems[0]
+    assert findings(evidence).verdict == "failed"
+    assert experiments.well()
+
+
+def test_a_crossed_limit_ends_the_experiment_and_undoes(
+    experiments: Experiments,
+) -> None:
+    limit = availability(0.5, for_seconds=0.3)
+    given = experiments.document(injecting(FREEZE, 20.0), abort=[limit])
+    evidence = experiments.run(given)
+    assert evidence.status == "aborted"
+    aborted, reverted = at(evidence, "abort"), at(evidence, "reverted")
+    print(f"undone {reverted - aborted:.3f} s after the abort")
+    assert reverted - at(evidence, "inject") < 10
+    assert reverted - aborted < 1.0
+    assert experiments.well()
+
+
+def test_a_target_that_is_not_on_the_list_is_refused(experiments: Experiments) -> None:
+    given = experiments.document(injecting(FREEZE, 1.0))
+    with pytest.raises(NotAllowedError, match="give --allow process:test if it may"):
+        experiments.run(given, "process:other")
+    assert experiments.left() == []
+
+
+def test_an_experiment_that_is_not_ours_is_refused_unless_it_is_allowed(
+    experiments: Experiments,
+) -> None:
+    given = experiments.document()
+    given["method"] = [
+        {
+            "type": "action",
+            "name": "theirs",
+            "provider": {"type": "process", "path": "true"},
+        }
+    ]
+    with pytest.raises(NotAllowedError, match="found 'foreign'"):
+        experiments.run(given)
+    evidence = experiments.run(given, NAME, "foreign")
+    assert evidence.status == "completed"
+    assert evidence.steps[0].output["status"] == 0
+
+
+def test_a_missing_privilege_is_refused_before_anything_is_touched(
+    experiments: Experiments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_pid: int, _number: int) -> None:
+        raise PermissionError
+
+    given = experiments.document(
+        injecting(FREEZE, 1.0), injecting({"kind": "kill_server"}, 1.0)
+    )
+    before = experiments.server.pid
+    monkeypatch.setattr("loadtests.chaos.faults.needs.os.kill", away)
+    with pytest.raises(FaultRefusedError, match="another user's; run as that user"):
+        experiments.run(given)
+    assert experiments.server.pid == before
+    assert experiments.well()
+
+
+def command(*arguments: str) -> list[str]:
+    program = "import sys; from exporter.cli import main; sys.exit(main())"
+    return [sys.executable, "-c", program, "chaos", *arguments]
+
+
+@contextlib.contextmanager
+def running(
+    experiments: Experiments, folder: Path, *arguments: str
+) -> Generator[subprocess.Popen[str]]:
+    """`tritonwatch chaos run` of a long freeze, from the moment it is in effect."""
+    file = folder / "frozen.yaml"
+    file.write_text(yaml.safe_dump(experiments.document(injecting(FREEZE, 60.0))))
+    state = ["--state", str(experiments.state), "--allow", NAME]
+    with subprocess.Popen(
+        command("run", str(file), *state, *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "injected" in line:
+                break
+        else:
+            pytest.fail("it never came to the fault")
+        # What nobody reads would fill the pipe.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def eventually(holds: Callable[[], bool]) -> float:
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < _SECONDS
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_interrupted_undoes_and_writes_its_journal(
+    experiments: Experiments, tmp_path: Path, number: signal.Signals
+) -> None:
+    journals = tmp_path / "journals"
+    with running(experiments, tmp_path, "--json", str(journals)) as process:
+        assert not experiments.well()
+        process.send_signal(number)
+        print(f"{number.name}: undone after {eventually(experiments.well):.3f} s")
+        assert process.wait(_SECONDS) == 130
+    document = json.loads((journals / "frozen.json").read_text())
+    assert document["status"] == "interrupted"
+
+
+def test_a_command_that_is_killed_is_undone_by_its_watchdog(
+    experiments: Experiments, tmp_path: Path
+) -> None:
+    with running(experiments, tmp_path) as process:
+        process.kill()
+        print(f"SIGKILL: undone after {eventually(experiments.well):.3f} s")
+    eventually(lambda: not experiments.left())
+
+
+def test_the_command_tells_what_it_found(
+    experiments: Experiments, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "frozen.json"
+    # Longer than a request is waited for.
+    given = experiments.document(injecting(FREEZE, 1.5), low=1.0)
+    file.write_text(json.dumps(given))
+    state = ["--state", str(experiments.state)]
+    assert cli.main(["chaos", "run", str(file), *state]) == 2
+    assert "not on the allow-list" in capsys.readouterr().err
+    assert cli.main(["chaos", "run", str(file), *state, "--allow", NAME]) == 1
+    assert "frozen #1: FINDING" in capsys.readouterr().out
+
+
+def test_a_probe_outside_of_an_experiment_says_how_to_run_one() -> None:
+    with pytest.raises(toolkit.NotRunningError, match="tritonwatch chaos run FILE"):
+        toolkit.availability()
+
+
+def test_without_its_library_what_is_not_ours_is_refused(
+    experiments: Experiments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "chaoslib.activity", None)
+    given = experiments.document()
+    theirs = {"type": "process", "path": "true"}
+    given["method"] = [{"type": "action", "name": "theirs", "provider": theirs}]
+    with pytest.raises(PlanError, match="'theirs', a process provider, needs Chaos"):
+        experiments.run(given, NAME, "foreign")
+
+
+@pytest.mark.timeout(120)
+def test_the_embedded_target_is_killed_found_out_and_back(tmp_path: Path) -> None:
+    """The whole: its own server, sidecar and restart, and what the sidecar said."""
+    document = {
+        "title": "Killed",
+        "description": "A test.",
+        "steady-state-hypothesis": {
+            "title": "Users are served",
+            "probes": [availability(0.0)],
+        },
+        "method": [injecting({"kind": "kill_server"}, 4.0)],
+        "extensions": [
+            {
+                "name": "tritonwatch",
+                "target": {"kind": "embedded", "models": [MODEL], "sidecar": {}},
+                "load": {
+                    "models": [{"model": MODEL}],
+                    "profile": {"kind": "poisson", "requests_per_second": 30},
+                },
+                "timing": {"before_seconds": 2, "after_seconds": 3},
+                "recovery": {"window_seconds": 0.5, "hold_seconds": 1},
+                "detect": {"metric": "triton_up == 0", "within_seconds": 5},
+            }
+        ],
+    }
+    loaded = experiment.parse(document, "killed")
+    evidence = run(loaded, RunOptions(state=tmp_path / "state"))[0]
+    assert evidence.status == "completed"
+    assert at(evidence, "server_gone") < at(evidence, "server_ready")
+    found = findings(evidence)
+    assert found.faults[0].detected[0].metric_in_time
+    recovery = found.faults[0].recovery
+    assert recovery is not None
+    assert recovery.state == "recovered", recovery.reason
+    told = [s for s in evidence.samples if s.metric == "triton_run_info"]
+    assert {sample.labels["kind"] for sample in told} == {"chaos"}
+    assert list((tmp_path / "state").iterdir()) == []
