@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.1
 _HALF_REQUEST: Final = (
-    b"POST /v2/models/stalled/infer HTTP/1.1\r\nHost: tap\r\n"
-    b"Content-Type: application/json\r\nContent-Length: 65536\r\n\r\n{"
+    "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: tap\r\n"
+    "Content-Type: application/json\r\nContent-Length: 65536\r\n\r\n{{"
 )
 
 
@@ -40,6 +40,8 @@ class TapStalled(PeerFault):
     """Who stops: what listens on the tap, or a proxy that sends to it."""
     connections: int = Field(default=64, ge=1, le=512)
     """Of the sender that stops: so many requests are begun at a time."""
+    model: str = Field(default="stalled", pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)
+    """Whose requests those are. The tap passes over one that nobody looks at."""
 
     strength: ClassVar[str | None] = "connections"
     peer: ClassVar[str] = "tap"
@@ -61,6 +63,7 @@ class TapStalled(PeerFault):
             "address": self._found(site)[0],
             "process": None,
             "connections": self.connections,
+            "half": _HALF_REQUEST.format(model=self.model),
             "longest_seconds": self.longest_seconds,
         }
 
@@ -81,7 +84,8 @@ def work(settings: dict[str, Any], ready: Callable[[], None]) -> None:
     """Begin requests and finish none; begin another where one is ended."""
     deadline = time.monotonic() + settings["longest_seconds"]
     host, port = endpoint(settings["address"])
-    begun = [_begin(host, port) for _ in range(settings["connections"])]
+    half = settings["half"].encode()
+    begun = [_begin(host, port, half) for _ in range(settings["connections"])]
     ready()
     while time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -89,14 +93,14 @@ def work(settings: dict[str, Any], ready: Callable[[], None]) -> None:
             if connection is None or _ended(connection):
                 if connection is not None:
                     connection.close()
-                begun[index] = _begin(host, port)
+                begun[index] = _begin(host, port, half)
 
 
-def _begin(host: str, port: int) -> socket.socket | None:
+def _begin(host: str, port: int, half: bytes) -> socket.socket | None:
     """Half a request; None where it is not taken."""
     with contextlib.suppress(OSError):
         connection = socket.create_connection((host, port), _CONNECT_SECONDS)
-        connection.sendall(_HALF_REQUEST)
+        connection.sendall(half)
         connection.setblocking(False)
         return connection
     return None

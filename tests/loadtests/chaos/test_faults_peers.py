@@ -1,0 +1,231 @@
+"""Faults of those that a real sidecar talks to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from monitoring import Job, free_port
+from parts import as_nobody
+from sidecars import SidecarProcess
+from sites import EmbeddedSite, EmptySite
+from tcp_peers import TcpServer, connect, echo
+
+from loadtests.chaos.faults import FaultRefusedError
+from loadtests.chaos.faults.otlp_hang import OtlpHang
+from loadtests.chaos.faults.prometheus_away import PrometheusAway
+from loadtests.chaos.faults.tap_stalled import TapStalled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from loadtests.chaos.faults import Fault
+
+EXPORTS = "tritonwatch_otlp_exports_total"
+TAP = "tritonwatch_tap_requests_total"
+COLLECTOR = """
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+    def log_message(self, *args):
+        pass
+server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+print("listening", flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def site(loaded, tmp_path_factory) -> Generator[EmbeddedSite]:
+    """A Triton, its sidecar, and addresses of a collector and a tap."""
+    peers = {name: f"127.0.0.1:{free_port()}" for name in ("otlp", "tap", "tap_grpc")}
+    ports = {name: int(each.rpartition(":")[2]) for name, each in peers.items()}
+    config = {
+        "target": {"grpc": loaded.grpc, "http": loaded.http, "metrics": loaded.metrics},
+        "listen": {
+            "address": "127.0.0.1",
+            "port": 0,
+            "tap": {"port": ports["tap"], "grpc_port": ports["tap_grpc"]},
+        },
+        "collectors": [{"kind": "mirror"}],
+        "otlp": {
+            "endpoint": f"http://{peers['otlp']}",
+            "interval_seconds": 0.2,
+            "timeout_seconds": 0.5,
+        },
+        "power": None,
+    }
+    sidecar = SidecarProcess(config, tmp_path_factory.mktemp("sidecar"))
+    try:
+        sidecar.wait_listening()
+        yield EmbeddedSite(loaded, beside=sidecar, peers=peers)
+    finally:
+        sidecar.close()
+
+
+@pytest.fixture
+def undone() -> Generator[list[tuple[type[Fault], dict[str, Any]]]]:
+    """What is in it is reverted in any case."""
+    injected: list[tuple[type[Fault], dict[str, Any]]] = []
+    yield injected
+    for kind, record in injected:
+        kind.revert(record)
+
+
+def injected(fault: Fault, site: Any, undone: list) -> dict[str, Any]:
+    """Its record, once it is in effect; undone before that too, which does nothing."""
+    fault.require(site)
+    record = json.loads(json.dumps(fault.prepare(site)))
+    undone.append((type(fault), record))
+    type(fault).revert(record)
+    assert fault.residue(record) == []
+    assert fault.missing(record)
+    fault.inject(record)
+    assert fault.missing(record) == []
+    assert fault.residue(record)
+    return record
+
+
+def is_undone(fault: Fault, record: dict[str, Any]) -> None:
+    for _ in range(2):
+        type(fault).revert(record)
+        assert fault.residue(record) == []
+    assert fault.missing(record)
+
+
+def rises(sidecar: SidecarProcess, name: str, **labels: str) -> None:
+    """The counter goes up from now on."""
+    before = sidecar.page().sum(name, **labels)
+    sidecar.wait(lambda page: page.sum(name, **labels) > before, 20)
+
+
+def test_a_collector_that_hangs_costs_its_pushes_and_nothing_else(
+    site: EmbeddedSite, undone: list
+):
+    port = site.peers["otlp"].rpartition(":")[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", COLLECTOR, port], stdout=subprocess.PIPE
+    ) as collector:
+        try:
+            assert collector.stdout.readline()
+            rises(site.beside, EXPORTS, outcome="ok")
+            fault = OtlpHang()
+            record = injected(fault, site, undone)
+            assert record["process"][0] == collector.pid
+            rises(site.beside, EXPORTS, outcome="failed")
+            is_undone(fault, record)
+            rises(site.beside, EXPORTS, outcome="ok")
+        finally:
+            collector.kill()
+
+
+def test_where_there_is_no_collector_one_that_hangs_is_stood_in(
+    site: EmbeddedSite, undone: list
+):
+    fault = OtlpHang()
+    record = injected(fault, site, undone)
+    assert record["process"] is None
+    with connect(record["address"], 0.3) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\n\r\n")
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+    rises(site.beside, EXPORTS, outcome="failed")
+    is_undone(fault, record)
+    with pytest.raises(ConnectionRefusedError):
+        connect(record["address"])
+
+
+def test_a_stand_in_lets_go_of_those_that_hang_up(undone: list):
+    fault = OtlpHang(address=f"127.0.0.1:{free_port()}")
+    record = injected(fault, EmptySite(), undone)
+    for _ in range(600):
+        connect(record["address"]).close()
+    with connect(record["address"], 0.3) as connection, pytest.raises(TimeoutError):
+        connection.recv(1)
+    assert fault.missing(record) == []
+
+
+def test_a_tap_whose_reader_stops_takes_connections_and_answers_none(
+    site: EmbeddedSite, undone: list
+):
+    fault = TapStalled()
+    record = injected(fault, site, undone)
+    assert record["process"][0] == site.beside.process.pid
+    with connect(record["address"], 0.3) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        is_undone(fault, record)
+        connection.settimeout(20)
+        assert connection.recv(9) == b"HTTP/1.1 "
+    assert site.beside.get("/-/healthy").status == 200
+
+
+def test_senders_that_stop_half_way_keep_nobody_else_from_the_tap(
+    site: EmbeddedSite, undone: list
+):
+    fault = TapStalled(side="sender", connections=40, model="double")
+    record = injected(fault, site, undone)
+    asked = b'{"inputs": []}'
+    request = (
+        b"POST /v2/models/nobody/infer HTTP/1.1\r\nhost: x\r\n"
+        b"content-length: %d\r\n\r\n%s" % (len(asked), asked)
+    )
+    with connect(record["address"]) as connection:
+        connection.sendall(request)
+        assert connection.recv(9) == b"HTTP/1.1 "
+    assert site.beside.page().all("triton_up")
+    is_undone(fault, record)
+
+
+def test_a_prometheus_that_is_away_scrapes_again_afterwards(
+    site: EmbeddedSite, start_prometheus: Callable[..., Any], undone: list
+):
+    prometheus = start_prometheus(Job([site.beside.port]), scrape_interval="200ms")
+    prometheus.wait("up == 1")
+    here = EmptySite(peers={"prometheus": f"127.0.0.1:{prometheus.port}"})
+    fault = PrometheusAway()
+    record = injected(fault, here, undone)
+    with pytest.raises(TimeoutError):
+        urllib.request.urlopen(f"{prometheus.url}/-/ready", timeout=0.3)
+    assert site.beside.get("/metrics").status == 200
+    is_undone(fault, record)
+    since = time.time()
+    prometheus.wait(f"timestamp(up == 1) > {since}")
+
+
+def test_nobody_can_be_away_who_is_not_there():
+    here = EmptySite(peers={"prometheus": f"127.0.0.1:{free_port()}"})
+    with pytest.raises(FaultRefusedError, match="nobody listens at"):
+        PrometheusAway().require(here)
+    with pytest.raises(FaultRefusedError, match="nobody listens at"):
+        TapStalled(side="sender", address=here.peers["prometheus"]).require(here)
+    with pytest.raises(FaultRefusedError, match="has no tap") as refused:
+        TapStalled().require(here)
+    assert "address" in refused.value.alternative
+
+
+def test_what_is_anothers_is_refused():
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to do without it")
+    with TcpServer(echo) as server:
+        here = EmptySite(peers={"otlp": server.address})
+        with as_nobody(), pytest.raises(FaultRefusedError, match="not to be seen"):
+            OtlpHang().require(here)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:4317", "example.org:80", "127.0.0.1"])
+def test_only_addresses_of_this_host_are_taken(address: str):
+    with pytest.raises(ValueError, match="String should match pattern"):
+        OtlpHang(address=address)
