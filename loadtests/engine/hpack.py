@@ -168,6 +168,36 @@ def _integer(value: int, bits: int, flags: int) -> bytes:
     return bytes(out)
 
 
+class SameHeaders:
+    """The headers of every request of a connection, remembered where the peer does."""
+
+    def __init__(self, headers: Iterable[Header]) -> None:
+        listed = tuple(headers)
+        self._literal = encoded(listed)
+        self._first, self._short = remembered(listed)
+        self._fit = table_bytes(listed) <= TABLE_BYTES
+        self._remembers: bool | None = None
+
+    def allow(self, table: int) -> None:
+        """The peer keeps a table of so many bytes."""
+        if table < TABLE_BYTES:
+            # Each block says first that the table is empty, and holds all it needs.
+            self._fit = False
+            if not self._literal.startswith(EMPTY_TABLE):
+                self._literal = EMPTY_TABLE + self._literal
+        elif self._remembers is None:
+            self._remembers = False
+
+    def block(self) -> bytes:
+        """Of the next request."""
+        if not self._fit or self._remembers is None:
+            return self._literal
+        if self._remembers:
+            return self._short
+        self._remembers = True
+        return self._first
+
+
 class Decoder:
     """Reads one connection's blocks, in their order."""
 

@@ -54,10 +54,7 @@ class Http2Connection(asyncio.Protocol):
         self, headers: Sequence[hpack.Header], keeping: Keeping | None = None
     ) -> None:
         self._keeping = keeping or Keeping()
-        self._literal = hpack.encoded(headers)
-        self._first, self._short = hpack.remembered(headers)
-        self._headers_fit = hpack.table_bytes(headers) <= hpack.TABLE_BYTES
-        self._remembers: bool | None = None
+        self._headers = hpack.SameHeaders(headers)
         self._decoder = hpack.Decoder()
         self._streams: dict[int, Stream] = {}
         self._queue: deque[tuple[Answered, bytes, int]] = deque()
@@ -68,6 +65,7 @@ class Http2Connection(asyncio.Protocol):
         self._most_streams = _LAST_STREAM
         self._taken_bytes = self._unread_bytes = 0
         self._received = b""
+        self._held: list[bytes] | None = None
         self._block: tuple[int, int, bytearray] | None = None
         self._reason = "the connection was closed"
         self.settled = asyncio.get_running_loop().create_future()
@@ -125,7 +123,7 @@ class Http2Connection(asyncio.Protocol):
             self.usable = False
         stream = Stream(waiting, content, tries, window=self._initial_window)
         self._streams[number] = stream
-        head = frame(_HEADERS, _END_HEADERS, number, self._block_of_headers())
+        head = frame(_HEADERS, _END_HEADERS, number, self._headers.block())
         size = len(content)
         if size <= self._frame_bytes and size <= min(self._window, stream.window):
             self._window -= size
@@ -136,14 +134,6 @@ class Http2Connection(asyncio.Protocol):
             stream.unsent = memoryview(content)
             self._blocked.append(number)
             self._flush()
-
-    def _block_of_headers(self) -> bytes:
-        if not self._headers_fit or self._remembers is None:
-            return self._literal
-        if self._remembers:
-            return self._short
-        self._remembers = True
-        return self._first
 
     def _flush(self) -> None:
         """Send of what is blocked as much as the windows allow, in order."""
@@ -178,7 +168,9 @@ class Http2Connection(asyncio.Protocol):
             self._open(*self._queue.popleft())
 
     def _write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
+        if self._held is not None:
+            self._held.append(data)
+        elif not self._transport.is_closing():
             self._transport.write(data)
 
     def _acknowledge(self, data: bytes) -> None:
@@ -195,6 +187,9 @@ class Http2Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Any number of frames, and a part of one."""
         data = self._received + data if self._received else data
+        # What is sent while answers are read goes out together: one system call, and
+        # the server finds as many requests as it has answered.
+        self._held = held = []
         try:
             position = self._take_frames(data)
         except (ProtocolViolation, ValueError, IndexError, struct.error) as error:
@@ -202,6 +197,10 @@ class Http2Connection(asyncio.Protocol):
             self.close()
         else:
             self._received = data[position:]
+        finally:
+            self._held = None
+        if held:
+            self._write(b"".join(held))
 
     def _take_frames(self, data: bytes) -> int:
         """Take the whole frames; where the rest begins."""
@@ -309,13 +308,7 @@ class Http2Connection(asyncio.Protocol):
                 self._frame_bytes = within(value, _DEFAULT_FRAME, _LARGEST_FRAME)
             elif key == _INITIAL_WINDOW:
                 self._widen(within(value, 0, LARGEST_WINDOW))
-        if table < hpack.TABLE_BYTES:
-            # Each block says first that the table is empty, and holds all it needs.
-            self._headers_fit = False
-            if not self._literal.startswith(hpack.EMPTY_TABLE):
-                self._literal = hpack.EMPTY_TABLE + self._literal
-        elif self._remembers is None:
-            self._remembers = False
+        self._headers.allow(table)
         self._acknowledge(frame(_SETTINGS, _ACK, 0, b""))
         if not self.settled.done():
             self.settled.set_result(True)

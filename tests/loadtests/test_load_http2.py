@@ -90,9 +90,11 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
+        self.writes = 0
 
     def write(self, data) -> None:
         self.written += data
+        self.writes += 1
 
     def abort(self) -> None:
         pass
@@ -174,6 +176,40 @@ def test_what_comes_and_goes_in_many_parts_is_whole() -> None:
         written = written[9 + size :]
     assert sent == content
     assert ends == [0] * (len(ends) - 1) + [1]
+
+
+class Again(Waiting):
+    """Sends the next request when it is answered, as a closed loop does."""
+
+    def __init__(self, connection) -> None:
+        self._connection = connection
+
+    def answered(self, headers, content) -> None:
+        super().answered(headers, content)
+        self._connection.request(Waiting(), b"next")
+
+
+def test_requests_that_follow_answers_read_at_once_are_sent_at_once() -> None:
+    async def talk() -> tuple[int, bytes]:
+        wire = Wire()
+        connection = Http2Connection(HEADERS)
+        connection.connection_made(wire)
+        connection.data_received(frame(4, 0, 0))
+        for _ in range(8):
+            connection.request(Again(connection), b"first")
+        before, start = wire.writes, len(wire.written)
+        block = hpack.encoded([(b":status", b"200")])
+        connection.data_received(
+            b"".join(
+                frame(1, 4, number, block) + frame(0, 1, number, b"answer")
+                for number in range(1, 17, 2)
+            )
+        )
+        return wire.writes - before, wire.written[start:]
+
+    writes, written = asyncio.run(talk())
+    assert writes == 1
+    assert written.count(b"next") == 8
 
 
 @given(st.binary(max_size=400))
