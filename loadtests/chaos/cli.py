@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 _PARTS: Final = (
     "loadtests.chaos.list_command",
+    "loadtests.chaos.report_command",
     "loadtests.chaos.run_command",
+    "loadtests.chaos.soak_command",
     "loadtests.chaos.undo_command",
 )
 """What has an `add(commands)`; the heavy imports are made inside the commands."""

@@ -102,6 +102,8 @@ class Scrape:
     ok: bool
     resident_bytes: int | None = None
     open_fds: int | None = None
+    threads: int | None = None
+    """Of its process, where that runs on this host."""
 
 
 @dataclass(frozen=True, slots=True)

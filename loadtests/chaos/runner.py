@@ -220,7 +220,9 @@ class _Repetition:
         self._announce(stack)
         if self._site is not None and self._site.sidecar_url is not None:
             metrics = frozenset[str]().union(*(one.metrics for one in detect))
-            watch = SidecarWatch(self._site.sidecar_url, metrics, record)
+            watch = SidecarWatch(
+                self._site.sidecar_url, metrics, record, self._site.sidecar
+            )
             stack.enter_context(watch)
         if self._site is not None and self._site.prometheus_url is not None:
             stack.enter_context(AlertWatch(self._site.prometheus_url, record))

@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from exporter.errors import TritonError
@@ -15,10 +16,11 @@ from loadtests.chaos.evidence import AlertChange, Sample, Scrape
 from loadtests.chaos.looking import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from loadtests.chaos.evidence import AlertState
+    from loadtests.chaos.processes import ProcessRef
     from loadtests.chaos.record import Record
 
 EVERY_SECONDS: Final = 0.25
@@ -31,6 +33,7 @@ ALWAYS: Final = frozenset(
         "triton_up",
         "triton_model_ready",
         "triton_model_serving",
+        "triton_probe_interval_seconds",
         "triton_probe_success",
         "triton_run_info",
     }
@@ -41,8 +44,15 @@ ALWAYS: Final = frozenset(
 class SidecarWatch:
     """Polls a sidecar's metrics every quarter of a second, while its block lasts."""
 
-    def __init__(self, url: str, metrics: frozenset[str], record: Record) -> None:
+    def __init__(
+        self,
+        url: str,
+        metrics: frozenset[str],
+        record: Record,
+        process: Callable[[], ProcessRef | None],
+    ) -> None:
         self._client = HttpClient(url.rpartition("//")[2], connections=1)
+        self._process = process
         self._wanted = metrics | ALWAYS
         self._record = record
         self._thread = Pace(EVERY_SECONDS, self._look)
@@ -79,6 +89,7 @@ class SidecarWatch:
                 ok=True,
                 resident_bytes=_whole(own.get(_RESIDENT)),
                 open_fds=_whole(own.get(_OPEN_FDS)),
+                threads=_threads(self._process()),
             ),
         )
         for name, labels, value in series:
@@ -161,3 +172,12 @@ def versions_of(http: str) -> dict[str, str]:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
+
+
+def _threads(process: ProcessRef | None) -> int | None:
+    if process is None:
+        return None
+    try:
+        return sum(1 for _ in Path(f"/proc/{process.pid}/task").iterdir())
+    except OSError:
+        return None

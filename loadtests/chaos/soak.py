@@ -1,0 +1,224 @@
+"""A soak: faults drawn at random, one after another, and whether the sidecar grows.
+
+It is an ordinary experiment whose method is drawn from a seed, so that it is run, undone
+and told like any other; beside that the sidecar's memory, descriptors and threads are
+held against time.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from exporter.settings import Settings
+from loadtests.chaos import experiment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loadtests.chaos.evidence import Evidence, Scrape
+    from loadtests.chaos.experiment import Loaded
+
+MODEL: Final = "digits_fp32"
+FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (
+    ({"kind": "kill_server"}, 2.0),
+    ({"kind": "freeze_server"}, 1.0),
+    ({"kind": "kill_stub", "model": MODEL}, 2.0),
+    ({"kind": "freeze_stub", "model": MODEL}, 0.5),
+    ({"kind": "unload_model", "model": MODEL}, 2.0),
+    ({"kind": "erring_model", "model": MODEL, "share": 0.5}, 2.0),
+    ({"kind": "lying_model", "model": MODEL, "lie": "nan"}, 2.0),
+    ({"kind": "corrupt_inputs", "model": MODEL}, 2.0),
+    ({"kind": "oversized_inputs", "model": MODEL, "megabytes": 8}, 2.0),
+    ({"kind": "network_delay", "mechanism": "proxy", "delay_ms": 50.0}, 2.0),
+    ({"kind": "network_loss", "mechanism": "proxy", "loss_percent": 10.0}, 2.0),
+    ({"kind": "bandwidth", "mechanism": "proxy", "kilobits_per_second": 64.0}, 2.0),
+    ({"kind": "partition", "mechanism": "proxy"}, 2.0),
+    ({"kind": "reset", "mechanism": "proxy"}, 2.0),
+    ({"kind": "descriptors"}, 2.0),
+    ({"kind": "tap_stalled", "side": "sender"}, 2.0),
+)
+"""What is drawn from, each with its seconds: nothing that needs a privilege or that ends
+the sidecar, whose memory is the question."""
+
+GROWTH_BYTES_PER_HOUR: Final = 2e6
+"""More than that, with certainty, is a leak."""
+_PAUSE_SECONDS: Final = 8.0
+"""From one fault to the next, on average; enough to be served again."""
+_LONGEST: Final = 90
+"""Faults of one soak: a method has an end."""
+_WARM_UP_SHARE: Final = 0.25
+_BLOCK_SECONDS: Final = 10.0
+"""Scrapes of so long count as one value, their median."""
+_LEAST_BLOCKS: Final = 8
+_LEAST_SECONDS: Final = 600.0
+"""Shorter than that after the warm-up, a slope by the hour says nothing."""
+_FLAT: Final = 4
+"""Descriptors or threads more than after the warm-up: connections come and go."""
+
+
+class Soak(Settings):
+    """How the sidecar's footprint went, warm-up left out. None cannot be told."""
+
+    faults: int
+    watched_seconds: float
+    resident_bytes_first: float | None
+    resident_bytes_last: float | None
+    growth_bytes_per_hour: float | None
+    """Theil and Sen's slope: the median of the slopes between all pairs of blocks."""
+    growth_low: float | None
+    growth_high: float | None
+    """Its 95 % interval (Sen, JASA 63, 1968)."""
+    open_fds_growth: int | None
+    threads_growth: int | None
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """What grew, in words."""
+        low = self.growth_low
+        told = []
+        if low is not None and low > GROWTH_BYTES_PER_HOUR:
+            told.append(
+                f"resident memory grew by at least {low / 1e6:.2g} MB an hour; "
+                f"at most {GROWTH_BYTES_PER_HOUR / 1e6:g} are wanted"
+            )
+        for what, growth in (
+            ("descriptors", self.open_fds_growth),
+            ("threads", self.threads_growth),
+        ):
+            if growth is not None and growth > _FLAT:
+                told.append(f"{growth} {what} more than after the warm-up")
+        return tuple(told)
+
+
+def drawn(minutes: float, seed: int) -> Loaded:
+    """The experiment of a soak that takes about so long.
+
+    Raises:
+        ValueError: it is longer than one method can be.
+    """
+    rng = random.Random(seed)  # noqa: S311 - an order, no secret
+    method: list[dict[str, Any]] = []
+    left, spent = minutes * 60, 0.0
+    mean = _PAUSE_SECONDS + sum(seconds for _, seconds in FAULTS) / len(FAULTS)
+    pause = max(_PAUSE_SECONDS, left / _LONGEST - (mean - _PAUSE_SECONDS))
+    bag: list[tuple[dict[str, Any], float]] = []
+    while spent < left and len(method) < 2 * _LONGEST:
+        if not bag:
+            # Every fault comes once before one comes twice.
+            bag = rng.sample(FAULTS, len(FAULTS))
+        fault, seconds = bag.pop()
+        rest = rng.uniform(0.75, 1.25) * pause
+        method += [
+            _activity(fault["kind"], "inject", {"fault": fault}, seconds),
+            _activity(f"undo {fault['kind']}", "undo", None, rest),
+        ]
+        spent += seconds + rest
+    return experiment.parse(_document(minutes, seed, method), f"soak-{seed}")
+
+
+def _activity(
+    name: str, function: str, arguments: Mapping[str, Any] | None, seconds: float
+) -> dict[str, Any]:
+    provider: dict[str, Any] = {
+        "type": "python",
+        "module": experiment.TOOLKIT,
+        "func": function,
+    }
+    if arguments is not None:
+        provider["arguments"] = arguments
+    return {
+        "type": "action",
+        "name": name.replace("_", " "),
+        "provider": provider,
+        "pauses": {"after": round(seconds, 3)},
+    }
+
+
+def _document(
+    minutes: float, seed: int, method: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "version": "1.0.0",
+        "title": f"Random faults for {minutes:g} minutes",
+        "description": "Whether everything comes back each time, and nothing grows.",
+        "tags": ["soak"],
+        "method": list(method),
+        "rollbacks": [_activity("undo", "undo", None, 0.0)],
+        "extensions": [
+            {
+                "name": experiment.NAME,
+                "target": {
+                    "kind": "embedded",
+                    "models": [MODEL],
+                    "proxy": True,
+                    "sidecar": {},
+                },
+                "load": {
+                    "models": [{"model": MODEL}],
+                    "profile": {"kind": "poisson", "requests_per_second": 20},
+                },
+                "timing": {"before_seconds": 5, "after_seconds": 10},
+                "recovery": {"hold_seconds": 2.0},
+                "seed": seed,
+            }
+        ],
+    }
+
+
+def soaked(evidence: Evidence) -> Soak:
+    """How the sidecar's footprint went over a soak."""
+    scrapes = [scrape for scrape in evidence.scrapes if scrape.ok]
+    end = scrapes[-1].at_seconds if scrapes else 0.0
+    warm = _WARM_UP_SHARE * end
+    scrapes = [scrape for scrape in scrapes if scrape.at_seconds >= warm]
+    resident = _blocks(scrapes, "resident_bytes")
+    slope = _slope(resident)
+    return Soak(
+        faults=sum(event.what == "injected" for event in evidence.events),
+        watched_seconds=end - warm,
+        resident_bytes_first=float(resident[0, 1]) if len(resident) else None,
+        resident_bytes_last=float(resident[-1, 1]) if len(resident) else None,
+        growth_bytes_per_hour=slope[0],
+        growth_low=slope[1],
+        growth_high=slope[2],
+        open_fds_growth=_growth(_blocks(scrapes, "open_fds")),
+        threads_growth=_growth(_blocks(scrapes, "threads")),
+    )
+
+
+def _blocks(scrapes: Sequence[Scrape], what: str) -> np.ndarray:
+    """(N, 2): the middle of each block in seconds, and the median of its values."""
+    values: dict[int, list[float]] = {}
+    for scrape in scrapes:
+        value = getattr(scrape, what)
+        if value is not None:
+            values.setdefault(int(scrape.at_seconds // _BLOCK_SECONDS), []).append(
+                value
+            )
+    rows = [
+        ((block + 0.5) * _BLOCK_SECONDS, float(np.median(found)))
+        for block, found in sorted(values.items())
+    ]
+    return np.array(rows).reshape(-1, 2)
+
+
+def _slope(blocks: np.ndarray) -> tuple[float | None, float | None, float | None]:
+    """Bytes an hour with their interval; None where they cover too short a time."""
+    if len(blocks) < _LEAST_BLOCKS or blocks[-1, 0] - blocks[0, 0] < _LEAST_SECONDS:
+        return None, None, None
+    from scipy.stats import theilslopes  # noqa: PLC0415 - heavy, only here
+
+    found = theilslopes(blocks[:, 1], blocks[:, 0] / 3600.0)
+    return float(found[0]), float(found[2]), float(found[3])
+
+
+def _growth(blocks: np.ndarray) -> int | None:
+    """The last quarter's median over the first quarter's."""
+    if len(blocks) < _LEAST_BLOCKS:
+        return None
+    quarter = len(blocks) // 4
+    first, last = np.median(blocks[:quarter, 1]), np.median(blocks[-quarter:, 1])
+    return round(float(last - first))
