@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all bench check fmt generate lint types lock audit clean parts
+.PHONY: help demo test test-all bench soak check fmt generate lint types lock audit clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-all: parts  ## every test, slow ones included
 bench: env  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=part-of-a-name)
 	.ci/parts bench
 	$(BIN)/python tests/benchmarks/run.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+soak: env  ## twenty minutes of random faults: does everything come back, and nothing grow (ARGS="--seed 2")
+	$(BIN)/tritonwatch chaos soak $(ARGS)
 
 check: lint types  ## lint, types, import direction
 
