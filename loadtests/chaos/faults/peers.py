@@ -7,6 +7,7 @@ fault's own does so, and never answers.
 
 from __future__ import annotations
 
+import os
 import selectors
 import signal
 import socket
@@ -115,6 +116,11 @@ class PeerFault(Fault):
                 f"{site.name} has no {self.peer}", "say where it is: `address`"
             )
         process = listener(address)
+        if process is not None and process.pid == os.getpid():
+            raise FaultRefusedError(
+                f"what listens at {address} is this program itself",
+                "start the experiment from another process",
+            )
         if process is not None:
             return address, signalled(process, f"what listens at {address}")
         if _listens(address):

@@ -219,10 +219,22 @@ def test_nobody_can_be_away_who_is_not_there():
 def test_what_is_anothers_is_refused():
     if os.geteuid() != 0:
         pytest.skip("needs root, to do without it")
-    with TcpServer(echo) as server:
-        here = EmptySite(peers={"otlp": server.address})
-        with as_nobody(), pytest.raises(FaultRefusedError, match="not to be seen"):
-            OtlpHang().require(here)
+    port = free_port()
+    with subprocess.Popen(
+        [sys.executable, "-c", COLLECTOR, str(port)], stdout=subprocess.PIPE
+    ) as collector:
+        try:
+            assert collector.stdout.readline()
+            here = EmptySite(peers={"otlp": f"127.0.0.1:{port}"})
+            with as_nobody(), pytest.raises(FaultRefusedError, match="not to be seen"):
+                OtlpHang().require(here)
+        finally:
+            collector.kill()
+
+
+def test_a_program_does_not_stop_itself():
+    with TcpServer(echo) as server, pytest.raises(FaultRefusedError, match="itself"):
+        OtlpHang(address=server.address).require(EmptySite())
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:4317", "example.org:80", "127.0.0.1"])
