@@ -223,6 +223,8 @@ def test_a_proxy_that_is_gone_has_taken_its_faults_along(loaded):
 def test_without_root_the_proxy_is_taken_or_named(loaded, site: EmbeddedSite):
     if os.geteuid() != 0:
         pytest.skip("needs root, to do without it")
+    # Root may. What it imports for that may lie where nobody can read it.
+    Partition().require(site)
     with as_nobody():
         with pytest.raises(FaultRefusedError) as refused:
             Partition().require(EmbeddedSite(loaded))
