@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from drift.projection import Projection, Summary
-    from drift.window import Counts
 
     Floats = NDArray[np.float64]
     Places = NDArray[np.intp]
+    Counted = NDArray[np.int64] | NDArray[np.uint32]
 
 STEP: Final = 1.25
 MAX_STEPS: Final = 48
@@ -39,7 +39,7 @@ TOLERANCE: Final = 1e-6
 
 
 def measured(
-    blocks: Sequence[Summary], projection: Projection, total: Counts
+    blocks: Sequence[Summary], projection: Projection, cells: Counted
 ) -> Dispersion:
     """Overdispersion by variance, its growth, and raised as far as the tails ask for.
 
@@ -56,7 +56,7 @@ def measured(
     )
     if not (spread.shape > 1).any() and not (spread.events > 1).any():
         return spread
-    tilts = evidence.score_tilts(projection, total.cells)
+    tilts = evidence.score_tilts(projection, cells)
     for level in dyadic(blocks):
         sides = _Sides(level, spread)
         spread = ordered(

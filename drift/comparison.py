@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from drift.grid import CELLS
+from drift.parts import TOGETHER, parts
 from drift.projection import BINS, ORDERED_CELLS, cell_positions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from drift.reference import Profile
     from drift.window import Counts
 
     Floats = NDArray[np.float64]
+    Counted = NDArray[np.int64] | NDArray[np.uint32]
 
 QUANTILE = 0.999
 
@@ -48,28 +52,23 @@ class Baseline:
         ordered = profile.counts.cells[: self.numeric, :ORDERED_CELLS]
         self.ordered = ordered
         self.cdf = cumulative(ordered)
-        self.share: Floats = ordered / np.maximum(ordered.sum(axis=1), 1)[:, None]
+        self.sd_cells: Floats = self._sd_cells()
+
+    def _sd_cells(self) -> Floats:
+        share = self.share
         places = cell_positions()[:ORDERED_CELLS]
-        mean = self.share @ places
-        self.sd_cells: Floats = np.sqrt(
-            np.maximum(self.share @ places**2 - mean**2, 0.0)
-        )
-        self._flat: NDArray[np.intp] = (
-            profile.projection.bins
-            + np.arange(profile.projection.bins.shape[0])[:, None] * (BINS + 1)
-        ).reshape(-1)
+        mean = share @ places
+        return np.sqrt(np.maximum(share @ places**2 - mean**2, 0.0))
+
+    @property
+    def share(self) -> Floats:
+        """Shares of the reference, (numeric features, ordered cells)."""
+        total = self.ordered.sum(axis=1, dtype=np.float64)
+        return np.asarray(self.ordered / np.maximum(total, 1.0)[:, None])
 
     def coarse(self, counts: Counts) -> Floats:
         """Counts in the coarse bins (features, BINS)."""
-        features = counts.cells.shape[0]
-        return np.asarray(
-            np.bincount(
-                self._flat,
-                weights=counts.cells.reshape(-1),
-                minlength=features * (BINS + 1),
-            ).reshape(features, BINS + 1)[:, :BINS],
-            np.float64,
-        )
+        return self.profile.projection.coarse(counts.cells)
 
     def compare(self, window: Counts) -> Comparison:
         """A window of counts over the same cells."""
@@ -102,16 +101,26 @@ class Comparison:
         """Values in the window's distribution, (features,)."""
         return np.asarray(self.bins.sum(axis=1))
 
-    @cached_property
-    def cdf(self) -> Floats:
-        """Cumulative shares of the window, (numeric features, ordered cells)."""
-        numeric = self.baseline.numeric
-        return cumulative(self.window.cells[:numeric, :ORDERED_CELLS])
+    def of_gaps(self, over: Callable[[Floats, slice], Floats]) -> Floats:
+        """`over` of the window's cumulative shares less the reference's.
+
+        It gets them (features, ordered cells) for some numeric features at a time, and
+        which ones these are; the answers (features,) are put together.
+        """
+        if self.baseline.numeric <= TOGETHER:
+            return over(self._gaps, slice(0, self.baseline.numeric))
+        found = [
+            over(self._gaps_of(part), part) for part in parts(self.baseline.numeric)
+        ]
+        return np.concatenate(found)
 
     @cached_property
-    def gap(self) -> Floats:
-        """Cumulative shares of the window less the reference's, same shape as `cdf`."""
-        return self.cdf - self.baseline.cdf
+    def _gaps(self) -> Floats:
+        return self._gaps_of(slice(0, self.baseline.numeric))
+
+    def _gaps_of(self, part: slice) -> Floats:
+        share = cumulative(self.window.cells[part, :ORDERED_CELLS])
+        return np.subtract(share, self.baseline.cdf[part], out=share)
 
     @cached_property
     def shares(self) -> tuple[Floats, Floats]:
@@ -169,7 +178,7 @@ def _reciprocal(size: Floats) -> Floats:
     return np.where(size > 0, 1.0 / np.maximum(size, 1.0), np.nan)
 
 
-def cumulative(cells: NDArray[np.int64]) -> Floats:
+def cumulative(cells: Counted) -> Floats:
     """Cumulative shares along the last axis; zeros where there is nothing."""
     sums = np.cumsum(cells, axis=1)
     return np.asarray(sums / np.maximum(sums[:, -1:], 1))

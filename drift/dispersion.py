@@ -78,6 +78,31 @@ class Dispersion:
             np.zeros((features, CHANNELS)),
         )
 
+    def part(self, features: slice) -> Dispersion:
+        """That of some features."""
+        return Dispersion(
+            self.location[features],
+            self.scale[features],
+            self.shape[features],
+            self.events[features],
+            self.growth[features],
+            self.unit_rows[features],
+            self.reach_rows,
+        )
+
+    @classmethod
+    def joined(cls, found: Sequence[Dispersion]) -> Dispersion:
+        """Of all features, from that of some after the other."""
+        return cls(
+            np.concatenate([spread.location for spread in found]),
+            np.concatenate([spread.scale for spread in found]),
+            np.concatenate([spread.shape for spread in found]),
+            np.concatenate([spread.events for spread in found]),
+            np.concatenate([spread.growth for spread in found]),
+            np.concatenate([spread.unit_rows for spread in found]),
+            found[0].reach_rows,
+        )
+
     def stretch(self, rows: Floats) -> Floats:
         """Factor of the overdispersion in a sum over `rows` (..., features), at least 1."""
         if not self.growth.any():

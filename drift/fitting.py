@@ -19,7 +19,8 @@ from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
 from drift.grid import CELLS, build_numeric_grid
 from drift.intake import Intake
-from drift.projection import Summary, project
+from drift.parts import parts
+from drift.projection import BINS, EVENTS, Summary, project
 from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance, Season
 from drift.season import HOURS
 from drift.window import Counts
@@ -36,19 +37,25 @@ if TYPE_CHECKING:
 
 SAMPLE_ROWS: Final = 100_000
 CHUNK_ROWS: Final = 4096
+FEWEST_CHUNK_ROWS: Final = 256
+CHUNK_VALUES: Final = 1 << 18
 MAX_BLOCKS: Final = 256
 FIRST_BLOCK_ROWS: Final = 4
 MAX_DISTINCT: Final = 1 << 16
 
+# Of a block: finite values, coarse bins and events are whole numbers; two sums are not.
+_WHOLE: Final = 1 + BINS + len(EVENTS)
+_SCORES: Final = 2
 _WIDE: Final = frozenset({"FP64", "INT32", "INT64", "UINT32", "UINT64"})
 
 
 class ProfileBuilder:
     """Reads the reference once, in the order of time, and builds its profile.
 
-    The first `sample_rows` rows, up to the next 4,096, choose cells and quantiles; all
-    rows are counted. Blocks
-    for the overdispersion double in size whenever there are `MAX_BLOCKS` of them.
+    The first `sample_rows` rows, up to the end of a chunk, choose cells and quantiles,
+    and the scores and coarse bins that dependence is measured in; all rows are counted.
+    Blocks for the overdispersion double in size whenever there are `MAX_BLOCKS` of them.
+    Of a block the sums are kept, 96 bytes a feature, not the counts.
     """
 
     def __init__(
@@ -57,7 +64,9 @@ class ProfileBuilder:
         self._schema = schema
         self._ordered = ordered
         self._sample_rows = sample_rows
-        self._intake = Intake(schema, np.dtype(np.float64), CHUNK_ROWS)
+        fitting = CHUNK_VALUES // max(len(schema.features), 1)
+        rows = min(max(fitting, FEWEST_CHUNK_ROWS), CHUNK_ROWS)
+        self._intake = Intake(schema, np.dtype(np.float64), rows)
         self._pending: list[tuple[_Chunk, int | None]] = []
         self._pending_rows = 0
         self._counting: _Counting | None = None
@@ -160,7 +169,7 @@ class _Chunk:
 
     @classmethod
     def take(cls, intake: Intake) -> _Chunk:
-        columns = [intake.category(i).copy() for i in range(intake.categories)]
+        columns = [_once(intake.category(i)) for i in range(intake.categories)]
         chunk = cls(intake.numeric[: intake.filled].copy(), columns)
         intake.clear()
         return chunk
@@ -171,8 +180,69 @@ class _Chunk:
         )
 
 
+def _once(
+    column: NDArray[np.int64] | list[object],
+) -> NDArray[np.int64] | list[object]:
+    """A copy in which equal values are one object: requests bring each anew."""
+    if not isinstance(column, list):
+        return column.copy()
+    known: dict[object, object] = {}
+    return [known.setdefault(value, value) for value in column]
+
+
+class _Blocks:
+    """The sums of up to `MAX_BLOCKS` stretches of rows, exact, in 96 bytes a feature."""
+
+    def __init__(self, features: int) -> None:
+        self.rows: list[int] = []
+        self.hours: list[Counter[int | None]] = []
+        self._whole = np.zeros((MAX_BLOCKS, features, _WHOLE), np.int32)
+        self._scores = np.zeros((MAX_BLOCKS, features, _SCORES))
+
+    def begin(self) -> None:
+        """A new block."""
+        place = len(self.rows)
+        self._whole[place] = 0
+        self._scores[place] = 0.0
+        self.rows.append(0)
+        self.hours.append(Counter())
+
+    def add(self, summary: Summary, hour: int | None) -> None:
+        """Rows of the last block."""
+        place = len(self.rows) - 1
+        whole, scores = self._whole[place], self._scores[place]
+        whole[:, 0] += summary.finite.astype(np.int32)
+        whole[:, 1 : 1 + BINS] += summary.bins.astype(np.int32)
+        whole[:, 1 + BINS :] += summary.events.astype(np.int32)
+        scores[:, 0] += summary.location
+        scores[:, 1] += summary.scale
+        self.rows[place] += summary.rows
+        self.hours[place][hour] += summary.rows
+
+    def halve(self) -> None:
+        """Two and two become one."""
+        pairs = range(len(self.rows) // 2)
+        for to in pairs:
+            for sums in (self._whole, self._scores):
+                sums[to] = sums[2 * to] + sums[2 * to + 1]
+        self.rows = [self.rows[2 * i] + self.rows[2 * i + 1] for i in pairs]
+        self.hours = [self.hours[2 * i] + self.hours[2 * i + 1] for i in pairs]
+
+    def of(self, block: int, part: slice) -> Summary:
+        """The sums of one block for some features."""
+        whole = self._whole[block, part].astype(np.float64)
+        return Summary(
+            self.rows[block],
+            whole[:, 0],
+            self._scores[block, part, 0],
+            self._scores[block, part, 1],
+            whole[:, 1 : 1 + BINS],
+            whole[:, 1 + BINS :],
+        )
+
+
 class _Counting:
-    """Counts rows into blocks once the cells are chosen."""
+    """Counts rows, and sums them in blocks, once the cells are chosen."""
 
     def __init__(self, schema: Schema, sample: list[_Chunk]) -> None:
         self._schema = schema
@@ -186,14 +256,16 @@ class _Counting:
         )
         self._tables = tuple(CategoryTable(grid) for grid in self.categories)
         self._block_rows = FIRST_BLOCK_ROWS
-        self._blocks: list[NDArray[np.int64]] = []
-        self._sizes: list[int] = []
-        self._hours: list[Counter[int | None]] = []
-        self._open: NDArray[np.int64] | None = None
-        self._seasons = _Seasons(self._provisional(sample))
+        self._blocks = _Blocks(len(schema.features))
+        self._open = False
+        self._total = np.zeros((len(schema.features), CELLS), np.int64)
+        self._projection = self._of_sample(sample)
+        self._seasons = _Seasons(len(schema.features))
 
-    def _provisional(self, sample: list[_Chunk]) -> Projection:
-        cells = np.sum([self._cells(chunk) for chunk in sample], axis=0)
+    def _of_sample(self, sample: list[_Chunk]) -> Projection:
+        cells = np.zeros_like(self._total)
+        for chunk in sample:
+            cells += self._cells(chunk)
         rows = sum(chunk.rows for chunk in sample)
         return project(Counts(cells, rows, self._schema.numeric))
 
@@ -211,45 +283,32 @@ class _Counting:
     def add(self, chunk: _Chunk, hour: int | None) -> None:
         start = 0
         while start < chunk.rows:
-            held = self._sizes[-1] if self._open is not None else 0
+            held = self._blocks.rows[-1] if self._open else 0
             stop = min(chunk.rows, start + self._block_rows - held)
             cells = self._cells(chunk.part(start, stop))
             self._put(cells, stop - start, hour)
             start = stop
 
     def _put(self, cells: NDArray[np.int64], rows: int, hour: int | None) -> None:
-        if self._open is None:
-            self._blocks.append(cells)
-            self._sizes.append(0)
-            self._hours.append(Counter())
-            self._open = cells
-        else:
-            self._open += cells
-        self._sizes[-1] += rows
-        self._hours[-1][hour] += rows
-        self._seasons.add(Counts(cells.copy(), rows, self._schema.numeric), hour)
-        if self._sizes[-1] >= self._block_rows:
-            self._open = None
-            if len(self._blocks) >= MAX_BLOCKS:
-                self._halve()
-
-    def _halve(self) -> None:
-        pairs = range(0, len(self._blocks), 2)
-        self._blocks = [self._blocks[i] + self._blocks[i + 1] for i in pairs]
-        self._sizes = [self._sizes[i] + self._sizes[i + 1] for i in pairs]
-        self._hours = [self._hours[i] + self._hours[i + 1] for i in pairs]
-        self._block_rows *= 2
+        self._total += cells
+        summary = self._projection.summarise(Counts(cells, rows, self._schema.numeric))
+        if not self._open:
+            self._blocks.begin()
+            self._open = True
+        self._blocks.add(summary, hour)
+        self._seasons.add(summary, hour)
+        if self._blocks.rows[-1] >= self._block_rows:
+            self._open = False
+            if len(self._blocks.rows) >= MAX_BLOCKS:
+                self._blocks.halve()
+                self._block_rows *= 2
 
     def profile(self, *, ordered: bool, provenance: Provenance | None) -> Profile:
         numeric = self._schema.numeric
-        total = Counts(np.sum(self._blocks, axis=0), sum(self._sizes), numeric)
-        projection = project(total)
+        total = Counts(self._total.copy(), sum(self._blocks.rows), numeric)
         # The last block may be short; it would count as if it were whole.
-        whole = len(self._blocks) - (self._open is not None)
+        whole = len(self._blocks.rows) - self._open
         season = self._seasons.season() if ordered else None
-        summaries = [
-            self._residual(projection, index, season) for index in range(whole)
-        ]
         enough = ordered and whole >= MIN_BLOCKS
         return Profile(
             self._schema,
@@ -257,7 +316,7 @@ class _Counting:
             self.categories,
             total,
             self.quantiles,
-            measured(summaries, projection, total)
+            self._dispersion(total, whole, season)
             if enough
             else Dispersion.independent(len(self._schema.features)),
             whole,
@@ -267,33 +326,40 @@ class _Counting:
             provenance or Provenance(),
         )
 
-    def _residual(
-        self, projection: Projection, index: int, season: Season | None
-    ) -> Summary:
-        counts = Counts(self._blocks[index], self._sizes[index], self._schema.numeric)
-        plain = projection.summarise(counts)
+    def _dispersion(
+        self, total: Counts, whole: int, season: Season | None
+    ) -> Dispersion:
+        found = []
+        for part in parts(len(self._schema.features)):
+            own = season and Season(season.location[:, part], season.scale[:, part])
+            blocks = [self._residual(index, part, own) for index in range(whole)]
+            cells = total.cells[part]
+            found.append(measured(blocks, self._projection.part(part), cells))
+        return Dispersion.joined(found)
+
+    def _residual(self, index: int, part: slice, season: Season | None) -> Summary:
+        plain = self._blocks.of(index, part)
         if season is None or plain.rows == 0:
             return plain
-        hours = {h: rows for h, rows in self._hours[index].items() if h is not None}
+        hours = {
+            h: rows for h, rows in self._blocks.hours[index].items() if h is not None
+        }
         return season.taken_from(plain, hours)
 
 
 class _Seasons:
-    """Sums of scores by hour of the week, under the sample's provisional scores."""
+    """Sums of scores by hour of the week."""
 
-    def __init__(self, projection: Projection) -> None:
-        features = projection.used.shape[0]
-        self._projection = projection
+    def __init__(self, features: int) -> None:
         self._finite = np.zeros((HOURS, features))
         self._location = np.zeros((HOURS, features))
         self._scale = np.zeros((HOURS, features))
         self._visits = np.zeros(HOURS, np.int64)
         self._last: int | None = None
 
-    def add(self, counts: Counts, hour: int | None) -> None:
+    def add(self, summary: Summary, hour: int | None) -> None:
         if hour is None:
             return
-        summary = self._projection.summarise(counts)
         self._visits[hour] += hour != self._last
         self._last = hour
         self._finite[hour] += summary.finite

@@ -23,6 +23,7 @@ from drift.grid import (
     PLUS_INF,
     UNSEEN,
 )
+from drift.parts import parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
+    Counted = NDArray[np.int64] | NDArray[np.uint32]
 
 BINS: Final = 16
 EVENTS: Final = ("missing", "infinite", "outside")
@@ -52,27 +54,48 @@ class Projection:
 
     location: Floats
     scale: Floats
-    bins: Integers
+    bins: NDArray[np.int8]
     used: Integers
     ordered: NDArray[np.bool_]
 
+    def part(self, features: slice) -> Projection:
+        """That of some features."""
+        return Projection(
+            self.location[features],
+            self.scale[features],
+            self.bins[features],
+            self.used[features],
+            self.ordered[features],
+        )
+
+    def coarse(self, cells: Counted) -> Floats:
+        """Counts in the coarse bins, (features, BINS), of counts in the fine cells."""
+        binned = np.empty((cells.shape[0], BINS))
+        for part in parts(cells.shape[0]):
+            binned[part] = _binned(self.bins[part], cells[part])
+        return binned
+
     def summarise(self, counts: Counts) -> Summary:
         """The sufficient statistics of one window; all the alarms ever see of it."""
-        features = counts.cells.shape[0]
-        weights = counts.cells.reshape(-1).astype(np.float64)
-        place = self.bins + np.arange(features)[:, None] * (BINS + 1)
-        binned = np.bincount(
-            place.reshape(-1), weights=weights, minlength=features * (BINS + 1)
-        ).reshape(features, BINS + 1)
         events = np.stack((counts.missing, counts.infinite, counts.outside), axis=1)
         return Summary(
             counts.rows,
             counts.finite.astype(np.float64),
             np.einsum("fc,fc->f", self.location, counts.cells),
             np.einsum("fc,fc->f", self.scale, counts.cells),
-            np.asarray(binned[:, :BINS], np.float64),
+            self.coarse(counts.cells),
             events.astype(np.float64),
         )
+
+
+def _binned(bins: NDArray[np.int8], cells: Counted) -> Floats:
+    features = bins.shape[0]
+    place = bins + np.arange(features)[:, None] * (BINS + 1)
+    weights = cells.reshape(-1).astype(np.float64)
+    binned = np.bincount(
+        place.reshape(-1), weights=weights, minlength=features * (BINS + 1)
+    )
+    return np.asarray(binned.reshape(features, BINS + 1)[:, :BINS], np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +129,7 @@ def project(reference: Counts) -> Projection:
     features = reference.cells.shape[0]
     ordered = np.arange(features) < reference.numeric
     location, scale = _scores(reference.cells, ordered)
-    bins = np.full((features, CELLS), BINS, np.int64)
+    bins = np.full((features, CELLS), BINS, np.int8)
     for index in range(features):
         if ordered[index]:
             bins[index, :_ORDERED_CELLS] = _equal_shares(
@@ -116,11 +139,11 @@ def project(reference: Counts) -> Projection:
             bins[index, : UNSEEN + 1] = _categories(
                 reference.cells[index, : UNSEEN + 1]
             )
-    used = np.where(bins < BINS, bins, -1).max(axis=1) + 1
+    used = np.where(bins < BINS, bins, -1).max(axis=1).astype(np.int64) + 1
     return Projection(location, scale, bins, used, ordered)
 
 
-def _scores(cells: Integers, ordered: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def _scores(cells: Counted, ordered: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     from scipy.special import ndtri  # noqa: PLC0415 - 0.1 s, not at import
 
     inside = cells[:, :_ORDERED_CELLS].astype(np.float64)
@@ -146,7 +169,7 @@ def _standardised(scores: Floats, weight: Floats, total: Floats) -> Floats:
     return np.where(varies, centred / np.sqrt(np.where(varies, variance, 1.0)), 0.0)
 
 
-def _equal_shares(counts: Integers) -> Integers:
+def _equal_shares(counts: Counted) -> Integers:
     """Coarse bins along an ordered feature; a cell with a bin's share stands alone."""
     total = int(counts.sum())
     if total == 0:
@@ -167,7 +190,7 @@ def _equal_shares(counts: Integers) -> Integers:
     return bins
 
 
-def _categories(counts: Integers) -> Integers:
+def _categories(counts: Counted) -> Integers:
     """Coarse bins of categories, chosen as little as possible by their own counts.
 
     Singling out the commonest values would bias their reference shares upward, and

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,6 +92,13 @@ class Profile:
     ordered: bool
     season: Season | None = None
     provenance: Provenance = field(default_factory=Provenance)
+    read_as: str = field(default="", compare=False)
+    """Checksum of the file it was read from, "" where it was made here."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells this profile from all others: the checksum of its file."""
+        return self.read_as or codec.digest_of(self.to_bytes(), KIND, VERSION)
 
     @property
     def rows(self) -> int:
@@ -187,7 +194,9 @@ class Profile:
         """
         payload = codec.decode(data, KIND, VERSION)
         try:
-            return _restore(payload)
+            return replace(
+                _restore(payload), read_as=codec.digest_of(data, KIND, VERSION)
+            )
         except (KeyError, TypeError, ValueError, DriftError) as error:
             raise StateError(f"a profile that cannot be read: {error!r}") from error
 

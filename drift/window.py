@@ -1,7 +1,7 @@
 """Rows to counts, in memory that does not depend on traffic.
 
-Requests land in a ring of `RING_ROWS` rows and are counted a block at a time, so that
-a one-row request costs a copy, not a pass. Counts are integers: adding them, over time
+Requests land in a ring of `RING_BYTES` a feature and are counted a block at a time, so
+that a one-row request costs a copy, not a pass. Counts are integers: adding them, over time
 or over replicas, gives bit for bit what one pass over all rows would have given.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from drift.features import Schema
 
-    Integers = NDArray[np.int64]
+    Integers = NDArray[np.int64] | NDArray[np.uint32]
 
-RING_ROWS: Final = 2048
+RING_BYTES: Final = 4096
 KIND: Final = "counts"
 VERSION: Final = 1
 
@@ -46,6 +46,7 @@ VERSION: Final = 1
 class Counts:
     """What one stretch of traffic held: `cells` (features, CELLS) and `rows` seen.
 
+    Cells are of 32 bits where they fit, which halves their memory; sums are of 64.
     `numeric` features come first. `violations` counts requests by kind of schema
     violation and tensor, see `drift.intake`.
     """
@@ -63,7 +64,7 @@ class Counts:
                 "only counts over one profile can be merged"
             )
         return Counts(
-            self.cells + other.cells,
+            np.add(self.cells, other.cells, dtype=np.int64),
             self.rows + other.rows,
             self.numeric,
             dict(Counter(self.violations) + Counter(other.violations)),
@@ -89,6 +90,33 @@ class Counts:
             },
         )
 
+    def state(self) -> dict[str, Any]:
+        """Values for JSON, and the cells as they are."""
+        return {
+            "numeric": self.numeric,
+            "rows": self.rows,
+            "cells": self.cells,
+            "violations": [[*key, n] for key, n in sorted(self.violations.items())],
+        }
+
+    @classmethod
+    def from_state(cls, payload: dict[str, Any]) -> Counts:
+        """What `state` gave, packed and unpacked.
+
+        Raises:
+            StateError: it cannot be read.
+        """
+        try:
+            cells = np.array(payload["cells"], dtype=payload["cells"].dtype)
+            return cls(
+                cells.reshape(-1, CELLS),
+                int(payload["rows"]),
+                int(payload["numeric"]),
+                _violations(payload),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"counts that cannot be read: {error!r}") from error
+
     @classmethod
     def from_bytes(cls, data: bytes) -> Counts:
         """Read what `to_bytes` wrote.
@@ -101,11 +129,12 @@ class Counts:
             counts = cls.empty(int(payload["features"]), int(payload["numeric"]))
             features, cells, values = payload["filled"]
             counts.cells[features, cells] = values
+            rows = int(payload["rows"])
             return cls(
-                counts.cells,
-                int(payload["rows"]),
+                _narrow(counts.cells, rows),
+                rows,
                 counts.numeric,
-                {(str(k), str(t)): int(n) for k, t, n in payload["violations"]},
+                _violations(payload),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StateError(f"counts that cannot be read: {error!r}") from error
@@ -144,6 +173,10 @@ class Counts:
         return np.asarray(self.constant & ~reference.constant)
 
 
+def _violations(payload: dict[str, Any]) -> dict[tuple[str, str], int]:
+    return {(str(k), str(t)): int(n) for k, t, n in payload["violations"]}
+
+
 def merged(parts: Iterable[Counts]) -> Counts:
     """The sum of at least one part."""
     total: Counts | None = None
@@ -152,6 +185,13 @@ def merged(parts: Iterable[Counts]) -> Counts:
     if total is None:
         raise StateError("nothing to merge; give at least one part")
     return total
+
+
+def _narrow(cells: Integers, rows: int) -> Integers:
+    """A copy, of 32 bits where that is enough."""
+    if rows < np.iinfo(np.uint32).max:
+        return cells.astype(np.uint32)
+    return cells.astype(np.int64)
 
 
 class Accumulator:
@@ -167,11 +207,13 @@ class Accumulator:
         grid: NumericGrid,
         categories: tuple[CategoryGrid, ...],
         *,
-        ring_rows: int = RING_ROWS,
+        ring_bytes: int = RING_BYTES,
     ) -> None:
         self._schema = schema
         self._grid = grid
-        self._intake = Intake(schema, grid.dtype, ring_rows)
+        self._intake = Intake(
+            schema, grid.dtype, max(ring_bytes // grid.dtype.itemsize, 1)
+        )
         self._tables = tuple(CategoryTable(category) for category in categories)
         self._cells = np.zeros((len(schema.features), CELLS), np.int64)
         self._rows = 0
@@ -204,17 +246,25 @@ class Accumulator:
             return
         numeric = self._grid.features
         if numeric:
-            self._cells[:numeric] += self._grid.count(intake.numeric[: intake.filled])
+            self._grid.add(intake.numeric[: intake.filled], self._cells[:numeric])
         for index, table in enumerate(self._tables):
             self._cells[numeric + index] += table.count(intake.category(index))
         self._rows += intake.filled
         intake.clear()
 
+    @property
+    def rows(self) -> int:
+        """Rows of the window so far."""
+        return self._rows + self._intake.filled
+
     def peek(self) -> Counts:
         """The counts so far; the window stays open."""
         self._flush()
         return Counts(
-            self._cells.copy(), self._rows, self._grid.features, dict(self._violations)
+            _narrow(self._cells, self._rows),
+            self._rows,
+            self._grid.features,
+            dict(self._violations),
         )
 
     def take(self) -> Counts:
@@ -246,23 +296,13 @@ class SlidingWindow:
         self._panes: deque[Counts] = deque(maxlen=panes)
 
     def push(self, counts: Counts) -> Counts:
-        """Add the newest window and return the sum of those that remain.
-
-        Counts are kept in 32 bits where they fit, which halves the memory.
-        """
-        fits = counts.rows < np.iinfo(np.uint32).max
-        kept = counts.cells.astype(np.uint32) if fits else counts.cells
-        self._panes.append(
-            Counts(kept, counts.rows, counts.numeric, dict(counts.violations))  # type: ignore[arg-type]
-        )
+        """Add the newest window and return the sum of those that remain."""
+        self._panes.append(counts)
         return self.total()
 
     def total(self) -> Counts:
-        """The sum of the panes, in 64 bits."""
-        return merged(
-            Counts(p.cells.astype(np.int64), p.rows, p.numeric, p.violations)
-            for p in self._panes
-        )
+        """The sum of the panes."""
+        return merged(self._panes)
 
     @property
     def panes(self) -> tuple[Counts, ...]:

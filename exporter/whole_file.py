@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from exporter.errors import UnusableFileError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 ASIDE: Final = ".set-aside"
@@ -35,8 +36,12 @@ def read(path: Path, most_bytes: int) -> bytes:
         return file.read(most_bytes)
 
 
-def write(path: Path, data: bytes, mode: int = 0o600) -> None:
+def write(
+    path: Path, data: bytes | Iterable[bytes | memoryview], mode: int = 0o600
+) -> None:
     """Replace the file at once: whoever reads it finds the old or the new, in full.
+
+    `data` may come in parts, which spares the memory of joining them.
 
     Raises:
         OSError: it could not be written; the old one is as it was.
@@ -47,7 +52,7 @@ def write(path: Path, data: bytes, mode: int = 0o600) -> None:
     try:
         descriptor = os.open(draft, _NEW, mode)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)

@@ -40,7 +40,7 @@ class Tilts:
     down: Floats
 
 
-def tilts(scores: Floats, cells: NDArray[np.int64]) -> Tilts:
+def tilts(scores: Floats, cells: NDArray[np.int64] | NDArray[np.uint32]) -> Tilts:
     """Exponential moments of standardised `scores` (features, cells) under `cells`.
 
     With few rows a moment is only known up to what was seen; it is never below the
@@ -60,7 +60,7 @@ def tilts(scores: Floats, cells: NDArray[np.int64]) -> Tilts:
 
 
 def score_tilts(
-    projection: Projection, cells: NDArray[np.int64]
+    projection: Projection, cells: NDArray[np.int64] | NDArray[np.uint32]
 ) -> tuple[Tilts, Tilts]:
     """Those of the location and of the scale scores under reference counts."""
     inside = np.where(projection.bins < projection.used[:, None], cells, 0)

@@ -14,6 +14,8 @@ import numpy as np
 from drift.projection import BINS, EVENTS, Summary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 MAX_STARTS: Final = 32
 RECENT: Final = 8
 
+_ALL: Final = slice(None)
 _DENSE_AGE: Final = 64
 _FINITE, _LOCATION, _SCALE, _ROWS = 0, 1, 2, 3
 _BINS = slice(4, 4 + BINS)
@@ -63,7 +66,9 @@ class Ledger:
     def __init__(self, reference: Floats) -> None:
         self._total = reference.copy()
         self._frozen: Floats | None = None
-        self._since = np.zeros((0, *reference.shape))
+        # One row more than are kept: a start is added before one is forgotten.
+        self._since = np.zeros((MAX_STARTS + 1, *reference.shape))
+        self._rows: list[int] = []
         self._starts: list[int] = []
         self.windows = 0
 
@@ -79,8 +84,11 @@ class Ledger:
 
     def push(self, window: Floats) -> None:
         """Add a closed window, which is also a new start."""
-        self._since += window
-        self._since = np.concatenate((window[None], self._since))
+        for row in self._rows:
+            self._since[row] += window
+        row = next(row for row in range(MAX_STARTS + 1) if row not in self._rows)
+        self._since[row] = window
+        self._rows.insert(0, row)
         self._starts.insert(0, self.windows)
         self.windows += 1
         if self._frozen is None:
@@ -95,21 +103,28 @@ class Ledger:
         ]
         while len(keep) > MAX_STARTS:
             del keep[-2]
-        if len(keep) < len(self._starts):
-            self._since = self._since[keep]
-            self._starts = [self._starts[index] for index in keep]
+        self._rows = [self._rows[index] for index in keep]
+        self._starts = [self._starts[index] for index in keep]
 
-    def sides(self) -> tuple[Sums, Sums]:
-        """What came before each start, and since: (starts, features, fields) each."""
+    def sides(
+        self, part: slice = _ALL, starts: Sequence[int] | None = None
+    ) -> tuple[Sums, Sums]:
+        """What came before each start, and since: (starts, features, fields) each.
+
+        Of `part` of the features, and of some of the `starts`, by their places in
+        `ages`; of all where nothing is said.
+        """
+        rows = self._rows if starts is None else [self._rows[start] for start in starts]
+        since = self._since[rows, part]
         if self._frozen is not None:
-            before = np.broadcast_to(self._frozen, self._since.shape)
+            before = np.broadcast_to(self._frozen[part], since.shape)
         else:
-            before = self._total - self._since
-        return Sums(before), Sums(self._since)
+            before = self._total[part] - since
+        return Sums(before), Sums(since)
 
     def freeze(self, index: int) -> None:
         """Declare a change at a start: what came before it stays the baseline."""
-        self._frozen = self.sides()[0].packed[index].copy()
+        self._frozen = self.sides(starts=[index])[0].packed[0].copy()
         self._clear()
 
     def thaw(self) -> None:
@@ -120,7 +135,7 @@ class Ledger:
         self._clear()
 
     def _clear(self) -> None:
-        self._since = self._since[:0]
+        self._rows = []
         self._starts = []
 
     def state(self) -> dict[str, Any]:
@@ -128,7 +143,7 @@ class Ledger:
         return {
             "total": self._total,
             "frozen": self._frozen,
-            "since": self._since,
+            "since": [self._since[row] for row in self._rows],
             "starts": list(self._starts),
             "windows": self.windows,
         }
@@ -141,12 +156,17 @@ class Ledger:
         """
         shape = self._total.shape
         starts = [int(start) for start in state["starts"]]
+        since = state["since"]
+        if len(starts) != len(since) or len(starts) > MAX_STARTS:
+            raise ValueError(f"{len(starts)} starts, sums of {len(since)}")
         self._total = np.array(state["total"], np.float64).reshape(shape)
-        self._since = np.array(state["since"], np.float64).reshape(len(starts), *shape)
+        for row, sums in enumerate(since):
+            self._since[row] = np.array(sums, np.float64).reshape(shape)
         frozen = state["frozen"]
         self._frozen = (
             None if frozen is None else np.array(frozen, np.float64).reshape(shape)
         )
+        self._rows = list(range(len(starts)))
         self._starts = starts
         self.windows = int(state["windows"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from drift.alarms.explanation import Culprit, explain
 from drift.alarms.ledger import Ledger, Sums, pack
 from drift.alarms.selection import e_benjamini_hochberg
 from drift.errors import StateError
+from drift.parts import parts
 from drift.projection import EVENTS, Summary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,6 +31,8 @@ KIND: Final = "monitor"
 CHANNELS: Final = ("location", "scale", "shape", *EVENTS)
 WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1)
 
+# The evidence of so many features, all starts and sizes of change takes 2 MB.
+_TOGETHER: Final = 32
 _CLEAR_WINDOWS: Final = 2
 _LONGEST_CLEAR: Final = 16
 
@@ -109,6 +112,9 @@ class Monitor:
         self._projection = profile.projection
         self._tilts = evidence.score_tilts(self._projection, profile.counts.cells)
         self._log_weights = _log_weights(profile)
+        self._spreads = {
+            part.start: profile.dispersion.part(part) for part in self._parts()
+        }
         self._ledger = Ledger(pack(profile.summary))
         self._since_clear = 0
         self._alarm_start: int | None = None
@@ -129,16 +135,14 @@ class Monitor:
             return self._verdict(-np.inf, self._nothing(), raised=False)
         hours = None if hour is None else {hour: counts.rows}
         self._ledger.push(pack(self._deseasoned(counts, hours)))
-        ratios = self.log_ratios()
         if self._ledger.frozen:
-            return self._while_alarmed(ratios)
+            return self._while_alarmed()
         self._since_clear += 1
-        sums = evidence.log_sum(ratios + self._log_weights, axis=0)
-        features = evidence.log_sum(sums, axis=-1)
-        total = float(evidence.log_sum(features, axis=0)) - np.log(features.shape[0])
+        features = self._of_all_starts()
+        total = _of_model(features)
         if total < self.log_threshold:
             return self._verdict(total, features, raised=False)
-        return self._raise(ratios, features, total)
+        return self._raise(features, total)
 
     def look(self, counts: Counts, hours: Mapping[int, int] | None = None) -> Look:
         """What one stretch of rows says by itself; the monitor stays as it is.
@@ -149,15 +153,14 @@ class Monitor:
         """
         ledger = Ledger(pack(self._profile.summary))
         ledger.push(pack(self._deseasoned(counts, hours)))
-        before, after = ledger.sides()
-        weighted = (self._ratios(before, after) + self._log_weights)[0]
+        weighted = self._weighted(ledger, 0)
         features = evidence.log_sum(weighted, axis=-1)
-        total = float(evidence.log_sum(features, axis=0)) - np.log(features.shape[0])
+        total = _of_model(features)
         named = e_benjamini_hochberg(features, self._settings.false_share)
         if total >= self.log_threshold and not named:
             named = [int(np.argmax(features))]
         order = np.argsort(-features, kind="stable")
-        sides = Sums(before.packed[0]), Sums(after.packed[0])
+        sides = _sides_at(ledger, 0)
         every = tuple(
             replace(culprit, log_evidence=float(features[index]))
             for index, culprit in zip(
@@ -170,10 +173,31 @@ class Monitor:
 
     def log_ratios(self) -> Floats:
         """Log LR of every start, feature and channel: (starts, features, CHANNELS)."""
-        return self._ratios(*self._ledger.sides())
+        found = [self._ratios(self._ledger, part) for part in self._parts()]
+        return np.concatenate(found, axis=1)
 
-    def _ratios(self, before: Sums, after: Sums) -> Floats:
-        spread, settings = self._profile.dispersion, self._settings
+    def _parts(self) -> Iterator[slice]:
+        return parts(len(self._profile.schema.features), _TOGETHER)
+
+    def _of_all_starts(self) -> Floats:
+        """Each feature's log evidence, over all starts and channels, (features,)."""
+        found = []
+        for part in self._parts():
+            weighted = self._ratios(self._ledger, part) + self._log_weights[part]
+            sums = evidence.log_sum(weighted, axis=0)
+            found.append(evidence.log_sum(sums, axis=-1))
+        return np.concatenate(found)
+
+    def _weighted(self, ledger: Ledger, start: int) -> Floats:
+        """Log evidence for one start, (features, CHANNELS)."""
+        found = [self._ratios(ledger, part, [start])[0] for part in self._parts()]
+        return np.concatenate(found) + self._log_weights
+
+    def _ratios(
+        self, ledger: Ledger, part: slice, starts: Sequence[int] | None = None
+    ) -> Floats:
+        before, after = ledger.sides(part, starts)
+        spread, settings = self._spreads[part.start], self._settings
         longer, long = spread.stretch(before.rows), spread.stretch(after.rows)
         ratios = np.empty((*after.finite.shape, len(CHANNELS)))
         for index, (name, phi) in enumerate(
@@ -183,14 +207,16 @@ class Monitor:
             ratios[..., index] = evidence.of_mean(
                 (before.finite / old, getattr(before, name) / old),
                 (after.finite / new, getattr(after, name) / new),
-                self._tilts[index],
+                evidence.Tilts(
+                    self._tilts[index].up[part], self._tilts[index].down[part]
+                ),
                 margin=settings.margin_sigma,
             )
         old, new = (spread.shape * side for side in (longer, long))
         ratios[..., 2] = evidence.of_shape(
             before.bins / old[..., None],
             after.bins / new[..., None],
-            self._projection.used,
+            self._projection.used[part],
             half=0.5 / old[..., None],
             margin=settings.margin_sigma,
         )
@@ -208,28 +234,29 @@ class Monitor:
             return plain
         return self._profile.season.taken_from(plain, hours)
 
-    def _raise(self, ratios: Floats, features: Floats, total: float) -> Verdict:
-        weighted = ratios + self._log_weights
-        start = int(np.argmax(evidence.log_sum(weighted, axis=(1, 2))))
+    def _raise(self, features: Floats, total: float) -> Verdict:
+        everything = self.log_ratios() + self._log_weights
+        start = int(np.argmax(evidence.log_sum(everything, axis=(1, 2))))
         age = self._ledger.ages[start]
         # R_t of one feature has mean t at most, so R_t / t is the e-value.
         named = e_benjamini_hochberg(
             features - np.log(self._since_clear), self._settings.false_share
         ) or [int(np.argmax(features))]
-        before, after = self._sides_at(start)
-        self._culprits = explain(self._profile, before, after, weighted[start], named)
+        self._culprits = explain(
+            self._profile, *_sides_at(self._ledger, start), everything[start], named
+        )
         self._ledger.freeze(start)
         self._alarm_start = self._ledger.windows - age
         self._clear_after = min(max(_CLEAR_WINDOWS, age), _LONGEST_CLEAR)
         return self._verdict(total, features, raised=True)
 
-    def _while_alarmed(self, ratios: Floats) -> Verdict:
+    def _while_alarmed(self) -> Verdict:
         ages = np.array(self._ledger.ages)
         enough = np.flatnonzero(ages >= self._clear_after)
         start = int(enough[0]) if enough.size else ages.size - 1
-        weighted = ratios[start] + self._log_weights
+        weighted = self._weighted(self._ledger, start)
         features = evidence.log_sum(weighted, axis=-1)
-        total = float(evidence.log_sum(features, axis=0)) - np.log(features.shape[0])
+        total = _of_model(features)
         if enough.size and total < 0.0:
             self._ledger.thaw()
             self._alarm_start = None
@@ -238,13 +265,9 @@ class Monitor:
         else:
             named = e_benjamini_hochberg(features, self._settings.false_share)
             if named:
-                before, after = self._sides_at(start)
-                self._culprits = explain(self._profile, before, after, weighted, named)
+                sides = _sides_at(self._ledger, start)
+                self._culprits = explain(self._profile, *sides, weighted, named)
         return self._verdict(total, features, raised=False)
-
-    def _sides_at(self, start: int) -> tuple[Sums, Sums]:
-        before, after = self._ledger.sides()
-        return Sums(before.packed[start]), Sums(after.packed[start])
 
     def _nothing(self) -> Floats:
         return np.full(len(self._profile.schema.features), -np.inf)
@@ -265,18 +288,18 @@ class Monitor:
 
     def to_bytes(self) -> bytes:
         """The whole state, versioned and checksummed, tied to this profile."""
-        return codec.encode(
-            KIND,
-            VERSION,
-            {
-                "profile": self._fingerprint(),
-                "ledger": self._ledger.state(),
-                "since_clear": self._since_clear,
-                "alarm_start": self._alarm_start,
-                "clear_after": self._clear_after,
-                "culprits": [culprit.to_json() for culprit in self._culprits],
-            },
-        )
+        return codec.encode(KIND, VERSION, self.state())
+
+    def state(self) -> dict[str, Any]:
+        """What `to_bytes` packs: values for JSON, and arrays that share our memory."""
+        return {
+            "profile": self._profile.fingerprint,
+            "ledger": self._ledger.state(),
+            "since_clear": self._since_clear,
+            "alarm_start": self._alarm_start,
+            "clear_after": self._clear_after,
+            "culprits": [culprit.to_json() for culprit in self._culprits],
+        }
 
     def restore(self, data: bytes) -> None:
         """Go on from `to_bytes`; on an error the monitor is as it was.
@@ -284,10 +307,17 @@ class Monitor:
         Raises:
             StateError: the bytes are foreign, damaged, or of another profile.
         """
-        payload = codec.decode(data, KIND, VERSION)
+        self.resume(codec.decode(data, KIND, VERSION))
+
+    def resume(self, payload: dict[str, Any]) -> None:
+        """Go on from `state`; on an error the monitor is as it was.
+
+        Raises:
+            StateError: it is of another profile, or cannot be read.
+        """
         fresh = Ledger(pack(self._profile.summary))
         try:
-            if payload["profile"] != self._fingerprint():
+            if payload["profile"] != self._profile.fingerprint:
                 raise StateError("this state belongs to another reference profile")
             fresh.restore(payload["ledger"])
             culprits = tuple(Culprit.from_json(c) for c in payload["culprits"])
@@ -301,9 +331,15 @@ class Monitor:
         self._since_clear, self._clear_after = since, clear
         self._alarm_start = None if start is None else int(start)
 
-    def _fingerprint(self) -> str:
-        header = self._profile.to_bytes().partition(b"\n")[0]
-        return header.decode().rsplit(" ", 1)[-1]
+
+def _of_model(features: Floats) -> float:
+    """The model's log evidence: the mean over its features."""
+    return float(evidence.log_sum(features, axis=0) - np.log(features.shape[0]))
+
+
+def _sides_at(ledger: Ledger, start: int) -> tuple[Sums, Sums]:
+    before, after = ledger.sides(starts=[start])
+    return Sums(before.packed[0]), Sums(after.packed[0])
 
 
 def _log_weights(profile: Profile) -> Floats:

@@ -50,14 +50,17 @@ class CramerVonMises(Statistic):
         n = comparison.size[:numeric]
         m = comparison.baseline.size[:numeric]
         both = np.maximum(n + m, 1.0)
-        gap = comparison.gap
-        start = np.zeros_like(gap)
-        start[:, 1:] = gap[:, :-1]
-        # Integral of the squared line from start to gap within each cell, times 3.
-        squared = gap * gap + start * (start + gap)
-        window = comparison.window.cells[:numeric, :ORDERED_CELLS]
-        weight = window + comparison.baseline.ordered
-        total = np.einsum("fc,fc->f", squared, weight) / 3.0 * (n * m / both**2)
+
+        def integral(gaps: NDArray[np.float64], part: slice) -> NDArray[np.float64]:
+            start = np.zeros_like(gaps)
+            start[:, 1:] = gaps[:, :-1]
+            # Of the squared line from start to gap within each cell, times 3.
+            squared = gaps * gaps + start * (start + gaps)
+            window = comparison.window.cells[part, :ORDERED_CELLS]
+            weight = np.add(window, comparison.baseline.ordered[part], dtype=np.int64)
+            return np.asarray(np.einsum("fc,fc->f", squared, weight))
+
+        total = comparison.of_gaps(integral) / 3.0 * (n * m / both**2)
         return comparison.guarded(comparison.padded(total))
 
     def null(self, comparison: Comparison) -> Null:

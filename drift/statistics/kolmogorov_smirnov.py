@@ -44,8 +44,10 @@ class KolmogorovSmirnov(Statistic):
 
     def distance(self, comparison: Comparison) -> NDArray[np.float64]:
         """The distance, (features,), NaN for categories."""
-        gap = np.abs(comparison.gap)
-        return comparison.guarded(comparison.padded(gap.max(axis=1, initial=0.0)))
+        furthest = comparison.of_gaps(
+            lambda gaps, _: np.asarray(np.abs(gaps).max(axis=1, initial=0.0))
+        )
+        return comparison.guarded(comparison.padded(furthest))
 
     def null(self, comparison: Comparison) -> Null:
         """From Kolmogorov's law."""

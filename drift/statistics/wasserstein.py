@@ -43,9 +43,7 @@ class Wasserstein(Statistic):
 
     def distance(self, comparison: Comparison) -> NDArray[np.float64]:
         """The distance in standard deviations, (features,), NaN for categories."""
-        # Half cells at both ends, where the tails' mass is put.
-        gap = np.abs(comparison.gap)
-        moved = gap[:, :-1].sum(axis=1) - 0.5 * (gap[:, 0] + gap[:, -2])
+        moved = comparison.of_gaps(_area)
         sd = comparison.baseline.sd_cells
         scaled = np.where(sd > 0, moved / np.where(sd > 0, sd, 1.0), moved)
         return comparison.guarded(comparison.padded(scaled))
@@ -55,3 +53,10 @@ class Wasserstein(Statistic):
         mean, bound = comparison.baseline.wasserstein_null
         root = np.sqrt(comparison.ordered_spread)
         return Null(comparison.padded(mean * root), comparison.padded(bound * root))
+
+
+def _area(gaps: NDArray[np.float64], _: slice) -> NDArray[np.float64]:
+    # Half cells at both ends, where the tails' mass is put.
+    apart = np.abs(gaps)
+    ends = apart[:, 0] + apart[:, -2]
+    return np.asarray(apart[:, :-1].sum(axis=1) - 0.5 * ends)

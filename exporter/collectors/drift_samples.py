@@ -99,8 +99,11 @@ def of_features(subject: Subject) -> Iterator[Sample]:
         return
     if watch.look is not None:
         shown = _shown(watch, watch.look, subject.settings.max_features)
+        constant = watch.look.total.constant_beside(watch.profile.counts)
         for feature in shown:
             yield from _quality(subject.model, watch.profile, watch.look, feature)
+            label = (subject.model, watch.profile.schema.features[feature].name)
+            yield Sample(catalogue.FEATURE_CONSTANT, bool(constant[feature]), label)
             yield from _evidence(subject.model, watch.profile, watch.look, feature)
         for feature in shown:
             yield from _scores(subject, watch, watch.look, feature)
@@ -120,7 +123,7 @@ def _shown(watch: Watch, look: Look, most: int) -> list[int]:
 def _quality(
     model: str, profile: Profile, look: Look, feature: int
 ) -> Iterator[Sample]:
-    label = (model, profile.schema.names[feature])
+    label = (model, profile.schema.features[feature].name)
     total = look.total
     rows = max(total.rows, 1)
     numeric = feature < profile.schema.numeric
@@ -132,14 +135,12 @@ def _quality(
         yield Sample(catalogue.FEATURE_OUT_OF_RANGE, outside, label)
     else:
         yield Sample(catalogue.FEATURE_UNSEEN, outside, label)
-    constant = bool(total.constant_beside(profile.counts)[feature])
-    yield Sample(catalogue.FEATURE_CONSTANT, constant, label)
 
 
 def _evidence(
     model: str, profile: Profile, look: Look, feature: int
 ) -> Iterator[Sample]:
-    name = profile.schema.names[feature]
+    name = profile.schema.features[feature].name
     evidence = float(look.verdict.features[feature])
     if math.isfinite(evidence):
         yield Sample(catalogue.FEATURE_DRIFT_EVIDENCE, evidence, (model, name))
@@ -152,7 +153,7 @@ def _evidence(
 def _scores(
     subject: Subject, watch: Watch, look: Look, feature: int
 ) -> Iterator[Sample]:
-    name = watch.profile.schema.names[feature]
+    name = watch.profile.schema.features[feature].name
     for score in look.scores:
         value = float(score.distance[feature])
         if not math.isfinite(value):

@@ -41,6 +41,19 @@ class DriftFeatureSettings(Settings):
     type: Literal["numeric", "categorical"] | None = Field(default=None)
     """How to compare it; null decides by the datatype: text and booleans are
     categories."""
+    of: Literal["column", "confidence"] = Field(default="column")
+    """`confidence` watches how sure each answer of a classifier is, its largest
+    probability: the row by row of what the estimated accuracy is the mean of."""
+
+    @model_validator(mode="after")
+    def _confidence_is_a_number(self) -> DriftFeatureSettings:
+        if self.of == "confidence" and (self.column or self.type == "categorical"):
+            found = f"column {self.column}" if self.column else f"type {self.type}"
+            raise ValueError(
+                f"found {found} beside of: confidence, which is one number of the whole "
+                "row; leave it out"
+            )
+        return self
 
 
 class DriftLearnSettings(Settings):

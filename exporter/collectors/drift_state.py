@@ -14,6 +14,7 @@ from exporter import whole_file
 from exporter.errors import UnusableFileError
 
 if TYPE_CHECKING:
+    from drift.codec import Buffer
     from exporter.collectors.drift_settings import Side
 
 log = structlog.get_logger()
@@ -72,7 +73,7 @@ class Store:
             self.set_aside(what, str(error))
             return None
 
-    def write(self, what: str, data: bytes) -> bool:
+    def write(self, what: str, *data: Buffer) -> bool:
         """Save, and say once in the log if that fails."""
         if not self.kept:
             return False

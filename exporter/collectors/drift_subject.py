@@ -199,9 +199,11 @@ class Subject:
         return profile
 
     def _unless_known(self, data: bytes) -> Profile:
-        if self.watch is not None and self.watch.profile.to_bytes() == data:
-            return self.watch.profile
-        return Profile.from_bytes(data)
+        profile = Profile.from_bytes(data)
+        known = None if self.watch is None else self.watch.profile
+        if known is not None and known.fingerprint == profile.fingerprint:
+            return known
+        return profile
 
     def _learn(self, schema: Schema) -> None:
         if self.learner is None or self.learner.schema != schema:
@@ -329,7 +331,7 @@ class Subject:
         if self.watch is None or not self._store.kept:
             return
         began = self._clock()
-        if self._store.write(_STATE, self.watch.state()):
+        if self._store.write(_STATE, *self.watch.state()):
             self.saved_at = self._wall_clock()
         if self.settings.forecast is not None:
             self._store.write(_OUTLOOK, self.outlooks.state())

@@ -1,8 +1,9 @@
 """A model's tensors and a reference's features: do they fit, and how rows are taken.
 
-Learning takes about half a megabyte a feature. So of a model with more than `MAX_COLUMNS`
-values in a row the tensors that no longer fit are watched by their sketch: norm, moments
-and random projections, under the name `TENSOR.sketch`, see `drift.embeddings`.
+Of a model with more than `MAX_COLUMNS` values in a row the tensors that do not fit are
+watched by their sketch: norm, moments and random projections, under the name
+`TENSOR.sketch`, see `drift.embeddings`. How sure a classifier's answers are is the
+tensor `TENSOR.confidence`: what the estimated accuracy is a mean of.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy as np
 
 from drift.embeddings import MAX_WIDTH, VectorSketch
 from drift.errors import DriftError, ProfileError
-from drift.features import TEXT_DATATYPES, Feature, Schema, Tensor
+from drift.features import TEXT_DATATYPES, Feature, Kind, Schema, Tensor
+from exporter.golden.distribution import MAX_CLASSES, looked_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 MAX_COLUMNS: Final = 256
 MAX_LEARNT: Final = 512
 SKETCH: Final = ".sketch"
+CONFIDENCE: Final = ".confidence"
 
 _MOMENTS: Final = 3
 _FLOATS: Final = frozenset({"FP16", "BF16", "FP32", "FP64"})
@@ -123,15 +126,51 @@ def _named(
     ]
     if opened:
         raise ProfileError(opened)
-    known = tuple(Tensor(t.name, t.datatype, t.row_shape or ()) for t in found)
+    unsure = [problem for f in features for problem in _unsure(f, tensors)]
+    if unsure:
+        raise ProfileError(unsure)
+    by_column = {feature.tensor for feature in features if feature.of == "column"}
+    by_confidence = dict.fromkeys(f.tensor for f in features if f.of == "confidence")
+    known = [
+        *(
+            Tensor(t.name, t.datatype, t.row_shape or ())
+            for t in found
+            if t.name in by_column
+        ),
+        *(Tensor(name + CONFIDENCE) for name in by_confidence),
+    ]
     datatypes = {tensor.name: tensor.datatype for tensor in known}
 
-    def kind_of(feature: DriftFeatureSettings) -> Any:
+    def watched(feature: DriftFeatureSettings) -> Feature:
+        if feature.of == "confidence":
+            return Feature(feature.name, feature.tensor + CONFIDENCE)
         text = datatypes.get(feature.tensor) in TEXT_DATATYPES | {"BOOL"}
-        return feature.type or ("categorical" if text else "numeric")
+        kind: Kind = feature.type or ("categorical" if text else "numeric")
+        return Feature(feature.name, feature.tensor, feature.column, kind)
 
-    return Schema(
-        known, tuple(Feature(f.name, f.tensor, f.column, kind_of(f)) for f in features)
+    return Schema(tuple(known), tuple(watched(feature) for feature in features))
+
+
+def _unsure(
+    feature: DriftFeatureSettings, tensors: Mapping[str, Declared]
+) -> Iterator[str]:
+    """Why the confidence that is asked for is none."""
+    if feature.of != "confidence":
+        return
+    tensor = tensors.get(feature.tensor)
+    if tensor is None:
+        found = f"tensor {feature.tensor!r} is absent: the model has {_listed(tensors)}"
+        yield found
+    elif (problem := _no_classes(tensor)) is not None:
+        yield problem
+
+
+def _no_classes(tensor: Declared) -> str | None:
+    if tensor.datatype in _FLOATS and 1 < tensor.width <= MAX_CLASSES:
+        return None
+    return (
+        f"tensor {tensor.name!r} has rows of {_shape(tensor.row_shape)} {tensor.datatype}; "
+        f"a confidence is of the probabilities of 2 to {MAX_CLASSES} classes"
     )
 
 
@@ -157,6 +196,9 @@ def require(schema: Schema, tensors: Mapping[str, Declared]) -> None:
 
 def _differences(tensor: Tensor, tensors: Mapping[str, Declared]) -> list[str]:
     model = tensors.get(tensor.name)
+    if model is None and (scores := _scored(tensor, tensors)) is not None:
+        problem = _no_classes(scores)
+        return [] if problem is None else [problem]
     if model is None and (source := _sketched(tensor, tensors)) is not None:
         return _sketch_differences(tensor, source)
     if model is None:
@@ -190,6 +232,12 @@ def _sketched(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | Non
     if not tensor.name.endswith(SKETCH):
         return None
     return tensors.get(tensor.name.removesuffix(SKETCH))
+
+
+def _scored(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | None:
+    if not tensor.name.endswith(CONFIDENCE) or tensor.width != 1:
+        return None
+    return tensors.get(tensor.name.removesuffix(CONFIDENCE))
 
 
 def _family(datatype: str) -> str:
@@ -232,8 +280,16 @@ class Rows:
             and (source := _sketched(tensor, tensors)) is not None
         }
         self._shapes = {name: tensors[name].row_shape for name in self._sketches}
+        self._confidences = {
+            source.name
+            for tensor in schema.tensors
+            if tensor.name not in tensors
+            and (source := _scored(tensor, tensors)) is not None
+        }
         self._ignored = tensors.keys() - self._watched - self._sketches.keys()
-        self._as_they_are = not (self._whole or self._datatypes or self._sketches)
+        self._as_they_are = not (
+            self._whole or self._datatypes or self._sketches or self._confidences
+        )
 
     def of(self, request: Tensors) -> Tensors:
         """Tensors by the schema's names, each (rows, *row_shape)."""
@@ -243,11 +299,13 @@ class Rows:
             return {k: v for k, v in request.items() if k not in self._ignored}
         found: dict[str, NDArray[np.generic[Any]]] = {}
         for name, tensor in request.items():
-            if name in self._ignored:
-                continue
             rows = tensor
             if name in self._whole and tensor.shape == self._whole[name]:
                 rows = tensor[None]
+            if name in self._confidences:
+                found[name + CONFIDENCE] = _confidence(rows)
+            if name in self._ignored:
+                continue
             if name in self._sketches:
                 found[name + SKETCH] = self._sketch(name, rows)
             else:
@@ -274,6 +332,17 @@ class Rows:
             return self._sketches[name].apply(vectors)  # type: ignore[arg-type]
         except DriftError:
             return rows
+
+
+def _confidence(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
+    """The largest probability of each row, NaN where there are no probabilities."""
+    if not rows.ndim or not rows.size:
+        return np.full(rows.shape[:1], np.nan, np.float32)
+    # As the estimated accuracy takes it, so that both speak of one thing.
+    confidence = looked_at(rows).confidence
+    if confidence is None:
+        return np.full(rows.shape[0], np.nan, np.float32)
+    return confidence.astype(np.float32)
 
 
 _NUMPY: Final = {"FP16": "f2", "BF16": "f4", "FP32": "f4", "FP64": "f8"}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from pydantic import TypeAdapter
 
 from drift import codec
+from drift.alarms.monitor import KIND as MONITOR_KIND
+from drift.alarms.monitor import VERSION as MONITOR_VERSION
 from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.comparison import Baseline
 from drift.errors import StateError
@@ -21,7 +23,7 @@ from drift.statistics import AnyStatistic
 from drift.window import Counts, SlidingWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     Tensors = Mapping[str, NDArray[np.generic[Any]]]
 
 KIND: Final = "watch"
-VERSION: Final = 1
+VERSION: Final = 2
+"""Of what is written. 1, with everything as text, is still read."""
 
 _MOST_TIMES: Final = 4096
 _STATISTIC: Final[TypeAdapter[Statistic]] = TypeAdapter(AnyStatistic)
@@ -76,6 +79,15 @@ class WatchStatistics:
     alarm_since: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Restored:
+    """What of the open window another process has counted already."""
+
+    rows: int = 0
+    coarse: Floats | float = 0.0
+    violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
 class Watch:
     """Counts rows into the open window and judges windows. `put` is thread-safe."""
 
@@ -114,12 +126,9 @@ class Watch:
                 margin_rate=settings.margin_rate,
             ),
         )
-        self._nothing = Counts.empty(
-            len(profile.schema.features), profile.schema.numeric
-        )
         self._closed_coarse = self.coarse
         self._closed_violations: Counter[str] = Counter()
-        self._restored = self._nothing
+        self._restored = _Restored()
         self._rows_before = 0
         self._opened = clock()
         self._opened_at = wall_clock()
@@ -141,12 +150,11 @@ class Watch:
         now, window = self._clock(), self._settings.window
         age = now - self._opened
         with self._lock:
-            counts = self._window.peek()
-            due = (age >= window.seconds and counts.rows >= window.rows) or (
-                age >= window.longest_seconds and counts.rows > 0
+            rows = self._window.rows
+            due = (age >= window.seconds and rows >= window.rows) or (
+                age >= window.longest_seconds and rows > 0
             )
-            if due:
-                self._window.take()
+            counts = self._window.take() if due else self._window.peek()
             odd = Counter(self._odd)
         self._notice(counts, odd)
         if not due:
@@ -154,7 +162,7 @@ class Watch:
         self._closed_coarse = self.coarse
         self._closed_violations = self.violations - odd
         self._rows_before = self.statistics.rows
-        self._restored = self._nothing
+        self._restored = _Restored()
         self._opened = now
         self._judge(counts)
         return True
@@ -167,7 +175,7 @@ class Watch:
         for (kind, _), number in self._restored.violations.items():
             kinds[kind] -= number
         self.violations = self._closed_violations + kinds + odd
-        fresh = self.baseline.coarse(counts) - self.baseline.coarse(self._restored)
+        fresh = self.baseline.coarse(counts) - self._restored.coarse
         self.coarse = self._closed_coarse + fresh
         self._count(rows=self._rows_before + counts.rows - self._restored.rows)
 
@@ -209,20 +217,23 @@ class Watch:
         )
         self.look = Look(closed_at, total, scores, verdict)
 
-    def state(self) -> bytes:
-        """Everything that a restart shall not lose, checksummed."""
+    def state(self) -> Sequence[codec.Buffer]:
+        """Everything that a restart shall not lose, checksummed, in parts to be joined.
+
+        They share our memory: to be written before the next `step`.
+        """
         with self._lock:
             open_window = self._window.peek()
-        return codec.encode(
+        return codec.packed(
             KIND,
             VERSION,
             {
-                "monitor": self._monitor.to_bytes().decode(),
-                "open": open_window.to_bytes().decode(),
+                "monitor": self._monitor.state(),
+                "open": open_window.state(),
                 "age_seconds": self._clock() - self._opened,
                 "opened_at": self._opened_at,
                 "closed_at": self.look.closed_at if self.look else None,
-                "panes": [pane.to_bytes().decode() for pane in self._sliding.panes],
+                "panes": [pane.state() for pane in self._sliding.panes],
                 "times": list(self._times),
                 "alarm_since": self.statistics.alarm_since,
             },
@@ -234,13 +245,14 @@ class Watch:
         Raises:
             StateError: the bytes are foreign, damaged, or of another reference.
         """
-        payload = codec.decode(data, KIND, VERSION)
+        payload = _read(data)
         try:
-            self._monitor.restore(payload["monitor"].encode())
-            panes = [Counts.from_bytes(pane.encode()) for pane in payload["panes"]]
-            opened = Counts.from_bytes(payload["open"].encode())
+            self._monitor.resume(payload["monitor"])
+            panes, opened = payload["panes"], payload["open"]
             self._window.restore(opened)
-            self._restored = opened
+            self._restored = _Restored(
+                opened.rows, self.baseline.coarse(opened), opened.violations
+            )
             self._opened = self._clock() - max(float(payload["age_seconds"]), 0.0)
             self._opened_at = float(payload["opened_at"])
             self._times.extend(float(value) for value in payload["times"])
@@ -255,5 +267,33 @@ class Watch:
         for pane in panes:
             self._sliding.push(pane)
         # A window without rows changes nothing and says how the alarm stands.
-        verdict = self._monitor.update(self._nothing)
+        schema = self.profile.schema
+        nothing = Counts.empty(len(schema.features), schema.numeric)
+        verdict = self._monitor.update(nothing)
         self._see(closed_at, self._sliding.total(), verdict)
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    """A state of any version, with `Counts` for its counts.
+
+    Raises:
+        StateError: the bytes are foreign, damaged, or of a version to come.
+    """
+    old = codec.version_of(data) == "1"
+    payload = (codec.decode if old else codec.unpacked)(
+        data, KIND, 1 if old else VERSION
+    )
+    try:
+        if old:
+            monitor = codec.decode(
+                payload["monitor"].encode(), MONITOR_KIND, MONITOR_VERSION
+            )
+            panes = [Counts.from_bytes(pane.encode()) for pane in payload["panes"]]
+            opened = Counts.from_bytes(payload["open"].encode())
+        else:
+            monitor = payload["monitor"]
+            panes = [Counts.from_state(pane) for pane in payload["panes"]]
+            opened = Counts.from_state(payload["open"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StateError(f"a state that cannot be read: {error!r}") from error
+    return {**payload, "monitor": monitor, "panes": panes, "open": opened}

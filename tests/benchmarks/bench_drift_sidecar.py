@@ -95,7 +95,7 @@ def watch(*, quick: bool = False) -> Iterator[Figure]:
         )
     yield figures.at_most(
         "drift.sidecar.state",
-        len(watched.state()) / FEATURES / 1e3,
+        len(b"".join(watched.state())) / FEATURES / 1e3,
         "kB/feature",
         12.0,
         measured="the file that survives a restart, all merged levels in it",

@@ -130,7 +130,7 @@ def empty(_):
 
 
 def newer(data):
-    return data.replace(b" watch 1 ", b" watch 2 ", 1)
+    return data.replace(b" watch 2 ", b" watch 3 ", 1)
 
 
 def foreign(data):
@@ -138,16 +138,41 @@ def foreign(data):
 
 
 def hollow(data):
+    return b"".join(codec.packed("watch", 2, {}))
+
+
+def hollow_and_old(data):
     return codec.encode("watch", 1, {})
 
 
 def strange(data):
-    payload = codec.decode(data, "watch", 1)
-    return codec.encode("watch", 1, {**payload, "opened_at": "noon", "panes": 7})
+    payload = codec.unpacked(data, "watch", 2)
+    return b"".join(
+        codec.packed("watch", 2, {**payload, "opened_at": "noon", "panes": 7})
+    )
+
+
+def of_another_shape(data):
+    payload = codec.unpacked(data, "watch", 2)
+    cells = payload["open"]["cells"][:-1]
+    payload["open"] = {**payload["open"], "cells": cells}
+    return b"".join(codec.packed("watch", 2, payload))
 
 
 @pytest.mark.parametrize(
-    "spoiled", [garbage, damaged, cut, empty, newer, foreign, hollow, strange]
+    "spoiled",
+    [
+        garbage,
+        damaged,
+        cut,
+        empty,
+        newer,
+        foreign,
+        hollow,
+        hollow_and_old,
+        strange,
+        of_another_shape,
+    ],
 )
 def test_a_state_that_cannot_be_used_is_set_aside_with_a_line_in_the_log(
     bench, stateful, file, spoiled
