@@ -1,0 +1,99 @@
+"""The fault proxy of chaos experiments: what it costs, and how true its delay is."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import figures
+import numpy as np
+from tcp_peers import TcpServer, connect, echo, receive
+
+from loadtests.chaos.network.effect import Effect
+from loadtests.chaos.proxy_control import ask
+from loadtests.chaos.proxy_process import FaultProxy
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from figures import Figure
+
+MESSAGE = bytes(1000)
+ASKED_SECONDS = 0.02
+_TURNS, _QUICK_TURNS = 2000, 200
+_DELAYED, _QUICK_DELAYED = 500, 50
+
+
+def _round_trip(connection: socket.socket) -> float:
+    started = time.perf_counter()
+    connection.sendall(MESSAGE)
+    receive(connection, len(MESSAGE))
+    return time.perf_counter() - started
+
+
+@contextlib.contextmanager
+def _connections() -> Iterator[tuple[FaultProxy, socket.socket, socket.socket]]:
+    """The proxy, a connection by it, and one to the same server without it."""
+    with (
+        TcpServer(echo) as server,
+        FaultProxy(grpc=server.address, http=server.address) as proxy,
+        connect(proxy.control.grpc) as proxied,
+        connect(server.address) as direct,
+    ):
+        for connection in (proxied, direct):
+            for _ in range(50):
+                _round_trip(connection)
+        yield proxy, proxied, direct
+
+
+def neutral(*, quick: bool = False) -> Figure:
+    """A round trip of 1 kB by the proxy that does nothing, less one without it."""
+    turns = _QUICK_TURNS if quick else _TURNS
+    with _connections() as (_, proxied, direct):
+        added = [_round_trip(proxied) - _round_trip(direct) for _ in range(turns)]
+    return figures.at_most(
+        "fault_proxy_neutral",
+        **{key: 1e3 * value for key, value in figures.median(added).items()},
+        unit="milliseconds",
+        goal=1.0,
+        n=turns,
+        measured=neutral.__doc__ or "",
+    )
+
+
+def delay(*, quick: bool = False) -> Iterator[Figure]:
+    """What 20 ms asked for add to a round trip by the proxy, over 20 ms."""
+    turns = _QUICK_DELAYED if quick else _DELAYED
+    effect = Effect(delay_seconds=ASKED_SECONDS, directions="requests")
+    with _connections() as (proxy, proxied, _):
+        control = proxy.control.control
+        asked = {
+            "do": "set",
+            "token": "bench",
+            "effect": effect.to_record(),
+            "protocols": ["grpc"],
+        }
+        late = []
+        for _ in range(turns):
+            ask(control, {"do": "clear", "token": "bench"})
+            without = _round_trip(proxied)
+            ask(control, asked)
+            late.append(1e3 * (_round_trip(proxied) - without - ASKED_SECONDS))
+    yield figures.at_most(
+        "fault_proxy_delay_error",
+        **figures.median(late),
+        unit="milliseconds",
+        goal=2.0,
+        n=turns,
+        measured=delay.__doc__ or "",
+    )
+    yield figures.at_most(
+        "fault_proxy_delay_error_p99",
+        float(np.percentile(late, 99)),
+        "milliseconds",
+        None,
+        n=turns,
+        measured="the 99th percentile of the same",
+    )
