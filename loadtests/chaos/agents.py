@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from exporter.errors import TritonwatchError
 from loadtests.chaos.errors import FaultFailedError
@@ -136,7 +136,7 @@ def main(arguments: list[str]) -> int:
         return 1
     signal.setitimer(signal.ITIMER_REAL, task["longest_seconds"])
     try:
-        worker: Worker = importlib.import_module(task["module"])
+        worker = cast("Worker", importlib.import_module(task["module"]))
         worker.work(task["settings"], _ready)
     except (TritonwatchError, OSError) as error:
         with contextlib.suppress(OSError):

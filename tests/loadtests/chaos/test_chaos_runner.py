@@ -363,7 +363,7 @@ def test_the_command_tells_what_it_found(
     assert cli.main(["chaos", "run", str(file), *state]) == 2
     assert "not on the allow-list" in capsys.readouterr().err
     assert cli.main(["chaos", "run", str(file), *state, "--allow", NAME]) == 1
-    assert "frozen #1: FINDING" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("frozen: Test\n  #1 FINDING\n")
 
 
 def test_a_probe_outside_of_an_experiment_says_how_to_run_one() -> None:
