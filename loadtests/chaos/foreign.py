@@ -35,16 +35,24 @@ def library(part: str, why: str) -> ModuleType:
         ) from None
 
 
-def needed_by(loaded: Loaded) -> str | None:
-    """The first thing that our own code does not do; None where it does everything."""
+def activities_of(loaded: Loaded) -> list[Activity]:
+    """Those of an experiment that are not ours."""
     experiment = loaded.experiment
     hypothesis = experiment.hypothesis
     probes = () if hypothesis is None else hypothesis.probes
     limits = experiment.extension.abort
-    for activity in (*probes, *experiment.method, *experiment.rollbacks, *limits):
-        if not is_ours(activity.provider):
-            return f"{activity.name!r}, a {activity.provider.type} provider,"
-    for probe in (*probes, *limits):
+    every = (*probes, *experiment.method, *experiment.rollbacks, *limits)
+    return [activity for activity in every if not is_ours(activity.provider)]
+
+
+def needed_by(loaded: Loaded) -> str | None:
+    """The first thing that our own code does not do; None where it does everything."""
+    experiment = loaded.experiment
+    for activity in activities_of(loaded):
+        return f"{activity.name!r}, a {activity.provider.type} provider,"
+    hypothesis = experiment.hypothesis
+    probes = () if hypothesis is None else hypothesis.probes
+    for probe in (*probes, *experiment.extension.abort):
         if not is_simple(probe.tolerance):
             return f"the tolerance of {probe.name!r}"
     if experiment.controls:

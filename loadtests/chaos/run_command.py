@@ -176,12 +176,13 @@ def _told(
     """Write and tell what was seen; the exit status."""
     from loadtests.chaos import journal_file  # noqa: PLC0415 - heavy, only here
     from loadtests.chaos.findings import findings  # noqa: PLC0415
-    from loadtests.chaos.run_text import text  # noqa: PLC0415
+    from loadtests.chaos.report.text import of_findings  # noqa: PLC0415
 
     judged = [findings(one) for one in found]
     if options.json is not None:
         journal_file.write(options.json / f"{loaded.name}.json", found, judged)
-    sys.stdout.write(text(loaded.name, judged))
+    sys.stdout.write(f"{loaded.name}: {loaded.experiment.title}\n")
+    sys.stdout.write("".join(map(of_findings, judged)))
     sys.stdout.flush()
     if found[-1].status == "interrupted":
         return EXIT_INTERRUPTED

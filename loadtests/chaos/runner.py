@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from loadtests.announce import AnnouncedRun, SidecarAnnouncer, telling
 from loadtests.chaos import toolkit
 from loadtests.chaos.experiment import fault_of
-from loadtests.chaos.foreign import Foreign, needed_by
+from loadtests.chaos.foreign import Foreign, activities_of, needed_by
 from loadtests.chaos.injection import injections
 from loadtests.chaos.interruption import Interrupted, interrupted_once
 from loadtests.chaos.journal import default_folder
@@ -81,8 +81,8 @@ def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
     """
     extension = loaded.experiment.extension
     require_allowed(extension.target, options.allow)
-    needs = needed_by(loaded)
-    if needs is not None and extension.target is not None:
+    target, needs = extension.target, needed_by(loaded)
+    if target is not None and not all(map(target.covers, activities_of(loaded))):
         # What is not ours may touch anything, whatever the target.
         require_allowed(None, options.allow)
     found: list[Evidence] = []

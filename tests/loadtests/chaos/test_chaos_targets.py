@@ -1,0 +1,237 @@
+"""Targets that are not embedded: a container, a cluster; held to what they are allowed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from loadtests.chaos import experiment, foreign
+from loadtests.chaos.errors import FaultRefusedError
+from loadtests.chaos.faults import FreezeServer, KillStub
+from loadtests.chaos.runner import RunOptions, run
+from loadtests.chaos.targets import AnyTarget, NotAllowedError, require_allowed
+from loadtests.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+TARGETS: TypeAdapter[Any] = TypeAdapter(AnyTarget)
+# A server and a stub of model "m" below a first process, as in a container. The names
+# are the real ones', the programs are not; the stub's server has another pid in there.
+_FIRST = """
+import subprocess, sys
+stub = ["/b/triton_python_backend_stub", sys.argv[1], "region", "1", "1", "1", "/b"]
+server = ["/opt/tritonserver/bin/tritonserver", sys.argv[1]]
+found = [subprocess.Popen(a, executable=sys.executable) for a in (server, stub)]
+print(*(child.pid for child in found), flush=True)
+sys.stdin.read()
+for child in found:
+    child.kill()
+    child.wait()
+"""
+
+
+class Container:
+    """Processes as a container of this host has them."""
+
+    def __init__(self, folder: Path) -> None:
+        script = folder / "m" / "1" / "model.py"
+        script.parent.mkdir(parents=True)
+        script.write_text("import time; time.sleep(120)")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _FIRST, str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.server, self.stub = map(int, self.process.stdout.readline().split())
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(20)
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Generator[Container]:
+    found = Container(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], Path]:
+    """A program on the path that answers as a container runtime does."""
+
+    def make(name: str, answer: str) -> Path:
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        asked = tmp_path / "asked"
+        program.write_text(f"#!/bin/sh\necho \"$@\" >> {asked}\necho '{answer}'\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        return asked
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [
+        ("docker", "inspect --format {{.State.Pid}} triton\n"),
+        ("podman", "inspect --format {{.State.Pid}} triton\n"),
+        ("runc", "state triton\n"),
+    ],
+)
+def test_a_containers_server_and_stubs_are_found(
+    container: Container,
+    runtime: Callable[[str, str], Path],
+    name: str,
+    question: str,
+) -> None:
+    pid = container.process.pid
+    asked = runtime(name, json.dumps({"pid": pid}) if name == "runc" else str(pid))
+    target = TARGETS.validate_python(
+        {"kind": "container", "container": "triton", "runtime": name}
+    )
+    site = target.site()
+    server = site.server()
+    assert server is not None
+    assert server.pid == container.server
+    assert [stub.pid for stub in site.stubs()] == [container.stub]
+    assert [stub.pid for stub in site.stubs("m")] == [container.stub]
+    assert site.stubs("other") == []
+    assert asked.read_text().startswith(question)
+
+
+def test_a_fault_of_a_containers_process_is_injected_and_undone(
+    container: Container, runtime: Callable[[str, str], Path]
+) -> None:
+    runtime("docker", str(container.process.pid))
+    given = {"kind": "container", "container": "triton"}
+    site = TARGETS.validate_python(given).site()
+    fault = FreezeServer()
+    record = fault.prepare(site)
+    try:
+        fault.inject(record)
+        assert fault.missing(record) == []
+    finally:
+        FreezeServer.revert(record)
+    assert FreezeServer.residue(record) == []
+    assert {pid for pid, _ in record["processes"]} == {container.server, container.stub}
+
+
+def test_a_container_that_has_ended_has_no_server(
+    runtime: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    runtime("docker", "0")
+    given = document({"kind": "container", "container": "triton"})
+    loaded = experiment.parse(given, "test")
+    options = RunOptions(allow=("container:triton",), state=tmp_path / "state")
+    with pytest.raises(LoadError, match="found no tritonserver in container:triton"):
+        run(loaded, options)
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+def test_a_runtime_that_is_not_there_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    target = TARGETS.validate_python({"kind": "container", "container": "triton"})
+    with pytest.raises(LoadError, match="found no program 'docker' to ask"):
+        target.site().server()
+
+
+def document(target: dict[str, Any], *method: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "title": "Test",
+        "description": "A test.",
+        "method": list(method),
+        "extensions": [{"name": "tritonwatch", "target": target}],
+    }
+
+
+CLUSTER = {
+    "kind": "kubernetes",
+    "namespace": "inference",
+    "label_selector": "app=triton",
+    "grpc": "127.0.0.1:1",
+    "http": "127.0.0.1:2",
+}
+ALLOWED = "kubernetes:inference/app=triton"
+
+
+def terminating(**arguments: Any) -> dict[str, Any]:
+    given = {"ns": "inference", "label_selector": "app=triton", **arguments}
+    return {
+        "type": "action",
+        "name": "terminate a pod",
+        "provider": {
+            "type": "python",
+            "module": "chaosk8s.pod.actions",
+            "func": "terminate_pods",
+            "arguments": {**given, "qty": 1, "rand": True},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"ns": "kube-system"}, {"label_selector": "app=db"}, {"label_selector": None}],
+)
+def test_an_action_beyond_the_allowed_pods_is_refused(
+    arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    given = document(CLUSTER, terminating(**arguments))
+    loaded = experiment.parse(given, "test")
+    with pytest.raises(NotAllowedError, match="found 'foreign'"):
+        run(loaded, RunOptions(allow=(ALLOWED,), state=tmp_path / "state"))
+    assert not (tmp_path / "state").exists()
+
+
+def test_an_action_on_the_allowed_pods_is_covered_by_their_target() -> None:
+    loaded = experiment.parse(document(CLUSTER, terminating()), "test")
+    target = loaded.experiment.extension.target
+    assert target is not None
+    assert all(map(target.covers, foreign.activities_of(loaded)))
+    require_allowed(target, [ALLOWED])
+    require_allowed(target, ["kubernetes:inference/*"])
+    with pytest.raises(NotAllowedError):
+        require_allowed(target, ["kubernetes:staging/*", "embedded"])
+
+
+def test_faults_of_processes_are_refused_in_a_cluster() -> None:
+    target = TARGETS.validate_python(CLUSTER)
+    site = target.addressed()
+    site.find_server = lambda: None
+    for fault in (FreezeServer(), KillStub(model="m")):
+        with pytest.raises(
+            FaultRefusedError, match="has no server process on this host"
+        ):
+            fault.require(site)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"namespace": "Not_A_Namespace"},
+        {"label_selector": "app=triton; rm"},
+        {"label_selector": ""},
+    ],
+)
+def test_what_no_cluster_would_take_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        TARGETS.validate_python({**copy.deepcopy(CLUSTER), **change})
