@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import socket
 import threading
 import time
@@ -11,6 +10,7 @@ import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
+from bombs import gzip_bomb
 
 from exporter.catalogue import UP
 from exporter.otlp import OtlpExporter
@@ -81,7 +81,7 @@ def test_an_answer_without_end_is_not_read(status):
 
 
 def test_an_answer_that_inflates_is_not_inflated():
-    bomb = gzip.compress(bytes(64 << 20))
+    bomb = gzip_bomb(64)
     head = b"HTTP/1.1 400 x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
     with collector(head % len(bomb) + bomb, b"", 0) as port:
         assert not pushed(port)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 
 import pytest
+from bombs import gzip_bomb, zlib_bomb
 from mirror_bodies import request, tensor
 from running_taps import REQUEST, MirrorTap
 
@@ -108,9 +108,9 @@ REFUSED = {
         400,
     ),
     "too large": (b" " * (3 << 20), {}, 413),
-    "bomb": (gzip.compress(b" " * (100 << 20)), {"content_encoding": "gzip"}, 413),
+    "bomb": (gzip_bomb(100), {"content_encoding": "gzip"}, 413),
     "deflate bomb": (
-        zlib.compress(b" " * (100 << 20)),
+        zlib_bomb(100),
         {"content_encoding": "deflate"},
         413,
     ),
@@ -166,7 +166,7 @@ EVENTS = {
         400,
     ),
     "a bomb in an event": (
-        gzip.compress(b" " * (100 << 20)),
+        gzip_bomb(100),
         {"ce_type": REQUEST, "ce_inferenceservicename": "m"},
         400,
     ),

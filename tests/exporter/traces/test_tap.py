@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import threading
 import time
-import zlib
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from bombs import gzip_bomb
 from running_taps import HttpTap
 
 from exporter.tap import Tap
@@ -70,17 +71,11 @@ def test_json_and_protobuf_plain_and_zipped_are_taken(served):
     assert served.sink.counted("otlp", "duplicate") == 32
 
 
-def bomb(size):
-    deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
-    parts = [deflate.compress(b" " * (1 << 20)) for _ in range(size >> 20)]
-    return b"".join([*parts, deflate.flush()])
-
-
 REFUSED = {
     "no JSON": (b"{", {}, 400, "malformed"),
     "deep": (b"[" * 500_000, {}, 400, "malformed"),
     "too large": (b" " * (LIMIT + 1), {}, 413, "too_large"),
-    "bomb": (bomb(200 << 20), {"content_encoding": "gzip"}, 413, "too_large"),
+    "bomb": (gzip_bomb(200), {"content_encoding": "gzip"}, 413, "too_large"),
     "no gzip": (JSON, {"content_encoding": "gzip"}, 400, "malformed"),
     "cut gzip": (
         gzip.compress(JSON)[:-9],
@@ -130,9 +125,11 @@ def test_a_declared_length_over_the_limit_is_refused_unread(served):
         assert b" 413 " in raw.recv(4096)
 
 
-def slow_route(seconds):
+def slow_route(let_go):
+    """A route that answers once it is let go."""
+
     def answer(_):
-        time.sleep(seconds)
+        assert let_go.wait(30)
         return TapAnswer("accepted")
 
     busy = TapAnswer("accepted", HTTPStatus.ACCEPTED)
@@ -140,7 +137,7 @@ def slow_route(seconds):
 
 
 def test_a_sender_that_never_ends_its_body_is_cut_off():
-    served = Served([slow_route(0)], read_seconds=0.2)
+    served = Served([slow_route(threading.Event())], read_seconds=0.2)
     with socket.create_connection((served.host, served.port), timeout=10) as raw:
         raw.sendall(b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
         assert b" 408 " in raw.recv(4096)
@@ -149,17 +146,24 @@ def test_a_sender_that_never_ends_its_body_is_cut_off():
 
 
 def test_a_slow_worker_does_not_keep_the_sender_waiting():
-    served = Served([slow_route(0.5)], answer_seconds=0.05)
+    let_go = threading.Event()
+    served = Served([slow_route(let_go)], answer_seconds=0.05)
     assert served.post(b"x", path="/slow")[0] == 202
+    let_go.set()
     served.close()
 
 
 def test_bodies_that_wait_are_bounded_and_what_is_over_is_refused():
-    served = Served([slow_route(0.6)], answer_seconds=0.05, max_held_bytes=2500)
+    let_go = threading.Event()
+    route = slow_route(let_go)
+    served = Served([route], answer_seconds=0.05, max_held_bytes=2500)
     answers = [served.post(b"x" * 1000, path="/slow")[0] for _ in range(4)]
     assert answers == [202, 202, 503, 503]
-    time.sleep(1.5)
+    let_go.set()
+    wait_for(lambda: served.tap._held_bytes == 0)
+    let_go.clear()
     assert served.post(b"x" * 1000, path="/slow")[0] == 202
+    let_go.set()
     told = {("test", "accepted"): 3, ("test", "overloaded"): 2}
     wait_for(lambda: served.outcomes() == told)
     served.close()

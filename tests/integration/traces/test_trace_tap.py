@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import http.client
 import json
 import socket
@@ -11,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from bombs import gzip_bomb
 from monitoring import free_port
 from traced_tritons import traces_config
 
@@ -73,7 +73,7 @@ HOSTILE = {
         JSON,
     ),
     "bomb": (
-        gzip.compress(b" " * (100 << 20)),
+        gzip_bomb(100),
         {**JSON, "content-encoding": "gzip"},
     ),
     "protobuf of nothing": (
