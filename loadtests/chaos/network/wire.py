@@ -93,7 +93,7 @@ class Link:
         while lost < _MOST_LOSSES_IN_A_ROW and self._rng.random() < ratio:
             lost += 1
         self.losses += lost
-        return RETRANSMISSION_SECONDS * (2**lost - 1)
+        return RETRANSMISSION_SECONDS * ((1 << lost) - 1)
 
 
 class Wire:

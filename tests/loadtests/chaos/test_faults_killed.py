@@ -1,42 +1,61 @@
-"""A runner that is killed while it injects leaves nothing that its record cannot undo."""
+"""What faults of network, resources and peers make is undone, however far they came."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
+import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from killed_injection import KilledInjections
+from cut_injections import Injector
+from fault_cycles import kind_of, recorded, undone
 from monitoring import free_port
 from parts import require
-from pydantic import TypeAdapter
 from sites import EmbeddedSite
 
-from loadtests.chaos.faults import AnyFault
+from loadtests.chaos.faults.cpu_hog import CpuHog
+from loadtests.chaos.faults.cpu_limit import CpuLimit
+from loadtests.chaos.faults.disk_full import DiskFull
+from loadtests.chaos.faults.memory_hog import MemoryHog
+from loadtests.chaos.faults.memory_limit import MemoryLimit
+from loadtests.chaos.faults.otlp_hang import OtlpHang
+from loadtests.chaos.faults.partition import Partition
+from loadtests.chaos.faults.tap_stalled import TapStalled
 from loadtests.chaos.proxy_process import FaultProxy
+from loadtests.chaos.undo import SETTLE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from loadtests.chaos.faults import Fault
 
-QUICK_POINTS, ALL_POINTS = 3, 24
+WITHOUT_ROOT = [
+    Partition(mechanism="proxy"),
+    CpuHog(busy_percent=1, processes=3),
+    MemoryHog(available_percent=1),
+    OtlpHang(),
+    TapStalled(),
+]
+WITH_ROOT = [
+    Partition(mechanism="nft"),
+    CpuLimit(),
+    MemoryLimit(headroom_mebibytes=512),
+    DiskFull(mechanism="mount"),
+]
 SLOW = [pytest.mark.slow, pytest.mark.timeout(300)]
-SETTLE_SECONDS = 0.2
-"""Longer than a program that was started before the kill needs to do its work."""
 
 
 @pytest.fixture(scope="module")
-def killed() -> Generator[KilledInjections]:
-    with KilledInjections() as injections:
-        yield injections
+def injector() -> Generator[Injector]:
+    with Injector() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def site(loaded, tmp_path_factory) -> Generator[EmbeddedSite]:
+    """All that these faults need, and nobody at the addresses of the peers."""
     with FaultProxy(grpc=loaded.grpc, http=loaded.http) as proxy:
         yield EmbeddedSite(
             loaded,
@@ -46,69 +65,41 @@ def site(loaded, tmp_path_factory) -> Generator[EmbeddedSite]:
         )
 
 
-WITHOUT_ROOT = [
-    {"kind": "partition", "mechanism": "proxy"},
-    {"kind": "cpu_hog", "busy_percent": 1, "processes": 3},
-    {"kind": "memory_hog", "available_percent": 1},
-    {"kind": "otlp_hang"},
-    {"kind": "tap_stalled"},
-]
-WITH_ROOT = [
-    {"kind": "partition", "mechanism": "nft"},
-    {"kind": "cpu_limit"},
-    {"kind": "memory_limit", "headroom_mebibytes": 512},
-    {"kind": "disk_full", "mechanism": "mount"},
-]
-FAULT = TypeAdapter(AnyFault)
+def whole(fault: Fault, site: EmbeddedSite, injector: Injector) -> float:
+    """How long it takes that nobody cuts."""
+    record = recorded(fault, site)
+    started = time.monotonic()
+    assert injector.begin(fault, record).wait_until(None, 30)
+    taken = time.monotonic() - started
+    assert fault.missing(record) == []
+    undone(fault, record)
+    return taken
 
 
-def named(case: Any) -> str:
-    return "-".join(str(case[key]) for key in ("kind", "mechanism") if key in case)
+def cut(fault: Fault, site: EmbeddedSite, injector: Injector, after: float) -> None:
+    record = recorded(fault, site)
+    injecting = injector.begin(fault, record)
+    time.sleep(after)
+    injecting.send(signal.SIGKILL)
+    type(fault).revert(record)
+    # As undo does: what was started before the kill may do its work a moment later.
+    time.sleep(SETTLE_SECONDS)
+    undone(fault, record)
 
 
-def is_undone_wherever_it_is_killed(
-    site: EmbeddedSite, killed: KilledInjections, fault: Fault, points: int
+@pytest.mark.parametrize("fault", [*WITHOUT_ROOT, *WITH_ROOT], ids=kind_of)
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=SLOW)])
+def test_an_injection_is_undone_wherever_it_is_cut(
+    fault: Fault, times: int, site: EmbeddedSite, injector: Injector
 ) -> None:
-    """Once to the end, for the time that it takes; then at as many points of that."""
-    kind = type(fault)
-    taken = killed.inject(fault.kind, journalled(fault, site, kept := []))
-    undo(kind, kept[0])
-    drawn = random.Random(f"{fault.kind} {points}")  # noqa: S311 - instants of a test
-    for _ in range(points):
-        record = journalled(fault, site, kept := [])
-        killed.inject(fault.kind, record, drawn.uniform(0, 1.1 * taken))
-        undo(kind, kept[0])
-
-
-def journalled(fault: Fault, site: EmbeddedSite, kept: list[str]) -> dict[str, Any]:
-    """The record, which is kept as a journal keeps it."""
-    record = fault.prepare(site)
-    kept.append(json.dumps(record))
-    return record
-
-
-def undo(kind: type[Fault], line: str) -> None:
-    """As another process does that knows no more than the journal's line."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    record = json.loads(line)
-    while True:
-        kind.revert(record)
-        left = kind.residue(record)
-        if time.monotonic() > deadline:
-            break
-        time.sleep(SETTLE_SECONDS / 10)
-    assert left == []
-
-
-@pytest.mark.parametrize("settings", WITHOUT_ROOT + WITH_ROOT, ids=named)
-@pytest.mark.parametrize("points", [QUICK_POINTS, pytest.param(ALL_POINTS, marks=SLOW)])
-def test_whenever_it_is_killed_its_record_is_enough(
-    site: EmbeddedSite, killed: KilledInjections, settings: dict[str, Any], points: int
-):
-    if settings in WITH_ROOT and os.geteuid() != 0:
+    if fault in WITH_ROOT and os.geteuid() != 0:
         pytest.skip("needs root")
-    if settings.get("mechanism") == "nft":
+    if isinstance(fault, Partition) and fault.mechanism == "nft":
         require("nft")
-    fault = FAULT.validate_python(settings)
-    is_undone_wherever_it_is_killed(site, killed, fault, points)
+    undone(fault, recorded(fault, site))
+    taken = whole(fault, site, injector)
+    rng = random.Random(f"{fault}")  # noqa: S311 - moments
+    for number in range(times):
+        # Evenly over the injection, and a little beyond its end.
+        cut(fault, site, injector, 1.1 * taken * (number + rng.random()) / times)
     assert site.triton.running
