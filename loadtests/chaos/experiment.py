@@ -170,6 +170,12 @@ class Extension(Settings):
     sweep: SweepSettings | None = Field(default=None)
     """The fault's strengths, for a degradation curve."""
 
+    @model_validator(mode="after")
+    def _load_has_target(self) -> Extension:
+        if self.load is not None and self.target is None:
+            raise ValueError("found a load and no target; say what is loaded")
+        return self
+
 
 AnyActivity = Annotated[Action | Probe, Field(discriminator="type")]
 

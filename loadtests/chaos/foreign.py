@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.activities import ActivityFailedError, is_ours
 from loadtests.chaos.hypothesis import is_simple
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.experiment import Loaded
     from loadtests.chaos.hypothesis import Activity
+
+
+CONTROL: Final = "loadtests.chaos.control"
+"""Ours, which Chaos Toolkit's own runner needs and this one does not."""
 
 
 def library(part: str, why: str) -> ModuleType:
@@ -55,8 +59,9 @@ def needed_by(loaded: Loaded) -> str | None:
     for probe in (*probes, *experiment.extension.abort):
         if not is_simple(probe.tolerance):
             return f"the tolerance of {probe.name!r}"
-    if experiment.controls:
-        return "`controls`"
+    for control in experiment.controls:
+        if control.get("provider", {}).get("module") != CONTROL:
+            return f"the control {control.get('name')!r}"
     return None
 
 
@@ -118,3 +123,12 @@ def validate(document: Mapping[str, Any]) -> None:
         raise PlanError(
             f"Chaos Toolkit refuses it: {error}", "the experiment"
         ) from None
+
+
+def with_control(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The experiment with what `chaos run` needs for our actions and probes."""
+    controls = list(document.get("controls", ()))
+    if all(one.get("provider", {}).get("module") != CONTROL for one in controls):
+        provider = {"type": "python", "module": CONTROL}
+        controls.append({"name": "tritonwatch", "provider": provider})
+    return {**document, "controls": controls}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from loadtests.chaos.activities import ActivityFailedError, judge, perform
@@ -77,7 +78,7 @@ class Limits:
         self._since: dict[int, float] = {}
         self._paces = [
             # Each at a pace of its own: a probe that hangs must not hold up the others.
-            Pace(ABORT_EVERY_SECONDS, lambda place=place: self._look(place))
+            Pace(ABORT_EVERY_SECONDS, partial(self._look, place))
             for place in range(len(limits))
         ]
 

@@ -116,10 +116,11 @@ def _export(chosen: Sequence[Loaded], folder: Path) -> None:
     import json  # noqa: PLC0415 - beside the heavy ones
 
     from exporter import whole_file  # noqa: PLC0415
+    from loadtests.chaos.foreign import with_control  # noqa: PLC0415
 
     for loaded in chosen:
         file = folder / f"{loaded.name}.json"
-        text = json.dumps(loaded.document, indent=2)
+        text = json.dumps(with_control(loaded.document), indent=2)
         whole_file.write(file, text.encode(), 0o644)
         sys.stdout.write(f"{file}\n")
 

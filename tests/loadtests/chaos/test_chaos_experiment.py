@@ -92,7 +92,9 @@ def test_an_exported_experiment_is_the_same_when_it_is_imported(
     assert cli.main(["chaos", "run", str(file), "--export", str(tmp_path)]) == 0
     exported = tmp_path / "frozen.json"
     assert capsys.readouterr().out == f"{exported}\n"
-    assert experiment.load(exported).document == experiment.load(file).document
+    given = experiment.load(file).document
+    assert experiment.load(exported).document == foreign.with_control(given)
+    assert foreign.needed_by(experiment.load(exported)) is None
     assert cli.main(["chaos", "run", str(exported), "--check"]) == 0
 
 

@@ -150,6 +150,7 @@ def at(evidence: Evidence, what: str) -> float:
 
 
 FREEZE = {"kind": "freeze_server"}
+UNDO = {"type": "action", "name": "undo", "provider": provider("undo")}
 
 
 def test_a_hang_of_a_second_is_measured_as_one(experiments: Experiments) -> None:
@@ -419,3 +420,35 @@ def test_the_embedded_target_is_killed_found_out_and_back(tmp_path: Path) -> Non
     told = [s for s in evidence.samples if s.metric == "triton_run_info"]
     assert {sample.labels["kind"] for sample in told} == {"chaos"}
     assert list((tmp_path / "state").iterdir()) == []
+
+
+def test_chaos_toolkit_runs_what_was_exported(
+    experiments: Experiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "frozen.yaml"
+    given = experiments.document(injecting(FREEZE, 0.3), low=0.9)
+    file.write_text(yaml.safe_dump({**given, "rollbacks": [UNDO]}))
+    assert cli.main(["chaos", "run", str(file), "--export", str(tmp_path)]) == 0
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("TRITONWATCH_CHAOS_ALLOW", NAME)
+    theirs = (
+        "import json, sys\n"
+        "from chaoslib.experiment import run_experiment\n"
+        "journal = run_experiment(json.load(open(sys.argv[1])))\n"
+        "print(json.dumps(journal, default=str))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", theirs, str(tmp_path / "frozen.json")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=_SECONDS,
+    )
+    journal = json.loads(done.stdout.splitlines()[-1])
+    assert journal["status"] == "completed", done.stderr
+    assert [step["status"] for step in journal["run"]] == ["succeeded"]
+    assert journal["steady_states"]["before"]["steady_state_met"]
+    assert journal["steady_states"]["before"]["probes"][0]["output"] > 0.9
+    assert [step["status"] for step in journal["rollbacks"]] == ["succeeded"]
+    assert experiments.well()
+    assert list((tmp_path / "tritonwatch" / "chaos").iterdir()) == []
