@@ -36,6 +36,8 @@ class MemoryHog(Fault):
     kind: Literal["memory_hog"] = "memory_hog"
     available_percent: float = Field(default=50.0, gt=0, le=MOST_PERCENT)
     """Of the memory that is available on the host when it begins."""
+    most_mebibytes: int = Field(default=16_384, ge=1, le=1_048_576)
+    """Never more than so much; a gibibyte takes about a quarter of a second."""
     longest_seconds: float = Field(default=600.0, gt=0, le=86_400)
     """After which it ends by itself."""
 
@@ -49,6 +51,7 @@ class MemoryHog(Fault):
         """How much, how much is to be left, and its token."""
         available = _available()
         wanted = int(available * self.available_percent / 100)
+        wanted = min(wanted, self.most_mebibytes << 20)
         return {
             "token": new_token(),
             "bytes": wanted,

@@ -17,6 +17,8 @@ from parts import as_nobody, require
 from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo, receive
 
+from exporter.errors import TritonError
+from exporter.triton.grpc import GrpcClient
 from loadtests.chaos.faults import FAULTS, FaultRefusedError
 from loadtests.chaos.faults.bandwidth import Bandwidth
 from loadtests.chaos.faults.network_delay import NetworkDelay
@@ -148,6 +150,39 @@ def test_a_client_sees_it_and_after_it_is_undone_no_more(
         assert fault.residue(record) == []
     assert fault.missing(record)
     assert min(ask_model(address) for _ in range(5)) < 0.1
+
+
+def test_a_grpc_client_sees_them_on_the_connection_that_it_keeps(
+    site: EmbeddedSite, undone: list
+):
+    with contextlib.closing(GrpcClient(site.proxy.grpc)) as client:
+
+        def ready() -> float:
+            started = time.perf_counter()
+            assert client.ready(timeout_seconds=20.0)
+            return time.perf_counter() - started
+
+        quick = min(ready() for _ in range(5))
+        delay, reset = (
+            NetworkDelay(delay_ms=80, mechanism="proxy"),
+            Reset(mechanism="proxy"),
+        )
+        records = [fault.prepare(site) for fault in (delay, reset)]
+        undone += [(NetworkDelay, records[0]), (Reset, records[1])]
+        delay.inject(records[0])
+        assert 0.08 <= min(ready() for _ in range(3)) < quick + 0.16
+        NetworkDelay.revert(records[0])
+        reset.inject(records[1])
+        with pytest.raises(TritonError):
+            ready()
+        Reset.revert(records[1])
+        deadline = time.monotonic() + 30
+        while True:
+            # A gRPC channel waits a while before it connects again.
+            with contextlib.suppress(TritonError):
+                if ready() < 0.08:
+                    break
+            assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("mechanism", ["nft", "proxy"])

@@ -24,7 +24,7 @@ from loadtests.chaos.faults.cpu_limit import CpuLimit
 from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.memory_hog import MOST_PERCENT, MemoryHog
 from loadtests.chaos.faults.memory_limit import MemoryLimit
-from loadtests.chaos.processes import ProcessRef, started_with
+from loadtests.chaos.processes import ProcessRef, new_token, started_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -168,6 +168,27 @@ def test_what_a_limited_server_starts_goes_home_too(
     Group.from_record(record).take([later])
     is_undone(fault, record)
     assert group_of(later, "cpu") == home
+
+
+def test_a_group_of_version_2_is_left_and_removed(sleepers: list[subprocess.Popen]):
+    """Its controllers may be version 1's here; processes move in and out all the same."""
+    needs_root()
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    roots = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
+    if not roots:
+        pytest.skip("no control groups of version 2 are mounted")
+    members = [ProcessRef.of(sleeper.pid) for sleeper in sleepers]
+    home = Path(roots[0]) / group_of(members[0], "").lstrip("/")
+    group = Group(2, home, Path(roots[0]) / new_token())
+    try:
+        group.make()
+        group.take(members)
+        assert group.pids() == {member.pid for member in members}
+    finally:
+        group.remove()
+    group.remove()
+    assert not group.there
+    assert Path(roots[0]) / group_of(members[0], "").lstrip("/") == home
 
 
 def test_a_process_that_leaves_the_group_is_missed(site: EmbeddedSite, undone: list):
