@@ -111,7 +111,7 @@ class Reader:
             if time.monotonic() > deadline:
                 pytest.fail(
                     f"{command}: exit {done.returncode}, want {set(line.statuses)}\n"
-                    f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+                    f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}\n{self.said()}"
                 )
             time.sleep(0.5)
         assert "Traceback" not in done.stderr, done.stderr
@@ -160,11 +160,17 @@ class Reader:
             assert time.monotonic() < deadline, said
             time.sleep(0.2)
 
+    def said(self) -> str:
+        """What goes on has last printed."""
+        logs = [self.folder / f"{name}.log" for name in self._going_on]
+        return "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in logs)
+
     def end(self) -> None:
+        # Ctrl-C would do, but a test in the background may have its SIGINT ignored.
         for process in self._going_on.values():
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
         for process in self._going_on.values():
-            assert process.wait(30) in {0, 130}
+            assert process.wait(60) in {0, 128 + signal.SIGTERM}, self.said()
         self._going_on.clear()
 
 
