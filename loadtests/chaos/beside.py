@@ -63,7 +63,8 @@ def beside(target: Target, site: LocalSite, around: Surroundings) -> Generator[N
                     around.note,
                 )
             )
-        if around.alerts and site.sidecar_url is not None:
+        wanted = around.alerts or target.prometheus
+        if wanted and site.sidecar_url is not None:
             _start_prometheus(stack, site, around)
         yield
 

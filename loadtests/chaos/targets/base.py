@@ -75,6 +75,9 @@ class Target(Settings):
     nothing; none where left out."""
     sidecar_restart_seconds: float | None = Field(default=0.5, ge=0, le=600)
     """From the sidecar's end to its next start, as systemd would; null for never."""
+    prometheus: bool = Field(default=False)
+    """Have one scrape that sidecar, with the shipped rules; an experiment that waits for
+    an alert has one anyway."""
     proxy: bool = Field(default=False)
     """Put a TCP proxy between Triton and both the load and the sidecar, for faults of
     the network without root."""

@@ -12,6 +12,7 @@ from pydantic import Field
 from exporter.demo import demo_models
 from exporter.errors import EmbeddedTritonError
 from exporter.settings import Settings
+from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.beside import beside
 from loadtests.chaos.processes import ProcessRef
@@ -47,6 +48,8 @@ class EmbeddedTarget(Target):
     """Whether it is started again when it ends; null for never."""
     traces: bool = Field(default=False)
     """Have it write trace files."""
+    response_cache_bytes: int | None = Field(default=None, ge=1024, le=2**30)
+    """Give it a response cache of this size; models have to ask for it."""
     arguments: tuple[str, ...] = Field(default=(), max_length=50)
     """More arguments of tritonserver."""
 
@@ -119,5 +122,15 @@ class EmbeddedTarget(Target):
         return (
             *(f"--load-model={name}" for name in loaded),
             *(traced if self.traces else ()),
+            *self._cache(),
             *self.arguments,
+        )
+
+    def _cache(self) -> tuple[str, ...]:
+        if self.response_cache_bytes is None:
+            return ()
+        site = backend.inspect(backend.find()).site
+        return (
+            f"--cache-directory={site / 'pytriton/tritonserver/caches'}",
+            f"--cache-config=local,size={self.response_cache_bytes}",
         )

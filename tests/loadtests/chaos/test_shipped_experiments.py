@@ -1,0 +1,207 @@
+"""The shipped experiments in short forms on the real Triton, and weaknesses they find."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from parts import missing
+
+from loadtests.chaos import experiment
+from loadtests.chaos.faults import FAULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(600)]
+
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+HELD, FINDING, REFUSED, INVALID = 0, 1, 2, 3
+AT_ONCE = 2
+SHIPPED = {
+    path.stem: yaml.safe_load(path.read_text("utf-8")) for path in experiment.names()
+}
+# Those that wait for an alert, and those that are run once a strength, take minutes.
+LONG = {name for name in SHIPPED if name.endswith(("-paged", "-curve"))}
+WEAK = {
+    "server-killed-nobody-restarts": "recovery not recovered",
+    "model-answers-nan": "answers were wrong though they came back with success",
+    "model-lies": "answers were wrong though they came back with success",
+}
+"""What a deployment like the embedded one cannot hold, and in which words it is told."""
+QUICK = (
+    "server-frozen",
+    "server-killed",
+    "server-killed-nobody-restarts",
+    "stub-killed",
+    "model-lies",
+    "partition",
+    "sidecar-killed",
+)
+
+
+def ours(document: dict[str, Any]) -> dict[str, Any]:
+    """The extension of an experiment."""
+    (found,) = (e for e in document["extensions"] if e["name"] == "tritonwatch")
+    return found
+
+
+def short(document: dict[str, Any]) -> dict[str, Any]:
+    """The same with less time around the fault."""
+    document = copy.deepcopy(document)
+    ours(document)["timing"] |= {"before_seconds": 3, "after_seconds": 9}
+    ours(document)["recovery"] = {"hold_seconds": 2.0}
+    for step in document["method"]:
+        step["pauses"]["after"] = min(step["pauses"]["after"], 4)
+    return document
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run of the command that ended."""
+
+    code: int
+    said: str
+    journal: dict[str, Any] | None
+
+
+@pytest.fixture(scope="module")
+def run(
+    triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str, dict[str, Any]], Future[Ended]]]:
+    """Run a document under a name, a few at a time; the same name is run once."""
+    folder = tmp_path_factory.mktemp("experiments")
+    for data in experiment.FOLDER.glob("*.npz"):
+        shutil.copy(data, folder)
+    started: dict[str, Future[Ended]] = {}
+
+    def once(name: str, document: dict[str, Any]) -> Ended:
+        file = folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(document), "utf-8")
+        ended = subprocess.run(
+            [
+                *(COMMAND, "chaos", "run", str(file), "--quiet"),
+                *("--state", str(folder / "state"), "--json", str(folder)),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        journal = folder / f"{name}.json"
+        found = json.loads(journal.read_text("utf-8")) if journal.is_file() else None
+        return Ended(ended.returncode, ended.stdout + ended.stderr, found)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+
+        def submit(name: str, document: dict[str, Any]) -> Future[Ended]:
+            if name not in started:
+                started[name] = pool.submit(once, name, document)
+            return started[name]
+
+        yield submit
+
+
+def assert_ended(name: str, ended: Ended) -> None:
+    if ended.code == REFUSED and "refused: " in ended.said:
+        pytest.skip(ended.said.strip())
+    if ended.code == INVALID:
+        # The machine was busy: nothing is told of the server, and nothing is left.
+        assert "INVALID" in ended.said
+        assert "left behind" not in ended.said
+        return
+    if name in WEAK:
+        assert ended.code == FINDING, ended.said
+        assert WEAK[name] in ended.said
+    else:
+        assert ended.code == HELD, ended.said
+
+
+def test_every_kind_of_fault_has_an_experiment():
+    faults = {
+        step["provider"]["arguments"]["fault"]["kind"]
+        for document in SHIPPED.values()
+        for step in document["method"]
+    }
+    assert faults == set(FAULTS)
+    assert len(SHIPPED) >= 18
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_short_form(name, run):
+    for other in QUICK:
+        future = run(other, short(SHIPPED[other]))
+        if other == name:
+            mine = future
+    assert_ended(name, mine.result())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(SHIPPED) - LONG - set(QUICK)))
+def test_short_form_of_the_rest(name, run):
+    for other in sorted(set(SHIPPED) - LONG - set(QUICK)):
+        future = run(other, short(SHIPPED[other]))
+        if other == name:
+            mine = future
+    assert_ended(name, mine.result())
+
+
+def patient(attempts: int) -> dict[str, Any]:
+    """The server is killed, and clients ask so often, for ten seconds at most."""
+    document = short(SHIPPED["server-killed"])
+    probe, *_ = document["steady-state-hypothesis"]["probes"]
+    assert probe["name"] == "availability"
+    probe["tolerance"]["range"] = [0.99, 1.0]
+    load = ours(document)["load"]
+    load["timeout_seconds"] = 10.0
+    load["backoff"]["attempts"] = attempts
+    return document
+
+
+def test_a_client_without_retries_is_found(run):
+    ended = run("impatient", patient(1)).result()
+    assert ended.code in {FINDING, INVALID}, ended.said
+    assert "availability" in ended.said
+
+
+def test_a_client_with_retries_does_not_notice(run):
+    ended = run("patient", patient(50)).result()
+    assert "availability" not in ended.said, ended.said
+    assert ended.code in {HELD, FINDING, INVALID}
+
+
+@pytest.mark.slow
+def test_an_alert_of_a_real_prometheus_fires_in_time(run):
+    absent = missing("prometheus")
+    if absent is not None:
+        pytest.skip(absent)
+    ended = run("stub-killed-paged", SHIPPED["stub-killed-paged"]).result()
+    assert ended.code in {HELD, INVALID}, ended.said
+    assert "TritonReadinessLie" in json.dumps(ended.journal)
+
+
+@pytest.mark.slow
+def test_two_minutes_of_random_faults(triton_environment, tmp_path):
+    ended = subprocess.run(
+        [
+            *(COMMAND, "chaos", "soak", "--minutes", "2", "--seed", "7", "--quiet"),
+            *("--state", str(tmp_path), "--json", str(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert "soak:" in ended.stdout, ended.stderr
+    assert "left behind" not in ended.stdout
+    for grown in ("descriptors more", "threads more", "did not come back"):
+        assert grown not in ended.stdout
