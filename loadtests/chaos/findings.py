@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exporter.settings import Settings
@@ -148,7 +149,7 @@ def findings(evidence: Evidence) -> Findings:
         [] if last is None else _lasting(last.detection, wanted),
         None if last is None else last.recovery,
     )
-    phases = _phases(answers, faults)
+    phases = (None, None, None) if answers is None else served.phases(answers, faults)
     bad = sum(0 if one.recovery is None else one.recovery.bad_requests for one in found)
     # "watch": while it is broken the hypothesis is looked at, and need not hold.
     watched = extension_of(evidence.experiment).get("during") == "watch"
@@ -211,25 +212,14 @@ def _lasting(detection: Detection, wanted: Sequence[DetectSettings]) -> list[Sho
     return [shown for shown in detection.metrics if shown.condition in required]
 
 
-def _phases(
-    answers: Answers | None, faults: Sequence[Span]
-) -> tuple[served.Served | None, served.Served | None, served.Served | None]:
-    if answers is None:
-        return None, None, None
-    start, over, end = served.parts(answers, faults)
-    return (
-        served.served(answers, 0.0, start),
-        served.served(answers, start, over) if over > start else None,
-        served.served(answers, over, end) if end > over else None,
-    )
-
-
 def _probes(evidence: Evidence) -> Iterator[ProbeFindings]:
     groups: dict[tuple[str, Phase], list[Check]] = {}
     for check in evidence.checks:
         groups.setdefault((check.probe, check.phase), []).append(check)
     for (probe, phase), checks in groups.items():
-        values = [c.value for c in checks if c.value is not None]
+        values = [
+            c.value for c in checks if c.value is not None and math.isfinite(c.value)
+        ]
         yield ProbeFindings(
             probe=probe,
             phase=phase,

@@ -53,9 +53,8 @@ class Budget(Settings):
     """Share of the whole window's budget, at this rate of requests."""
 
 
-def served(answers: Answers, start: float, end: float) -> Served:
-    """Those that were due from start to before end."""
-    mine = (answers.due >= start) & (answers.due < end)
+def served(answers: Answers, mine: Mask, start: float, end: float) -> Served:
+    """Those chosen, which are of the time from start to end."""
     known = mine & ~answers.unsent
     count, right = int(known.sum()), int((known & answers.right).sum())
     wrong = int((known & (answers.outcome == Outcome.WRONG)).sum())
@@ -79,18 +78,28 @@ def served(answers: Answers, start: float, end: float) -> Served:
     )
 
 
-def parts(answers: Answers, faults: Sequence[Span]) -> tuple[float, float, float]:
-    """Where before ends, where during ends, and where the load does.
+def phases(
+    answers: Answers, faults: Sequence[Span]
+) -> tuple[Served, Served | None, Served | None]:
+    """Before, during and after the faults; without a fault all is before.
 
     During lasts from the first fault to when the last one was undone, or to the end
-    where that was later. Without a fault all is before.
+    where that was not seen. What was under way when the first one came is of during.
     """
-    end = float(np.nextafter(answers.until_seconds, np.inf))
+    end = answers.until_seconds
+    start = min(faults[0].inject_seconds, end) if faults else end
+    reverted = faults[-1].reverted_seconds if faults else None
+    over = end if reverted is None else max(min(reverted, end), start)
     if not faults:
-        return end, end, end
-    reverted = faults[-1].reverted_seconds
-    start = min(faults[0].inject_seconds, end)
-    return start, end if reverted is None else max(min(reverted, end), start), end
+        return served(answers, np.ones_like(answers.right), 0.0, end), None, None
+    ended = np.where(np.isinf(answers.ended), answers.due, answers.ended)
+    before = (answers.due < start) & (ended < start)
+    after = answers.due >= over if over < end else np.zeros_like(before)
+    return (
+        served(answers, before, 0.0, start),
+        served(answers, ~before & ~after, start, over),
+        served(answers, after, over, end) if over < end else None,
+    )
 
 
 def budget(

@@ -1,0 +1,190 @@
+"""What an experiment showed: phases, budget, promises, verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from simulated_outages import evidence, poisson, result, run
+
+from loadtests.chaos.evidence import Check, Event, Evidence, Sample, Scrape, Step
+from loadtests.chaos.findings import findings
+from loadtests.result import Outcome
+
+INJECT, REVERT = 5.0, 6.5
+SUCCESS = "triton_probe_success"
+
+
+def scrapes(
+    *, failed: tuple[float, float] = (99, 99), growth: int = 0, slow: float = 0.004
+) -> tuple[Scrape, ...]:
+    found = []
+    for at in np.arange(0.0, 20.0, 0.25).tolist():
+        late = at >= INJECT
+        found.append(
+            Scrape(
+                at,
+                slow if late else 0.004,
+                ok=not failed[0] <= at < failed[1],
+                resident_bytes=80_000_000 + (growth if late else 0),
+                open_fds=20,
+            )
+        )
+    return tuple(found)
+
+
+def told(*, until: float = 8.0) -> tuple[Sample, ...]:
+    """A probe that fails from 6 s on, looked at every quarter of a second."""
+    interval = Sample(0.0, "triton_probe_interval_seconds", {"probe": "synthetic"}, 1.0)
+    success = (
+        Sample(at, SUCCESS, {"model": "m"}, float(not 6 <= at < until))
+        for at in np.arange(0.0, 20.0, 0.25).tolist()
+    )
+    return interval, *success
+
+
+def outage(**more: Any) -> Evidence:
+    load = run(poisson(200, 20), refuses=((INJECT, REVERT),))
+    given: dict[str, Any] = {
+        "inject": INJECT,
+        "revert": REVERT,
+        "kind": "kill_server",
+        "extension": {"detect": {"metric": f"{SUCCESS} == 0", "within_seconds": 2}},
+        "scrapes": scrapes(),
+        "samples": told(),
+    }
+    return evidence(load, **{**given, **more})
+
+
+def test_phases_add_up_to_the_run() -> None:
+    found = findings(outage())
+    assert found.before is not None
+    assert found.during is not None
+    assert found.after is not None
+    assert found.before.availability == 1.0
+    assert found.during.availability == pytest.approx(0.0, abs=0.01)
+    assert found.after.availability == 1.0
+    load = outage().load
+    assert load is not None
+    parts = (found.before, found.during, found.after)
+    assert sum(part.requests for part in parts) == len(load.requests)
+    assert found.lost == load.requests.count(Outcome.ERROR)
+    assert found.wrong == 0
+
+
+def test_a_fault_that_is_seen_recovered_from_and_told_of_has_nothing_against_it() -> (
+    None
+):
+    found = findings(outage())
+    assert found.verdict == "held"
+    assert found.reasons == ()
+    assert found.exit_code == 0
+
+
+def test_the_budget_is_what_was_bad_over_what_may_be() -> None:
+    found = findings(outage())
+    load = outage().load
+    assert found.budget is not None
+    assert load is not None
+    bad = load.requests.count(Outcome.ERROR)
+    rate = len(load.requests) / load.requests.intended[-1]
+    allowed = 0.001 * rate * 30 * 86400
+    assert found.budget.burnt_ratio == pytest.approx(bad / allowed)
+    since = int((load.requests.intended >= INJECT).sum())
+    assert found.budget.burn_rate == pytest.approx(bad / since / 0.001, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"checks": (Check(6.0, "during", "availability", 0.2, met=False),)}, "steady"),
+        ({"samples": told(until=30.0)}, "told what was not so"),
+        ({"samples": ()}, "did not show it within 2 s"),
+        ({"scrapes": scrapes(failed=(7.0, 8.0))}, "did not stay up"),
+        ({"scrapes": scrapes(failed=(7.0, 99.0))}, "did not come back"),
+        ({"scrapes": scrapes(growth=30_000_000)}, "leaked"),
+        ({"scrapes": scrapes(slow=0.5)}, "became slow"),
+        ({"leftovers": ("process 7 is stopped",)}, "left behind: process 7"),
+    ],
+)
+def test_every_weakness_is_a_finding_with_its_reason(
+    more: dict[str, Any], reason: str
+) -> None:
+    found = findings(outage(**more))
+    assert found.verdict == "finding"
+    assert found.exit_code == 1
+    assert any(reason in said for said in found.reasons), found.reasons
+
+
+def test_killing_the_sidecar_is_no_broken_promise_if_it_comes_back() -> None:
+    away = scrapes(failed=(INJECT, 7.0))
+    found = findings(outage(kind="kill_sidecar", scrapes=away, extension={}))
+    assert found.sidecar is not None
+    assert found.sidecar.stayed_up is None
+    assert found.sidecar.came_back is True
+    assert found.sidecar.away_seconds == pytest.approx(2.25)
+    assert found.verdict == "held"
+
+
+def test_wrong_answers_are_a_finding_however_few() -> None:
+    load = run(poisson(200, 20), lies=((INJECT, INJECT + 0.02),))
+    found = findings(evidence(load, inject=INJECT, revert=REVERT))
+    assert found.wrong
+    assert found.verdict == "finding"
+
+
+def test_a_step_that_failed_fails_the_experiment() -> None:
+    step = Step(
+        INJECT, 0.1, "method", {"name": "kill it"}, succeeded=False, problem="no"
+    )
+    found = findings(outage(steps=(step,)))
+    assert found.verdict == "failed"
+    assert "kill it failed: no" in found.reasons
+    assert findings(outage(status="aborted")).verdict == "failed"
+
+
+def test_nothing_sent_shows_nothing() -> None:
+    found = findings(evidence(None, inject=INJECT))
+    assert found.verdict == "failed"
+    assert found.lost is None
+    assert found.before is None
+    assert found.faults[0].recovery is None
+
+
+def test_a_sender_that_was_late_itself_makes_it_invalid() -> None:
+    load = run(poisson(200, 20), refuses=((INJECT, REVERT),))
+    load.requests.sent[:] = load.requests.intended + 0.2
+    late = result(
+        load.requests.intended, load.requests.done + 0.2, load.requests.outcome
+    )
+    late.dispatch_delay.record_many(np.full(len(load.requests), 0.2))
+    found = findings(evidence(late, inject=INJECT, revert=REVERT))
+    assert found.verdict == "invalid"
+    assert found.exit_code == 3
+
+
+def test_without_a_fault_all_is_before() -> None:
+    found = findings(evidence(run(poisson(100, 10))))
+    assert found.faults == ()
+    assert found.budget is None
+    assert found.during is None
+    assert found.before is not None
+    assert found.verdict == "held"
+
+
+def test_faults_one_after_the_other_are_judged_each_by_itself() -> None:
+    load = run(poisson(200, 40), refuses=((5.0, 6.0), (20.0, 99.0)))
+    events = (
+        Event(5.0, "inject", {"kind": "kill_stub"}),
+        Event(5.5, "inject", {"kind": "cpu_hog"}),
+        Event(20.0, "inject", {"kind": "kill_server"}),
+        Event(25.0, "reverted", {"kind": "kill_server"}),
+    )
+    first, second = findings(evidence(load, events=events)).faults
+    assert first.span.kinds == ("kill_stub", "cpu_hog")
+    assert second.span.kinds == ("kill_server",)
+    assert first.recovery is not None
+    assert second.recovery is not None
+    assert first.recovery.state == "recovered"
+    assert second.recovery.state == "not_recovered"

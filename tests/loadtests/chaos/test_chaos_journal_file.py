@@ -1,0 +1,187 @@
+"""Journals: Chaos Toolkit's own keys, a round trip, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from chaoslib.experiment import run_experiment
+from simulated_outages import evidence, poisson, run
+
+from loadtests.chaos import journal_file
+from loadtests.chaos.evidence import AlertChange, Check, Evidence, Sample, Scrape, Step
+from loadtests.chaos.findings import findings
+from loadtests.errors import PlanError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def whole(repetition: int = 0, **more: Any) -> Evidence:
+    """With something of everything."""
+    given: dict[str, Any] = {
+        "load": run(poisson(100, 15), refuses=((5.0, 6.0),)),
+        "steps": (
+            Step(
+                5.0,
+                0.1,
+                "method",
+                {"type": "action", "name": "kill"},
+                succeeded=True,
+                output={"pid": 7},
+            ),
+            Step(
+                6.0,
+                0.1,
+                "rollbacks",
+                {"type": "action", "name": "undo"},
+                succeeded=True,
+            ),
+        ),
+        "checks": (
+            Check(4.9, "before", "availability", 1.0, met=True),
+            Check(5.5, "during", "availability", 0.2, met=False),
+            Check(6.0, "during", "availability", None, met=False),
+            Check(14.0, "after", "availability", 1.0, met=True),
+        ),
+        "samples": (
+            Sample(1.0, "triton_up", {}, 1.0),
+            Sample(2.0, "triton_up", {}, 0.0),
+            Sample(1.0, "triton_probe_success", {"model": "m"}, 1.0),
+        ),
+        "alerts": (AlertChange(8.0, "TritonDown", {"severity": "page"}, "firing"),),
+        "alerts_watched": True,
+        "scrapes": (Scrape(1.0, 0.01, ok=True, resident_bytes=1, open_fds=2),),
+        "leftovers": ("something",),
+        "problems": ("another thing",),
+        "versions": {"triton": "2.51.0"},
+        "repetition": repetition,
+        "started_at": 1.7e9 + 60 * repetition,
+    }
+    return evidence(inject=5.0, revert=6.0, **{**given, **more})
+
+
+def test_all_that_was_seen_comes_back(tmp_path: Path) -> None:
+    before = [whole(0), whole(1, strength=20.0)]
+    file = tmp_path / "journal.json"
+    journal_file.write(file, before)
+    after = journal_file.read(file)
+    assert [findings(one) for one in before] == list(after.findings)
+    for old, new in zip(before, after.evidence, strict=True):
+        for part in fields(Evidence):
+            if part.name not in {"load", "samples"}:
+                assert getattr(old, part.name) == getattr(new, part.name), part.name
+        assert sorted(old.samples, key=str) == sorted(new.samples, key=str)
+        assert old.load is not None
+        assert new.load is not None
+        for part in fields(old.load.requests):
+            one, other = (getattr(e.load.requests, part.name) for e in (old, new))
+            assert np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    assert [findings(one) for one in after.evidence] == list(after.findings)
+
+
+def test_the_keys_are_those_that_chaos_toolkit_writes() -> None:
+    probe = {
+        "type": "probe",
+        "name": "true",
+        "tolerance": "CPython",
+        "provider": {
+            "type": "python",
+            "module": "platform",
+            "func": "python_implementation",
+        },
+    }
+    action = {**probe, "type": "action", "name": "act"}
+    del action["tolerance"]
+    theirs = run_experiment(
+        {
+            "title": "t",
+            "description": "d",
+            "steady-state-hypothesis": {"title": "h", "probes": [probe]},
+            "method": [action],
+            "rollbacks": [action],
+        }
+    )
+    ours = journal_file.to_document([whole()])
+    assert set(theirs) <= set(ours)
+    for key in theirs:
+        assert type(theirs[key]) is type(ours[key]), key
+    assert set(theirs["steady_states"]) == set(ours["steady_states"])
+    for place in ("before", "after"):
+        state, other = theirs["steady_states"][place], ours["steady_states"][place]
+        assert set(state) == set(other)
+        assert set(state["probes"][0]) == set(other["probes"][0])
+    for part in ("run", "rollbacks"):
+        assert set(theirs[part][0]) == set(ours[part][0])
+    assert len(ours["steady_states"]["during"]) == 2
+    assert ours["deviated"] is True
+    json.dumps(ours, allow_nan=False)
+
+
+def test_what_json_cannot_hold_does_not_spoil_the_journal(tmp_path: Path) -> None:
+    odd = whole(
+        samples=(Sample(1.0, "triton_up", {}, float("nan")),),
+        checks=(Check(5.0, "during", "p95", float("inf"), met=False),),
+        steps=(
+            Step(5.0, 0.1, "method", {"name": "x"}, succeeded=True, output=object()),
+            Step(5.0, 0.1, "method", {"name": "x"}, succeeded=True, output="y" * 10**6),
+        ),
+    )
+    file = tmp_path / "journal.json"
+    journal_file.write(file, [odd])
+    back = journal_file.read(file).evidence[0]
+    assert back.samples == ()
+    assert back.checks[0].value is None
+    assert len(back.steps[1].output) < 20_000
+
+
+def test_the_worst_status_of_repetitions_is_the_journals() -> None:
+    both = [whole(0), replace(whole(1), status="failed")]
+    assert journal_file.to_document(both)["status"] == "failed"
+
+
+def test_a_repetition_in_which_nothing_was_sent_has_a_journal(tmp_path: Path) -> None:
+    file = tmp_path / "journal.json"
+    journal_file.write(file, [whole(load=None)])
+    assert journal_file.read(file).evidence[0].load is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no JSON"),
+        (b"[1]", "no journal"),
+        (b'{"tritonwatch": {"format": "other"}}', "no journal"),
+        (b'{"tritonwatch": {"format": "tritonwatch-chaos-journal"}}', "repetitions"),
+        (b"[" * 100_000, "is no JSON"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_is_no_journal_is_refused_with_its_reason(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    file = tmp_path / "journal.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(PlanError, match=said):
+        journal_file.read(file)
+
+
+def test_a_journal_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
+    document = journal_file.to_document([whole()])
+    block = document["tritonwatch"]["repetitions"][0]
+    block["load"]["requests"]["count"] += 1
+    with pytest.raises(PlanError):
+        journal_file.from_document(document)
+    block["load"]["requests"]["count"] -= 1
+    block["surprise"] = 1
+    with pytest.raises(PlanError, match="surprise"):
+        journal_file.from_document(document)
+
+
+def test_the_schema_is_the_blocks_own() -> None:
+    schema = json.loads(journal_file.schema())
+    assert set(schema["required"]) == {"repetitions"}
