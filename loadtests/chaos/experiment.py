@@ -32,84 +32,21 @@ from loadtests.chaos.faults import AnyFault
 from loadtests.chaos.hypothesis import Action, Hypothesis, Limit, Probe
 from loadtests.chaos.recovery import RecoverySettings
 from loadtests.chaos.targets import AnyTarget
-from loadtests.engine.backoff import Backoff
-from loadtests.profiles import AnyProfile
-from loadtests.scenario import ModelSettings, Scenario, TargetSettings
-from loadtests.target import Protocol
+from loadtests.chaos.users import LoadSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loadtests.chaos.faults.base import Fault
+    from loadtests.scenario import Scenario
 
 NAME: Final = "tritonwatch"
 TOOLKIT: Final = "loadtests.chaos.toolkit"
 FOLDER: Final = Path(__file__).with_name("experiments")
 _ACTION_SECONDS: Final = 10.0
 """What one activity may take beside its pauses, for schedules and deadlines."""
-_DURATION: Final = "duration_seconds"
 
 _FAULTS: TypeAdapter[Fault] = TypeAdapter(AnyFault)
-_PROFILES: TypeAdapter[Any] = TypeAdapter(AnyProfile)
-
-
-class LoadSettings(Settings):
-    """What users do meanwhile: an open loop, as long as the experiment."""
-
-    models: tuple[ModelSettings, ...] = Field(min_length=1, max_length=50)
-    """What is asked, drawn by weight."""
-    profile: dict[str, Any] = Field(
-        default={"kind": "poisson", "requests_per_second": 50}
-    )
-    """When: a profile of `tritonwatch load list`. The experiment sets its duration."""
-    protocol: Protocol = Field(default="grpc")
-    """gRPC, or HTTP with binary tensors."""
-    timeout_seconds: float = Field(default=1.0, gt=0, le=60)
-    """Longest a user waits."""
-    in_flight: int = Field(default=4096, ge=1, le=50_000)
-    """Most requests in flight; more are rejected, and misses."""
-    backoff: Backoff = Field(default=Backoff())
-    """How the client connects again and asks again."""
-
-    @model_validator(mode="after")
-    def _has_profile(self) -> LoadSettings:
-        self.profile_of(1.0)
-        return self
-
-    def profile_of(self, seconds: float) -> AnyProfile:
-        """The profile for an experiment of this length.
-
-        Raises:
-            ValueError: it is none, or has a length of its own.
-        """
-        try:
-            profile = _PROFILES.validate_python({**self.profile, _DURATION: seconds})
-        except ValidationError as error:
-            wrong = error.errors(include_url=False)[0]
-            where = ".".join(map(str, wrong["loc"][1:]))
-            raise ValueError(
-                f"found a profile that cannot be: {where}: {wrong['msg']}; want one "
-                "that lasts as long as it is told (`duration_seconds`), like "
-                "{kind: poisson, requests_per_second: 50}"
-            ) from None
-        if profile.concurrency is not None:
-            raise ValueError(
-                f"found the profile {profile.kind!r}, which waits for answers; users "
-                "do not: want an open loop, like poisson"
-            )
-        return profile  # type: ignore[no-any-return]
-
-    def scenario(self, name: str, address: str, seconds: float, seed: int) -> Scenario:
-        """A load run of this length."""
-        return Scenario(
-            name=name,
-            target=TargetSettings(protocol=self.protocol, address=address),
-            models=self.models,
-            profile=self.profile_of(seconds),
-            seed=seed,
-            timeout_seconds=self.timeout_seconds,
-            in_flight=self.in_flight,
-        )
 
 
 class TimingSettings(Settings):

@@ -234,6 +234,7 @@ class Repetition:
         mix = stack.enter_context(prepared(scenario))
         target = scenario.target.target()
         mix = with_right_answers(target, mix, scenario.timeout_seconds)
+        self._record.remark(extension.load.client)
         return Load(scenario, mix, extension.load.backoff)
 
     def _announce(self, stack: contextlib.ExitStack) -> None:

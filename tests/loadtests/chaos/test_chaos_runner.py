@@ -27,6 +27,7 @@ from loadtests.chaos.processes import ProcessRef
 from loadtests.chaos.right_answers import with_right_answers
 from loadtests.chaos.runner import RunOptions, run
 from loadtests.chaos.targets import NotAllowedError
+from loadtests.chaos.users import LoadSettings
 from loadtests.engine import run_closed
 from loadtests.errors import PlanError
 from loadtests.mix import Mix
@@ -185,7 +186,7 @@ def test_an_experiment_that_ends_has_sent_all_that_was_due(
 def test_what_the_model_answers_before_is_right_afterwards(
     triton_process: EmbeddedTriton,
 ) -> None:
-    load = experiment.LoadSettings(models=(ModelSettings(model=MODEL),))
+    load = LoadSettings(models=(ModelSettings(model=MODEL),))
     scenario = load.scenario("test", triton_process.grpc, 1.0, 1)
     target = scenario.target.target()
     with prepared(scenario) as mix:
