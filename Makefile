@@ -36,10 +36,10 @@ parts: env  ## the real parts the tests need: Debian packages where this is root
 	.ci/parts test
 
 test: parts  ## everything but the slow tests and the benchmarks
-	$(BIN)/python -m pytest $(ARGS)
+	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),.ci/tests)
 
 test-all: parts  ## every test, slow ones included
-	$(BIN)/python -m pytest -m "not bench" --timeout 900 $(ARGS)
+	$(if $(ARGS),$(BIN)/python -m pytest,.ci/tests) -m "not bench" --timeout 900 $(ARGS)
 
 bench: env  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=part-of-a-name)
 	.ci/parts bench
