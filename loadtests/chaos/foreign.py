@@ -96,6 +96,8 @@ class Foreign:
             return self._activity.run_activity(wire, self._configuration, self._secrets)
         except self._failed as error:
             raise ActivityFailedError(str(error)) from error
+        except Exception as error:  # whatever others' code raises
+            raise ActivityFailedError(f"{type(error).__name__}: {error}") from error
 
     def judge(self, tolerance: Any, value: Any) -> bool:
         """Whether the value is tolerated."""
@@ -105,7 +107,7 @@ class Foreign:
                     tolerance, value, self._configuration, self._secrets
                 )
             )
-        except self._failed:
+        except Exception:  # noqa: BLE001 - what cannot be judged is not tolerated
             return False
 
 

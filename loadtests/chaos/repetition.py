@@ -252,6 +252,14 @@ class Repetition:
         )
         stack.callback(self._remark, told.problems)
         stack.enter_context(telling(told, announcers, phases))
+        stack.callback(self._say_ended, told)
+
+    def _say_ended(self, told: AnnouncedRun) -> None:
+        """Stop the load, whose result belongs to what is told of the run's end."""
+        if self._load is None:
+            return
+        self._load.stop()
+        told.ended(self._load.result)
 
     def _remark(self, texts: Sequence[str]) -> None:
         for text in texts:

@@ -21,9 +21,10 @@ import yaml
 from exporter import cli
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos import experiment, toolkit
+from loadtests.chaos import journal as journals
 from loadtests.chaos.errors import FaultRefusedError
 from loadtests.chaos.findings import findings
-from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.processes import ProcessRef, started_with
 from loadtests.chaos.right_answers import with_right_answers
 from loadtests.chaos.runner import RunOptions, run
 from loadtests.chaos.targets import NotAllowedError
@@ -296,31 +297,37 @@ def command(*arguments: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def running(
-    experiments: Experiments, folder: Path, *arguments: str
-) -> Generator[subprocess.Popen[str]]:
-    """`tritonwatch chaos run` of a long freeze, from the moment it is in effect."""
-    file = folder / "frozen.yaml"
-    file.write_text(yaml.safe_dump(experiments.document(injecting(FREEZE, 60.0))))
-    state = ["--state", str(experiments.state), "--allow", NAME]
+def frozen_by(*arguments: str) -> Generator[subprocess.Popen[str]]:
+    """A command of `tritonwatch chaos`, from the moment its fault is in effect."""
     with subprocess.Popen(
-        command("run", str(file), *state, *arguments),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
+        said = []
         for line in process.stderr:
+            said.append(line)
             if "injected" in line:
                 break
         else:
-            pytest.fail("it never came to the fault")
+            pytest.fail(f"it never came to the fault: {said}")
         # What nobody reads would fill the pipe.
         threading.Thread(target=process.stderr.read, daemon=True).start()
         try:
             yield process
         finally:
             process.kill()
+
+
+@contextlib.contextmanager
+def running(
+    experiments: Experiments, folder: Path, *arguments: str
+) -> Generator[subprocess.Popen[str]]:
+    """`tritonwatch chaos run` of a long freeze of the module's server."""
+    file = folder / "frozen.yaml"
+    file.write_text(yaml.safe_dump(experiments.document(injecting(FREEZE, 60.0))))
+    state = ["--state", str(experiments.state), "--allow", NAME]
+    with frozen_by("run", str(file), *state, *arguments) as process:
+        yield process
 
 
 def eventually(holds: Callable[[], bool]) -> float:
@@ -335,13 +342,13 @@ def eventually(holds: Callable[[], bool]) -> float:
 def test_a_command_that_is_interrupted_undoes_and_writes_its_journal(
     experiments: Experiments, tmp_path: Path, number: signal.Signals
 ) -> None:
-    journals = tmp_path / "journals"
-    with running(experiments, tmp_path, "--json", str(journals)) as process:
+    folder = tmp_path / "journals"
+    with running(experiments, tmp_path, "--json", str(folder)) as process:
         assert not experiments.well()
         process.send_signal(number)
         print(f"{number.name}: undone after {eventually(experiments.well):.3f} s")
         assert process.wait(_SECONDS) == 130
-    document = json.loads((journals / "frozen.json").read_text())
+    document = json.loads((folder / "frozen.json").read_text())
     assert document["status"] == "interrupted"
 
 
@@ -382,6 +389,45 @@ def test_without_its_library_what_is_not_ours_is_refused(
     given["method"] = [{"type": "action", "name": "theirs", "provider": theirs}]
     with pytest.raises(PlanError, match="'theirs', a process provider, needs Chaos"):
         experiments.run(given, NAME, "foreign")
+
+
+@pytest.mark.timeout(120)
+def test_a_command_that_is_killed_leaves_nothing_of_its_own_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    state = tmp_path / "state"
+    target = {"kind": "embedded", "models": [MODEL], "sidecar": {}, "proxy": True}
+    document = {
+        "title": "Frozen",
+        "description": "A test.",
+        "method": [injecting(FREEZE, 60.0)],
+        "extensions": [
+            {
+                "name": "tritonwatch",
+                "target": target,
+                "load": {"models": [{"model": MODEL}]},
+                "timing": {"before_seconds": 1, "after_seconds": 1},
+            }
+        ],
+    }
+    file = tmp_path / "frozen.yaml"
+    file.write_text(yaml.safe_dump(document))
+    with frozen_by("run", str(file), "--state", str(state)) as process:
+        path = next(iter(state.iterdir()))
+        contents = journals.read(path)
+        assert contents.token is not None
+        assert started_with(contents.token)
+        (entry,) = contents.entries
+        frozen = [ProcessRef.from_record(r) for r in entry.record["processes"]]
+        assert {reference.state for reference in frozen} == {"T"}
+        process.kill()
+        eventually(lambda: not list(state.iterdir()))
+    assert started_with(contents.token) == []
+    # Triton's own keeper ends it; its regions are named after its folder.
+    eventually(lambda: not any(reference.alive for reference in frozen))
+    eventually(lambda: not list((tmp_path / "scratch").iterdir()))
 
 
 @pytest.mark.timeout(120)
