@@ -76,11 +76,15 @@ class Journal:
             JournalError: the folder cannot be written to.
         """
         path = folder / f"{run}{SUFFIX}"
+        draft = folder / f".{run}.new"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(path, flags, 0o600)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            descriptor = os.open(draft, flags | os.O_NOFOLLOW, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Nobody may find it before it is locked: `undo` would take it for done.
+            path.hardlink_to(draft)
+            draft.unlink()
         except OSError as error:
             raise JournalError(
                 f"{path} cannot be made: {error.strerror}; nothing is broken without a "
@@ -215,10 +219,13 @@ def take(path: Path) -> int | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        # Its run may have ended, and removed it, between the two.
+        if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
 
 
 def remove_if_done(path: Path) -> None:

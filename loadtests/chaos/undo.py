@@ -53,14 +53,18 @@ def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
 
     `force` takes those of runs that go on, too, whose faults then end early.
     """
-    return tuple(_undo(path, force=force) for path in journals.journals(folder))
+    found = (_undo(path, force=force) for path in journals.journals(folder))
+    return tuple(run for run in found if run is not None)
 
 
-def _undo(path: Path, *, force: bool) -> UndoneRun:
+def _undo(path: Path, *, force: bool) -> UndoneRun | None:
+    """None where it has gone meanwhile: its run has ended well."""
     descriptor = journals.take(path)
     if descriptor is None:
-        if not force or not path.exists():
-            return UndoneRun(path.name, path, busy=path.exists())
+        if not path.exists():
+            return None
+        if not force:
+            return UndoneRun(path.name.removesuffix(journals.SUFFIX), path, busy=True)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
     try:
         contents = journals.read(path)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -255,3 +256,36 @@ def test_the_watchdog_does_not_hear_what_the_terminal_sends(tmp_path: Path) -> N
         assert os.getsid(watchdog.pid) != os.getsid(0)
         watchdog.require()
     journal.end()
+
+
+def test_a_second_run_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, "run")
+    with pytest.raises(JournalError, match="cannot be made: File exists"):
+        Journal.create(tmp_path, "run")
+    journal.open("freeze_server", {"processes": []})
+    assert len(journal.contents().entries) == 1
+    journal.end()
+
+
+def test_a_journal_is_never_to_be_had_before_it_is_locked(tmp_path: Path) -> None:
+    """`undo` at any moment finds no journal, or one whose run goes on."""
+    over = threading.Event()
+    undone: list[str] = []
+
+    def undo_all_the_time() -> None:
+        while not over.is_set():
+            undone.extend(run.run for run in undo_all(tmp_path) if not run.busy)
+
+    undoing = threading.Thread(target=undo_all_the_time)
+    undoing.start()
+    try:
+        for number in range(200):
+            journal = Journal.create(tmp_path, f"run-{number}")
+            entry = journal.open("freeze_server", {"processes": []})
+            assert journal.contents().entries == (entry,)
+            journal.closed(entry)
+            journal.end()
+    finally:
+        over.set()
+        undoing.join()
+    assert undone == []
