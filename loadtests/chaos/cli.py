@@ -1,7 +1,7 @@
 """The command `tritonwatch chaos`.
 
 Exit 0: users were served as the hypothesis says and recovered; 1: a finding; 2: wrong
-usage, or refused; 3: no valid numbers; 130 and 143: interrupted.
+usage, or refused; 3: no valid numbers; 130: interrupted.
 """
 
 from __future__ import annotations

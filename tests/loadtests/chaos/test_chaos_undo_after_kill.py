@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.triton
 
 MODELS = Path(__file__).parents[3] / "deploy" / "models"
-QUICK = ("freeze_server", "kill_stub", "network_delay")
-"""One that stops processes, one that ends them, one of another process's settings."""
+QUICK = ("freeze_server", "kill_stub")
+"""One whose undo is a signal, and one whose undo asks the server."""
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 POINTS = 20
 _DEADLINE_SECONDS = 20.0
