@@ -163,7 +163,7 @@ def _home(pid: int, controller: str) -> tuple[int, Path]:
             first = mount
         elif kind == "cgroup2" and controller in _words(mount / "cgroup.controllers"):
             second = mount
-    for line in Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines():
+    for line in _groups(pid):
         _, controllers, path = line.split(":", 2)
         if first is not None and controller in controllers.split(","):
             return _V1, _within(first, path)
@@ -173,6 +173,15 @@ def _home(pid: int, controller: str) -> tuple[int, Path]:
         f"this kernel has no control group with the {controller} controller mounted",
         "take cpu_hog or memory_hog, which need none",
     )
+
+
+def _groups(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
+    except OSError:
+        raise FaultRefusedError(
+            f"process {pid} has just ended", "wait until it runs again"
+        ) from None
 
 
 def _cgroup_mounts() -> list[tuple[str, Path, list[str]]]:

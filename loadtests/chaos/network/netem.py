@@ -26,6 +26,9 @@ _FREE_HANDLES: Final = 0x1000, 0xFFF0
 _UNLIMITED_BITS: Final = 100_000_000_000
 _BURST_BYTES: Final = 3000
 _QUEUE_PACKETS: Final = 10_000
+_QUEUE_SECONDS: Final = 0.2
+_LARGEST_PACKET_BYTES: Final = 66_000
+"""Over loopback, or it would never get through."""
 _SHOW: Final = ("tc", "-j", "qdisc", "show", "dev", "lo")
 
 
@@ -130,9 +133,7 @@ def _batch(handle: int, at: list[int], effect: Effect) -> str:
             f"class add dev lo parent {root} classid {place} htb rate {rate}bit "
             f"burst {_BURST_BYTES}b cburst {_BURST_BYTES}b quantum {_BURST_BYTES}"
         )
-        inside = _netem(effect)
-        if inside:
-            lines.append(f"qdisc add dev lo parent {place} netem {inside}")
+        lines.append(f"qdisc add dev lo parent {place} {_inside(effect)}")
         filters += [
             f"filter add dev lo parent {root} protocol ip prio 1 u32 "
             f"match ip {_MATCHES[direction]} {port} 0xffff flowid {place}"
@@ -141,7 +142,8 @@ def _batch(handle: int, at: list[int], effect: Effect) -> str:
     return "\n".join([*lines, *filters, ""])
 
 
-def _netem(effect: Effect) -> str:
+def _inside(effect: Effect) -> str:
+    """What a class queues in."""
     words = []
     if effect.delay_seconds or effect.jitter_seconds:
         words += ["delay", f"{effect.delay_seconds * 1e6:.0f}us"]
@@ -150,4 +152,9 @@ def _netem(effect: Effect) -> str:
     if effect.partitioned or effect.loss_ratio:
         ratio = 1.0 if effect.partitioned else effect.loss_ratio
         words += ["loss", f"{100 * ratio:.4f}%"]
-    return " ".join([*words, "limit", str(_QUEUE_PACKETS)]) if words else ""
+    if words:
+        return " ".join(["netem", *words, "limit", str(_QUEUE_PACKETS)])
+    # A deep queue would be a delay of its own, long after the fault too: what is in it
+    # is lost with it, and TCP has learnt to wait.
+    rate = effect.bytes_per_second or 0.0
+    return f"bfifo limit {max(round(rate * _QUEUE_SECONDS), _LARGEST_PACKET_BYTES)}"
