@@ -257,6 +257,15 @@ def _add_demo(commands: Subparsers) -> None:
         "looks for them; else on free ports",
     )
 
+    parser.add_argument(
+        "--trace-rate",
+        type=int,
+        default=1,
+        metavar="N",
+        help="Triton traces one request in N (default 1; 100 where much is sent, since "
+        "Triton before 2.57 can crash while it traces thousands a second)",
+    )
+
     def run(options: argparse.Namespace) -> int:
         from exporter import demo  # noqa: PLC0415 - heavy, only here
 
@@ -265,6 +274,7 @@ def _add_demo(commands: Subparsers) -> None:
             traffic=not options.no_traffic,
             port=options.port,
             default_ports=options.default_ports,
+            trace_rate=options.trace_rate,
             moves_after_seconds=options.drift_after,
             scenario=options.scenario,
             scenario_after_seconds=options.scenario_after,

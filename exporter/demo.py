@@ -47,6 +47,7 @@ def run(
     traffic: bool,
     port: int,
     default_ports: bool = False,
+    trace_rate: int = 1,
     moves_after_seconds: float = MOVES_AFTER_SECONDS,
     scenario: str | None = None,
     scenario_after_seconds: float = 20.0,
@@ -75,7 +76,7 @@ def run(
             EmbeddedTriton(
                 repository,
                 ports=DEFAULT_PORTS if default_ports else None,
-                arguments=_tracing(tap_port),
+                arguments=_tracing(tap_port, trace_rate),
             )
         )
         settings = _config(models, triton, port, tap_port)
@@ -140,13 +141,13 @@ def _as_seen_from_here(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-def _tracing(tap_port: int) -> tuple[str, ...]:
+def _tracing(tap_port: int, rate: int) -> tuple[str, ...]:
     # Every request of a few a second; a busy server is sampled far more sparingly.
     return (
         "--trace-config=mode=opentelemetry",
         f"--trace-config=opentelemetry,url=http://127.0.0.1:{tap_port}/v1/traces",
         "--trace-config=opentelemetry,bsp_schedule_delay=1000",
-        "--trace-config=rate=1",
+        f"--trace-config=rate={rate}",
         "--trace-config=level=TIMESTAMPS",
     )
 
