@@ -131,7 +131,7 @@ def test_a_signal_ends_it_well_without_a_server_too(
         grpc = http = metrics = f"127.0.0.1:{unused_port}"
 
     sidecar = start_sidecar(settings(Nobody))
-    time.sleep(1)
+    sidecar.wait(lambda page: page.value("triton_up") == 0)
     sidecar.process.send_signal(number)
     assert sidecar.process.wait(5) == 0
     assert "Traceback" not in sidecar.log
@@ -142,9 +142,10 @@ def test_sigterm_ends_it_in_time_while_triton_is_frozen(
     playground, settings, start_sidecar
 ) -> None:
     sidecar = start_sidecar(settings(playground))
-    time.sleep(1.5)
+    sidecar.wait(lambda page: len(page.all("triton_model_serving")) == 2)
     playground.triton.freeze()
     try:
+        # Until probes and looks hang in it.
         time.sleep(0.5)
         sidecar.process.terminate()
         assert sidecar.process.wait(5) == 0

@@ -145,7 +145,9 @@ def test_every_exposed_metric_arrives_with_the_same_series(
             ),
         )
     )
-    time.sleep(3)
+    # Until every model is known; what is pushed after that is what the page shows.
+    sidecar.wait(lambda p: len(p.all("triton_model_serving")) == 2)
+    sidecar.settle(4)
     seen = len(collector.metrics)
     collector.wait("metrics", seen + 2)
     page = sidecar.page()
@@ -172,8 +174,10 @@ def test_every_exposed_metric_arrives_with_the_same_series(
 def test_latencies_arrive_as_exponential_histograms_of_the_same_observations(
     playground, settings, start_sidecar, collector
 ) -> None:
-    start_sidecar(settings(playground, otlp=otlp(collector.endpoints["http"])))
-    time.sleep(3)
+    sidecar = start_sidecar(
+        settings(playground, otlp=otlp(collector.endpoints["http"]))
+    )
+    sidecar.wait(lambda p: p.sum("triton_probe_total", outcome="ok") > 12)
     collector.wait("metrics", len(collector.metrics) + 2)
     pushed = collector.pushed()
     metric = pushed["triton_probe_duration_seconds"]
@@ -202,15 +206,11 @@ def test_a_collector_that_is_away_costs_only_its_own_counter(
     sidecar = start_sidecar(
         settings(playground, otlp=otlp(f"http://127.0.0.1:{unused_port}"))
     )
-    time.sleep(5)
-    page = sidecar.page()
-    assert (
-        page.value("tritonwatch_otlp_exports_total", kind="metrics", outcome="failed")
-        > 0
+    exports = "tritonwatch_otlp_exports_total"
+    page = sidecar.wait(
+        lambda p: p.value(exports, kind="metrics", outcome="failed") > 1, 30
     )
-    assert (
-        page.value("tritonwatch_otlp_exports_total", kind="metrics", outcome="ok") == 0
-    )
+    assert page.value(exports, kind="metrics", outcome="ok") == 0
     assert page.value("triton_up") == 1
     assert min(page.values("triton_model_serving")) == 1
     assert sidecar.log.count("otlp_push_failed") == 1
@@ -224,7 +224,8 @@ def test_a_collector_that_never_answers_neither_blocks_nor_delays_the_end(
         sidecar = start_sidecar(
             settings(playground, otlp=otlp(f"http://127.0.0.1:{port}"))
         )
-        time.sleep(4)
+        exports = "tritonwatch_otlp_exports_total"
+        sidecar.wait(lambda p: p.value(exports, kind="metrics", outcome="failed") > 0)
         assert sidecar.page().value("triton_up") == 1
         sidecar.process.terminate()
         assert sidecar.process.wait(5) == 0

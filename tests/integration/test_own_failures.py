@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +39,8 @@ def test_a_probe_that_fails_is_not_counted_as_production(
     value, erring, settings, start_sidecar
 ) -> None:
     sidecar = start_sidecar(settings(erring, probe=probing(value)))
-    time.sleep(6)
-    page = sidecar.page()
-    assert page.sum("triton_probe_total", outcome="model_error") > 10
+    sidecar.wait(lambda p: p.sum("triton_probe_total", outcome="model_error") > 10, 30)
+    page = sidecar.settle()
     assert page.value("triton_model_serving", model="erring") == 0
     assert page.value("triton_model_ready", model="erring") == 1
     for counter in COUNTERS:
@@ -53,7 +51,8 @@ def test_production_is_counted_exactly_beside_probes_that_fail(
     erring, settings, start_sidecar
 ) -> None:
     sidecar = start_sidecar(settings(erring, probe=probing(2.0)))
-    time.sleep(2)
+    sidecar.wait(lambda p: p.value("triton_model_serving", model="erring") == 0)
+    sidecar.settle()
     client = GrpcClient(erring.grpc)
     for value in (0.0,) * 12 + (1.0,) * 5:
         x = {"x": np.full((1, 1), value, np.float32)}
@@ -63,10 +62,16 @@ def test_production_is_counted_exactly_beside_probes_that_fail(
         except ModelError:
             assert value == 1.0
     client.close()
-    time.sleep(3)
-    page = sidecar.page()
-    assert page.value("triton_requests_total", outcome="success") == 12
-    assert page.value("triton_requests_total", outcome="failure") == 5
+    requests = "triton_requests_total"
+    sidecar.wait(
+        lambda p: (
+            p.value(requests, outcome="success") == 12
+            and p.value(requests, outcome="failure") == 5
+        )
+    )
+    page = sidecar.settle()
+    assert page.value(requests, outcome="success") == 12
+    assert page.value(requests, outcome="failure") == 5
     assert page.value("triton_executions_total") == 17
 
 
@@ -75,11 +80,11 @@ def test_probes_of_a_dead_backend_are_not_counted_as_production(
 ) -> None:
     with EmbeddedTriton(MODELS) as triton:
         sidecar = start_sidecar(settings(triton, probe=probing(0.0)))
-        time.sleep(2)
+        sidecar.wait(lambda p: p.value("triton_model_serving", model="erring") == 1)
         for pid in triton.stub_pids():
             os.kill(pid, signal.SIGKILL)
-        time.sleep(3)
-        page = sidecar.page()
+        sidecar.wait(lambda p: p.value("triton_model_serving", model="erring") == 0)
+        page = sidecar.settle()
         assert page.value("triton_model_ready", model="erring") == 1
         assert page.value("triton_model_serving", model="erring") == 0
         for counter in COUNTERS:
