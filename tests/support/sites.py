@@ -64,6 +64,13 @@ class EmbeddedSite:
         server = self.server()
         return [] if server is None else stubs_of(server, model)
 
+    def start_again(self) -> None:
+        """What a supervisor would do: a new server where there is none any more."""
+        server = self.server()
+        if server is None or not server.alive:
+            self.triton.kill()
+            self.triton.start()
+
     def sidecar(self) -> ProcessRef | None:
         if self.beside is None or not self.beside.running:
             return None

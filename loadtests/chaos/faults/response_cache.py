@@ -8,12 +8,15 @@ fixed input is told that all is well.
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from loadtests.chaos import model_control
 from loadtests.chaos.backends import command_line
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.processes import new_token
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
@@ -56,6 +59,7 @@ class ResponseCache(Fault):
         return {
             "model": self.model,
             "http": site.http,
+            "asked": str(Path(tempfile.gettempdir()) / f"{new_token()}.asked"),
             "before": json.dumps(found),
             "configuration": json.dumps({**found, "response_cache": {"enable": True}}),
         }
@@ -63,6 +67,8 @@ class ResponseCache(Fault):
     def inject(self, record: dict[str, Any]) -> None:
         """Load the model with that configuration; its files stay as they are."""
         changed = {"config": record["configuration"]}
+        # Killed meanwhile, the server may still be about to do what it was asked.
+        Path(record["asked"]).touch()
         try:
             model_control.load(record["http"], record["model"], changed)
         except model_control.ControlError as error:
@@ -85,7 +91,9 @@ class ResponseCache(Fault):
         # Without a configuration Triton would keep the one it was given; when the
         # repository's own changes, that one counts again.
         try:
-            if cls._on(record):
+            if Path(record["asked"]).exists() and model_control.listening(
+                record["http"]
+            ):
                 before = {"config": record["before"]}
                 model_control.load(record["http"], record["model"], before)
         except model_control.ControlError as error:
@@ -93,24 +101,31 @@ class ResponseCache(Fault):
                 f"model {record['model']!r} still has a response cache: {error}; POST "
                 f"http://{record['http']}/v2/repository/models/{record['model']}/load"
             ) from error
+        Path(record["asked"]).unlink(missing_ok=True)
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Whether a live server still has the cache on."""
+        """Whether a live server may still have the cache on, and the fault's file."""
+        left = []
+        if Path(record["asked"]).exists():
+            left.append(f"file {record['asked']} is left")
         try:
-            on = cls._on(record)
+            on = _on(record)
         except model_control.ControlError as error:
-            return [f"the server does not say how the model is configured: {error}"]
-        return [f"model {record['model']!r} still has a response cache"] if on else []
+            left.append(f"the server does not say how the model is configured: {error}")
+            return left
+        if on:
+            left.append(f"model {record['model']!r} still has a response cache")
+        return left
 
-    @staticmethod
-    def _on(record: dict[str, Any]) -> bool:
-        address, model = record["http"], record["model"]
-        if not model_control.listening(address):
-            return False
-        if model_control.states(address).get(model) != model_control.READY:
-            return False
-        return _enabled(model_control.configuration(address, model))
+
+def _on(record: dict[str, Any]) -> bool:
+    address, model = record["http"], record["model"]
+    if not model_control.listening(address):
+        return False
+    if model_control.states(address).get(model) != model_control.READY:
+        return False
+    return _enabled(model_control.configuration(address, model))
 
 
 def _enabled(configuration: dict[str, Any]) -> bool:

@@ -40,6 +40,8 @@ def _breakable(
         ],
     ) as triton:
         yield Playground(triton)
+        # Its gentle end would wait for what tests have left in it.
+        triton.kill()
 
 
 @pytest.fixture

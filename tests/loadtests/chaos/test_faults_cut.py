@@ -91,7 +91,7 @@ def cut(fault: Fault, site: EmbeddedSite, injector: Injector, after: float) -> N
     # As undo does: what the server or a child was told may come about a moment later.
     time.sleep(SETTLE_SECONDS)
     undone(fault, record)
-    site.triton.start()
+    site.start_again()
     with Client(site.http) as client:
         client.serves()
 
@@ -104,7 +104,7 @@ def seconds_of(fault: Fault, site: EmbeddedSite, injector: Injector) -> float:
     taken = time.monotonic() - started
     assert fault.missing(record) == []
     undone(fault, record)
-    site.triton.start()
+    site.start_again()
     return taken
 
 

@@ -73,7 +73,7 @@ def test_a_killed_server_refuses_connections_and_stays_away(site, client) -> Non
     with in_effect(KillServer(), site):
         assert client.double().startswith("UnavailableError")
     assert client.double().startswith("UnavailableError")
-    site.triton.start()
+    site.start_again()
     client.serves()
 
 
@@ -117,10 +117,11 @@ def test_a_crash_loop_kills_each_server_that_comes_up(site, client) -> None:
         assert site.triton.pid == last
 
 
+@pytest.mark.slow
 def test_a_loop_without_a_supervisor_kills_once(site, client) -> None:
     with in_effect(RestartLoop(), site):
         assert client.double().startswith("UnavailableError")
-    site.triton.start()
+    site.start_again()
     client.serves()
 
 
