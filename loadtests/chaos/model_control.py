@@ -54,10 +54,13 @@ def states(address: str) -> dict[str, str]:
     with _client(address) as client:
         body = client.post("/v2/repository/index", b"{}", timeout_seconds=_ASK_SECONDS)
     found: dict[str, str] = {}
-    for entry in json.loads(body):
-        name, state = str(entry["name"]), str(entry.get("state", ""))
-        if found.get(name) != READY:
-            found[name] = "" if state == "UNAVAILABLE" else state
+    try:
+        for entry in json.loads(body):
+            name, state = str(entry["name"]), str(entry.get("state", ""))
+            if found.get(name) != READY:
+                found[name] = "" if state == "UNAVAILABLE" else state
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise ControlError(f"{address} answers, and is no Triton") from None
     return found
 
 
@@ -136,9 +139,11 @@ def configuration(address: str, model: str) -> dict[str, Any]:
     """
     with _client(address) as client:
         path = f"/v2/models/{quote(model, safe='')}/config"
-        found: dict[str, Any] = json.loads(
-            client.get(path, timeout_seconds=_ASK_SECONDS)
-        )
+        body = client.get(path, timeout_seconds=_ASK_SECONDS)
+    try:
+        found = dict(json.loads(body))
+    except (ValueError, TypeError):
+        raise ControlError(f"{address} answers, and is no Triton") from None
     return found
 
 

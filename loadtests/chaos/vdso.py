@@ -125,12 +125,12 @@ def patches(process: ProcessRef, seconds: int) -> list[Patch]:
 
 
 def writable() -> bool:
-    """Whether this kernel lets a process's vDSO be written to at all.
+    """Whether this kernel lets a process's vDSO be written to, and says where threads are.
 
     Tried on this process, with the byte that is there already.
     """
     process = ProcessRef.of(os.getpid())
-    if process is None:
+    if process is None or not Path("/proc/self/syscall").exists():
         return False
     try:
         start, _ = _mapped(process)

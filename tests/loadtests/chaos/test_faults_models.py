@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from fault_cycles import Client, asking, in_effect, recorded, undone, wait_until
 from parts import as_nobody
-from sites import EmbeddedSite
+from sites import EmbeddedSite, EmptySite
 
 from exporter.testing.faults import Fault as ModelFault
 from exporter.testing.faults import write_faulty_model
@@ -288,3 +290,23 @@ def test_a_file_where_the_original_would_go_is_refused(site) -> None:
             LyingModel(model="double").require(site)
     finally:
         file.unlink()
+
+
+def test_what_is_no_triton_is_refused() -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        site = EmptySite(http=f"127.0.0.1:{server.server_port}")
+        with pytest.raises(FaultRefusedError, match="answers, and is no Triton"):
+            UnloadModel(model="double").require(site)
+        server.shutdown()
+        thread.join()
