@@ -21,13 +21,15 @@ from loadtests.chaos.journal import Journal
 from loadtests.chaos.processes import started_with
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from loadtests.chaos.journal import Contents, Entry
 
 _TRY_SECONDS: Final = 2.0
-"""For one fault: the longest that its revert is waited for, and tried again."""
+"""How long one revert is waited for before the next is begun, and one that fails is
+tried again."""
+_PATIENCE_SECONDS: Final = 60.0
+"""How long one that has not ended is waited for."""
 _PAUSE_SECONDS: Final = 0.02
 SETTLE_SECONDS: Final = 0.15
 """After an undo, before what is left is looked for again: a program that the fault had
@@ -93,15 +95,15 @@ def revert_entries(
 
     `settle` looks twice, as after a runner that was killed.
     """
-    newest_first = entries[::-1]
-    for entry in newest_first:
-        revert(entry)
+    attempts = [_Attempt(entry) for entry in entries[::-1]]
+    for attempt in attempts:
+        attempt.go_on(_TRY_SECONDS)
     if settle and entries:
         time.sleep(SETTLE_SECONDS)
     undone: list[str] = []
     problems: list[str] = []
-    for entry in newest_first:
-        left = until_gone(entry)
+    for attempt in attempts:
+        entry, left = attempt.entry, attempt.until_gone()
         if left:
             problems += [f"{entry.kind}: {what}" for what in left]
         else:
@@ -110,27 +112,55 @@ def revert_entries(
     return undone, problems
 
 
-def until_gone(entry: Entry) -> list[str]:
-    """Revert until nothing is left, for two seconds; what is left then."""
-    last = time.monotonic() + _TRY_SECONDS
-    while True:
-        left = residue(entry)
-        if not left or time.monotonic() > last:
-            return left
-        failed = revert(entry)
-        time.sleep(_PAUSE_SECONDS)
-        if failed is not None and time.monotonic() > last:
-            return [failed, *residue(entry)]
+class _Attempt:
+    """Undoes one fault, in a thread: what hangs in the kernel cannot be interrupted."""
 
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self._thread: threading.Thread | None = None
+        self._problem: str | None = None
 
-def revert(entry: Entry) -> str | None:
-    """One attempt to undo it; why it failed, None where it did not."""
-    kind = FAULTS.get(entry.kind)
-    if kind is None:
-        return _unknown(entry)
-    problems: list[str] = []
-    _bounded(lambda: kind.revert(entry.record), problems)
-    return problems[0] if problems else None
+    def go_on(self, seconds: float) -> None:
+        """Give it so long, or less where it ends before; begin where it has ended."""
+        if not self._busy:
+            self._problem = None
+            self._thread = threading.Thread(target=self._revert, daemon=True)
+            self._thread.start()
+        assert self._thread is not None  # noqa: S101 - for the type checker
+        self._thread.join(seconds)
+
+    def until_gone(self) -> list[str]:
+        """Revert until nothing is left, or it fails for too long; what is left then.
+
+        One that takes its time, as loading a model does, is waited for.
+        """
+        began = time.monotonic()
+        while True:
+            left = residue(self.entry)
+            if not left and not self._busy:
+                return []
+            spent = time.monotonic() - began
+            if spent > (_PATIENCE_SECONDS if self._busy else _TRY_SECONDS):
+                told = self._problem
+                if self._busy:
+                    told = f"the undo has not ended after {spent:.0f} s"
+                return [*left, *([] if told is None else [told])]
+            self.go_on(_TRY_SECONDS)
+            time.sleep(_PAUSE_SECONDS)
+
+    @property
+    def _busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _revert(self) -> None:
+        kind = FAULTS.get(self.entry.kind)
+        if kind is None:
+            self._problem = _unknown(self.entry)
+            return
+        try:
+            kind.revert(self.entry.record)
+        except Exception as error:  # noqa: BLE001 - the other faults have to be undone too
+            self._problem = f"{type(error).__name__}: {error}"
 
 
 def residue(entry: Entry) -> list[str]:
@@ -138,10 +168,20 @@ def residue(entry: Entry) -> list[str]:
     kind = FAULTS.get(entry.kind)
     if kind is None:
         return [_unknown(entry)]
-    problems: list[str] = []
     found: list[str] = []
-    _bounded(lambda: found.extend(kind.residue(entry.record)), problems)
-    return [*found, *problems]
+
+    def look() -> None:
+        try:
+            found.extend(kind.residue(entry.record))
+        except Exception as error:  # noqa: BLE001 - as in `_revert`
+            found.append(f"{type(error).__name__}: {error}")
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_TRY_SECONDS)
+    if thread.is_alive():
+        return [f"what is left could not be told within {_TRY_SECONDS:g} s"]
+    return found
 
 
 def end_processes(token: str) -> list[str]:
@@ -156,23 +196,6 @@ def end_processes(token: str) -> list[str]:
         if time.monotonic() > last:
             return [f"process {process.pid} does not end" for process in found]
         time.sleep(_PAUSE_SECONDS)
-
-
-def _bounded(act: Callable[[], object], problems: list[str]) -> None:
-    """Run it, for two seconds at most; what goes wrong becomes a problem."""
-
-    def run() -> None:
-        try:
-            act()
-        except Exception as error:  # noqa: BLE001 - the other faults have to be undone too
-            problems.append(f"{type(error).__name__}: {error}")
-
-    # A thread, since an undo that hangs in the kernel cannot be interrupted.
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(_TRY_SECONDS)
-    if thread.is_alive():
-        problems.append(f"did not end within {_TRY_SECONDS:g} s")
 
 
 def _unknown(entry: Entry) -> str:

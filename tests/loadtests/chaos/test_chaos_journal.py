@@ -9,14 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
 
 from exporter import cli
 from loadtests.chaos import journal as journals
 from loadtests.chaos.errors import FaultFailedError
-from loadtests.chaos.faults import FreezeServer
+from loadtests.chaos.faults import FAULTS, FreezeServer
 from loadtests.chaos.injection import injections
 from loadtests.chaos.journal import Journal, JournalError
 from loadtests.chaos.processes import TOKEN_VARIABLE, ProcessRef, new_token
@@ -146,6 +146,45 @@ def test_one_that_cannot_be_undone_keeps_none_of_the_others(
     assert found.undone == ("freeze_server",)
     assert any("KeyError" in problem for problem in found.problems)
     assert victim.wait_until("S", _SECONDS)
+
+
+class Slow(FreezeServer):
+    """A fault whose undo takes longer than one is waited for at first."""
+
+    kind: Literal["slow"] = "slow"  # type: ignore[assignment]
+    undone: ClassVar[list[float]] = []
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        time.sleep(record["seconds"])
+        cls.undone.append(time.monotonic())
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        late = record["seconds"]
+        return [] if cls.undone else [f"it is not undone yet, which takes {late} s"]
+
+
+def test_an_undo_that_takes_its_time_is_waited_for_and_holds_up_no_other(
+    tmp_path: Path, victim: ProcessRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAULTS, "slow", Slow)
+    victim.send(signal.SIGSTOP)
+    assert victim.wait_until("T", _SECONDS)
+    abandoned(
+        tmp_path,
+        {"run": "gone"},
+        {"open": 1, "kind": "freeze_server", "record": stopped_by(victim)},
+        {"open": 2, "kind": "slow", "record": {"seconds": 4.0}},
+    )
+    found: list[Any] = []
+    undoing = threading.Thread(target=lambda: found.extend(undo_all(tmp_path)))
+    undoing.start()
+    assert victim.wait_until("S", _SECONDS)
+    assert not Slow.undone, "the other one has waited for it"
+    undoing.join(_SECONDS)
+    assert found[0].undone == ("slow", "freeze_server")
+    assert len(Slow.undone) == 1
 
 
 def test_processes_of_a_gone_run_are_ended(tmp_path: Path) -> None:
