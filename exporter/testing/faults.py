@@ -37,7 +37,7 @@ class Fault:
     after_requests: int = 0
     """Requests answered honestly first, counted from when the fault was set."""
     share: float = 1.0
-    """Share of the rows that are struck."""
+    """Share of the rows that are struck; of the requests by `error`."""
     shift: int = 1
     """Places by which `shifted_class` moves."""
     factor: float = 2.0
