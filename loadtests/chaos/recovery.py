@@ -87,8 +87,8 @@ class Recovery(Settings):
     """How often requests failed, or were late for longer than a window, after good
     windows had lasted for `hold_seconds`."""
     blips: int = 0
-    """How often they were just late then, and for no longer than a window: that happens
-    without any fault."""
+    """How often they were just late then, or long after a fault that nobody felt, and for
+    no longer than a window: that happens without any fault."""
     outage: Outage | None = None
     bad_requests: int = 0
     bad_request_seconds: float = 0.0
@@ -177,8 +177,10 @@ def recovery_of(
         window_seconds=settings.window_seconds,
         quantile=settings.quantile,
     )
-    measured = _marked(measured, answers, bad, chosen, found)
-    return _Course(settings, span, judged, until, found).concluded(measured)
+    course = _Course(settings, span, judged, until, found)
+    if course.effect is not None:
+        measured = _marked(measured, answers, bad, chosen, found[course.effect])
+    return course.concluded(measured)
 
 
 def _with(recovery: Recovery, **more: object) -> Recovery:
@@ -186,13 +188,10 @@ def _with(recovery: Recovery, **more: object) -> Recovery:
 
 
 def _marked(
-    recovery: Recovery, answers: Answers, bad: Mask, chosen: Mask, found: list[Stretch]
+    recovery: Recovery, answers: Answers, bad: Mask, chosen: Mask, first: Stretch
 ) -> Recovery:
-    """With first bad, noticed and first good."""
-    worst = next((stretch for stretch in found if stretch.grade == BAD), None)
-    if worst is None:
-        return recovery
-    place = np.flatnonzero(chosen)[worst.first_due : worst.last_due]
+    """With first bad, noticed and first good, of the first bad windows."""
+    place = np.flatnonzero(chosen)[first.first_due : first.last_due]
     first_bad = float(answers.due[place[bad[place]][0]])
     later = bad & (answers.due >= first_bad)
     limit = recovery.limit_seconds
@@ -223,6 +222,29 @@ class _Course:
     until: float
     found: list[Stretch]
 
+    @property
+    def effect(self) -> int | None:
+        """Place of the first bad windows that may be the fault's; None where none are."""
+        places = (
+            place
+            for place, stretch in enumerate(self.found)
+            if stretch.grade == BAD and not self._is_later(stretch)
+        )
+        return next(places, None)
+
+    def _is_later(self, stretch: Stretch) -> bool:
+        """Whether it is a short late spell, long after the fault was undone."""
+        reverted = self.span.reverted_seconds
+        if reverted is None or not self._is_short(stretch):
+            return False
+        return stretch.start_seconds > reverted + self.settings.hold_seconds
+
+    def _is_short(self, stretch: Stretch) -> bool:
+        """Just late, and for no longer than a window."""
+        # Windows are bad from one before the first late request to the last.
+        short = stretch.seconds <= 2 * self.settings.window_seconds
+        return short and not stretch.failed
+
     def concluded(self, measured: Recovery) -> Recovery:
         """With the state, and when it was recovered."""
         if measured.limit_seconds is None:
@@ -236,10 +258,10 @@ class _Course:
             return _with(
                 measured, reason=f"the load ended {seen:.2f} s after the fault"
             )
-        bad = next((i for i, s in enumerate(self.found) if s.grade == BAD), None)
-        if bad is None:
-            return self._never_bad(measured)
-        after = self.found[bad:]
+        if self.effect is None:
+            blips = sum(stretch.grade == BAD for stretch in self.found)
+            return self._never_bad(_with(measured, blips=blips))
+        after = self.found[self.effect :]
         measured, held = self._followed(measured, after)
         if held is not None:
             good = self.until - self._due(held)
@@ -263,9 +285,7 @@ class _Course:
                 held = stretch
                 first = first or stretch
             elif stretch.grade == BAD and held is not None:
-                # Windows are bad from one before the first late request to the last.
-                short = stretch.seconds <= 2 * self.settings.window_seconds
-                if short and not stretch.failed:
+                if self._is_short(stretch):
                     blips += 1
                 else:
                     relapses += 1
@@ -286,7 +306,11 @@ class _Course:
             return _with(
                 measured, reason=f"the load ended {seen:.2f} s after the fault"
             )
-        return _with(measured, state="unaffected", reason="no window was bad")
+        return _with(
+            measured,
+            state="unaffected",
+            reason="no window was bad while it could be the fault's",
+        )
 
     def _not_held(self, measured: Recovery, last: Stretch) -> Recovery:
         """The end of what was seen is not good for long enough."""

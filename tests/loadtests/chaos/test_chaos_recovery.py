@@ -191,6 +191,22 @@ def test_a_late_spell_of_no_window_is_no_relapse_once_it_has_held() -> None:
     assert (error.blips, error.relapses) == (0, 1)
 
 
+def test_a_late_spell_long_after_a_fault_that_nobody_felt_is_not_its_effect() -> None:
+    due = poisson(200, 25)
+    late = run(due, slow=((18.0, 18.1),))
+    found = measured(late, reverted=7.0)
+    assert (found.state, found.blips, found.first_bad_seconds) == (
+        "unaffected",
+        1,
+        None,
+    )
+    assert measured(late, reverted=17.0).state == "recovered"
+    long = measured(run(due, slow=((18.0, 20.0),)), reverted=7.0)
+    assert long.first_bad_seconds == pytest.approx(18.0, abs=0.05)
+    error = run(due, refuses=((18.0, 18.02),))
+    assert measured(error, reverted=7.0).state == "recovered"
+
+
 def test_without_any_effect_users_were_unaffected() -> None:
     found = measured(run(poisson(200, 20)))
     assert found.state == "unaffected"
