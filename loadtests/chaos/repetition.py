@@ -11,15 +11,16 @@ A limit that is crossed, a failed action and a signal end the method at once.
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from loadtests.announce import AnnouncedRun, SidecarAnnouncer, telling
+from loadtests.announce import AnnouncedRun, Ending, SidecarAnnouncer, telling
 from loadtests.chaos import toolkit
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.experiment import fault_of
@@ -97,6 +98,7 @@ class Repetition:
         self._status: Status = "completed"
         self._ended = 0.0
         self._breaking = False
+        self._told: AnnouncedRun | None = None
 
     @property
     def site(self) -> Site | None:
@@ -243,14 +245,9 @@ class Repetition:
         if tap is not None:
             announcers.append(SidecarAnnouncer(f"http://{tap}"))
         told = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
-        before = self._extension.timing.before_seconds
-        during = before + self._experiment.pauses_seconds
-        phases = (
-            Phase("before", 0.0, before, None),
-            Phase("during", before, during, None),
-            Phase("after", during, self._seconds(), None),
-        )
+        self._told = told
         stack.callback(self._remark, told.problems)
+        phases = (Phase("before", 0.0, math.inf, None),)
         stack.enter_context(telling(told, announcers, phases))
         stack.callback(self._say_ended, told)
 
@@ -259,7 +256,14 @@ class Repetition:
         if self._load is None:
             return
         self._load.stop()
-        told.ended(self._load.result)
+        if self._load.result is not None:
+            of_load = Ending.of(self._load.result)
+            ending = f"{self._status}, {of_load.told}"
+            told.ended(replace(of_load, told=ending))
+
+    def _enter(self, phase: str) -> None:
+        if self._told is not None:
+            self._told.enter(phase)
 
     def _remark(self, texts: Sequence[str]) -> None:
         for text in texts:
@@ -309,6 +313,7 @@ class Repetition:
 
     def _break(self, method: Method) -> None:
         self._record.phase = "during"
+        self._enter("during")
         self._breaking = True
         problem = method.run(self._experiment.method, "method")
         self._breaking = False
@@ -335,6 +340,7 @@ class Repetition:
     def _watch_after(self, looks: Looks | None) -> None:
         if self._record.phase == "before":
             return
+        self._enter("after")
         seconds = self._extension.timing.after_seconds
         self._options.tell(f"recovery for {seconds:g} s …")
         try:

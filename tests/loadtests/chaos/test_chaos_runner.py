@@ -461,6 +461,11 @@ def test_the_embedded_target_is_killed_found_out_and_back(tmp_path: Path) -> Non
     assert recovery.state == "recovered", recovery.reason
     told = [s for s in evidence.samples if s.metric == "triton_run_info"]
     assert {sample.labels["kind"] for sample in told} == {"chaos"}
+    assert [*dict.fromkeys(sample.labels["phase"] for sample in told)] == [
+        "before",
+        "during",
+        "after",
+    ]
     assert list((tmp_path / "state").iterdir()) == []
 
 
