@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.buckets import FIRST_INDEX, GROWTH, LAST_SLOT, MIDDLE
+from exporter.buckets import BUCKETS_PER_OCTAVE, FIRST_INDEX, GROWTH, LAST_SLOT
 from exporter.comparison.confidence import (
     WARM_UP_PAIRS,
     Interval,
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 MOST_WINDOWS: Final = 256
 """Of more, two neighbours become one."""
-_FARTHEST: Final = 100.0
+_MOST_MOVED: Final = 7 * BUCKETS_PER_OCTAVE
+"""Ratios beyond a factor of 128 are not told apart."""
 
 
 @dataclass(slots=True)
@@ -100,19 +101,19 @@ class Windows:
         beyond = [_beyond([getattr(w, side) for w in self._held]) for side in _SIDES]
         weights = np.array([w.weight for w in self._held])
         totals = [weights @ side / weights.sum() for side in beyond]
-        x, y = (MIDDLE[_place(total, q)] for total in totals)
-        estimate = float(y / x)
+        x, y = (_place(total, q) for total in totals)
         z = boundary(len(self._held), alpha)
 
-        def kept(ratio: float) -> bool:
-            moved = round(math.log(ratio) / math.log(GROWTH))
+        def kept(moved: int) -> bool:
             place = _place((totals[0] + _moved(totals[1], moved)) / 2, q)
             there = min(max(place + moved, 0), LAST_SLOT - 1)
             steps = weights * (beyond[1][:, there] - beyond[0][:, place])
-            return abs(float(steps.sum())) < z * math.sqrt(float(steps @ steps))
+            spread = math.sqrt(float(steps @ steps))
+            # Where nobody is beyond the quantile, nothing is known.
+            return not spread or abs(float(steps.sum())) < z * spread
 
-        low, high = _edge(kept, estimate, 1 / GROWTH), _edge(kept, estimate, GROWTH)
-        return Interval(estimate - 1, low - 1, high - 1, len(self._held))
+        low, high = _edge(kept, y - x, -1), _edge(kept, y - x, 1)
+        return Interval(GROWTH ** (y - x) - 1, low - 1, high - 1, len(self._held))
 
 
 _SIDES: Final = ("champion", "challenger")
@@ -149,11 +150,11 @@ def _moved(beyond: Values, places: int) -> Values:
     return found
 
 
-def _edge(kept: Callable[[float], bool], estimate: float, step: float) -> float:
+def _edge(kept: Callable[[int], bool], inside: int, step: int) -> float:
     """The first ratio on the way that is not kept, in steps of a bucket."""
-    ratio = estimate
-    while 1 / _FARTHEST < ratio < _FARTHEST:
-        ratio *= step
-        if not kept(ratio):
-            return ratio
-    return math.inf if step > 1 else 0.0
+    while abs(inside) < _MOST_MOVED:
+        inside += step
+        if not kept(inside):
+            # A whole number of buckets: no bucket is a ratio of 1 to the last bit.
+            return GROWTH**inside
+    return math.inf if step > 0 else 0.0

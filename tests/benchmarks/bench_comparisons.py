@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import figures
@@ -17,7 +18,9 @@ from comparing import (
     lognormal_quantile_pairs,
     mean_decisions,
     quantile_decisions,
+    variance_decisions,
 )
+from comparing_windows import Traffic, window_decisions
 
 from exporter.comparison.confidence import mean_ratio, variance_ratio
 from exporter.comparison.quantile_ratio import quantile_ratio
@@ -55,6 +58,17 @@ def null_runs(*, quick: bool = False) -> Iterator[Figure]:
             lambda p: quantile_decisions(p, 0.5, _normal(), -1.2, 1.2),
             5_000,
         ),
+        (
+            "p99",
+            lambda p: quantile_decisions(p, 0.99, _normal(), 1.4, 4.4),
+            20_000,
+        ),
+        ("variance.lognormal", lambda p: variance_decisions(p, _narrow), 10_000),
+        (
+            "variance.drifting_load",
+            lambda p: variance_decisions(p, _Drifting(p.pairs).draw),
+            10_000,
+        ),
         ("accuracy", lambda p: difference_decisions(p, 0.02, 0.02), 10_000),
     )
     for place, (name, decide, pairs) in enumerate(cases):
@@ -67,6 +81,32 @@ def null_runs(*, quick: bool = False) -> Iterator[Figure]:
             ALPHA,
             f"{runs} runs of {plan.pairs} pairs that are alike, looked at after each",
         )
+
+
+def null_windows(*, quick: bool = False) -> Iterator[Figure]:
+    """Mode `ab` of two that are alike: how many are called different at any look."""
+    runs, windows = (100, 120) if quick else (2_000, 200)
+    for name, traffic in (
+        ("even", Traffic(champion=50, challenger=50)),
+        ("canary", Traffic(champion=90, challenger=10)),
+    ):
+        called = window_decisions(
+            traffic,
+            (0.5, 0.95, 0.99),
+            runs=runs,
+            windows=windows,
+            seed=figures.SEED,
+        )
+        for metric, decided in called.items():
+            yield _share(
+                f"comparison.false_calls.ab.{name}.{metric}",
+                int((decided > 0).sum()),
+                runs,
+                ALPHA,
+                f"{runs} runs of {windows} windows of {traffic.champion:g} and "
+                f"{traffic.challenger:g} requests, alike, under a load that grows "
+                "tenfold, looked at after each",
+            )
 
 
 def same_p95_other_shape(*, quick: bool = False) -> Figure:
@@ -99,7 +139,7 @@ def delay(*, quick: bool = False) -> Iterator[Figure]:
     for sigma in (0.25, 0.5):
         best = lognormal_quantile_pairs(0.95, sigma, 1.05)
         plan = Plan(
-            runs if sigma < 0.3 else max(runs // 4, 200), int(2 * best), figures.SEED
+            runs if sigma < 0.3 else max(runs // 4, 200), int(4 * best), figures.SEED
         )
         decided = quantile_decisions(plan, 0.95, _normal(1.05, sigma), LOW, HIGH)
         needed = np.where(decided > 0, decided, np.iinfo(np.int64).max)
@@ -116,7 +156,11 @@ def delay(*, quick: bool = False) -> Iterator[Figure]:
             n=plan.runs,
             seed=figures.SEED,
             peer=f"z test of two quantiles, densities known: {best:.0f} pairs",
-            decided_within_twice=float((decided > 0).mean()),
+            **{
+                f"decided_within_{times}": float((needed <= times * best).mean())
+                for times in (1, 2, 3, 4)
+            },
+            fixed_size_of_twice_decides=_power(2.0),
             **found,
         )
 
@@ -147,6 +191,13 @@ def look() -> Iterator[Figure]:
             seed=figures.SEED,
             **found,
         )
+
+
+def _power(times: float) -> float:
+    """What one look decides at so many times the size that gives it 80 %."""
+    normal = NormalDist()
+    reach = normal.inv_cdf(1 - ALPHA / 2)
+    return normal.cdf(math.sqrt(times) * (reach + normal.inv_cdf(0.8)) - reach)
 
 
 def _share(name: str, hits: int, runs: int, goal: float, measured: str) -> Figure:
@@ -196,6 +247,11 @@ def _lognormal(
     rng: np.random.Generator, shape: tuple[int, int]
 ) -> tuple[Floats, Floats]:
     return rng.lognormal(0, 1, shape), rng.lognormal(0, 1, shape)
+
+
+def _narrow(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Floats, Floats]:
+    """Latencies whose fourth moments are in sight."""
+    return rng.lognormal(0, 0.5, shape), rng.lognormal(0, 0.5, shape)
 
 
 def _pareto(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Floats, Floats]:

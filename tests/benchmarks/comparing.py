@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _BINS = 1024
 _CHUNK = 250
+_SMALL_CHUNK = 50
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,55 @@ def mean_decisions(plan: Plan, draw: Draw) -> NDArray[np.int64]:
         _note(decided, out, start)
         total, squares = walk[:, -1], spread[:, -1] ** 2
     return decided
+
+
+def variance_decisions(plan: Plan, draw: Draw) -> NDArray[np.int64]:
+    """After how many pairs each run calls the variances different; 0 for never.
+
+    Squared deviations from a mean that moves with every pair, so their sums and the
+    sums of their squares come from the running sums of powers and products.
+    """
+    rng = np.random.default_rng(plan.seed)
+    sums = np.zeros((10, plan.runs))
+    decided = np.zeros(plan.runs, np.int64)
+    limits = boundaries(plan.pairs, plan.alpha, 100.0)
+    limits /= np.sqrt(np.maximum(np.arange(plan.pairs + 1), 1))
+    for start in range(0, plan.pairs, _SMALL_CHUNK):
+        x, y = draw(rng, (plan.runs, min(_SMALL_CHUNK, plan.pairs - start)))
+        d = y * y - x * x
+        terms = (x, y, x * x, y * y, x**3, x**4, d * d, d * x, d * y, x * y)
+        walks = sums[:, :, None] + np.cumsum(terms, axis=2)
+        counts = np.arange(start + 1, start + 1 + x.shape[1])
+        moved, spread, known = _deviations(walks, counts, limits[counts])
+        out = known & (np.abs(moved) > limits[counts] * spread)
+        _note(decided, out & (counts >= WARM_UP_PAIRS), start)
+        sums = walks[:, :, -1]
+    return decided
+
+
+def _deviations(
+    walks: Floats, n: NDArray[np.int64], limits: Floats
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Of u and v, the squared deviations of x and y: sum of v - u, the root of the sum of
+    its squares, and whether the sum of u is told from zero."""
+    s_x, s_y, s_xx, s_yy, s_x3, s_x4, s_dd, s_dx, s_dy, s_xy = walks
+    x, y = s_x / n, s_y / n
+    c = y * y - x * x
+    u, v = s_xx - n * x * x, s_yy - n * y * y
+    uu = s_x4 - 4 * x * s_x3 + 6 * x * x * s_xx - 3 * n * x**4
+    squares = (
+        s_dd
+        + 4 * y * y * s_yy
+        + 4 * x * x * s_xx
+        + n * c * c
+        - 4 * y * s_dy
+        + 4 * x * s_dx
+        + 2 * c * (s_yy - s_xx)
+        - 8 * x * y * s_xy
+        - 4 * y * c * s_y
+        + 4 * x * c * s_x
+    )
+    return v - u, np.sqrt(np.maximum(squares, 0)), u * u > limits**2 * uu
 
 
 def difference_decisions(plan: Plan, gain: float, loss: float) -> NDArray[np.int64]:

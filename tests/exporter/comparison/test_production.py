@@ -54,6 +54,17 @@ def test_two_that_are_alike_are_hardly_ever_called_different():
     assert wrong <= 7
 
 
+def test_a_quantile_that_no_request_is_beyond_is_not_known():
+    """Of sixty requests none is the slowest of a hundred."""
+    rng = np.random.default_rng(SEED)
+    found = Windows()
+    for _ in range(60):
+        found.add(recorded(rng.lognormal(0, 1, 1)), recorded(rng.lognormal(0, 1, 1)))
+    interval = found.quantile_ratio(0.99, 0.05)
+    assert interval.low == -1
+    assert interval.high == np.inf
+
+
 def test_memory_is_bounded_and_nothing_is_lost():
     found = Windows()
     one = recorded([0.01, 0.02])

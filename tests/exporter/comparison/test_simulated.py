@@ -16,11 +16,19 @@ from comparing import (
     lognormal_quantile_pairs,
     mean_decisions,
     quantile_decisions,
+    variance_decisions,
 )
+from comparing_windows import Traffic, window_decisions
 
-from exporter.comparison.confidence import WARM_UP_PAIRS, mean_ratio
+from exporter.comparison.confidence import (
+    WARM_UP_PAIRS,
+    mean_ratio,
+    variance_ratio,
+)
+from exporter.comparison.production import Windows
 from exporter.comparison.proportions import paired_difference
 from exporter.comparison.quantile_ratio import quantile_ratio
+from exporter.histogram import Histogram
 
 # Four standard deviations above 5 %.
 RUNS = 600
@@ -42,12 +50,75 @@ def test_equal_models_are_hardly_ever_called_different_at_any_look():
         "mean": mean_decisions(plan, normal()),
         "p95": quantile_decisions(plan, 0.95, normal(), 0.8, 3.2),
         "accuracy": difference_decisions(plan, 0.02, 0.02),
+        "variance": variance_decisions(plan, normal()),
+        # Of a quantile so far out it takes more pairs to be wrong.
+        "p99": quantile_decisions(Plan(RUNS, 2000, seed=1), 0.99, normal(), 1.4, 4.4),
     }
     for name, decided in called.items():
         assert (decided > 0).sum() <= MOST_WRONG, name
     # A simulation that cannot call anything would show nothing.
     assert (called["mean"] > 0).any()
     assert (called["p95"] > 0).any()
+    assert (called["variance"] > 0).any()
+
+
+def test_equal_models_in_production_are_hardly_ever_called_different_at_any_look():
+    called = window_decisions(
+        Traffic(), (0.5,), runs=100, windows=90, seed=3, alpha=0.05
+    )
+    for name, decided in called.items():
+        # Four standard deviations above 5 %.
+        assert (decided > 0).sum() <= 0.05 * 100 + 4 * (0.05 * 0.95 * 100) ** 0.5, name
+    slower = window_decisions(
+        Traffic(ratio=1.3), (0.5,), runs=5, windows=90, seed=3, alpha=0.05
+    )
+    assert (slower["mean"] > 0).all()
+    assert (slower["p50"] > 0).all()
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.15, 0.85])
+def test_the_simulated_windows_are_called_when_the_comparison_calls_them(ratio):
+    traffic = Traffic(ratio=ratio, challenger=30)
+    found = window_decisions(traffic, (0.5, 0.9), runs=3, windows=90, seed=4)
+    rng = np.random.default_rng(4)
+    for run in range(3):
+        served = traffic.draw(rng, 90)
+        real = Windows()
+        called = dict.fromkeys(found, 0)
+        for window in range(90):
+            real.add(*(recorded(s.seconds[s.window == window]) for s in served))
+            looks = {
+                "mean": real.mean_ratio(0.05),
+                "p50": real.quantile_ratio(0.5, 0.05),
+                "p90": real.quantile_ratio(0.9, 0.05),
+            }
+            for name, look in looks.items():
+                if look is not None and not look.low <= 0 <= look.high:
+                    called[name] = called[name] or window + 1
+        assert called == {name: decided[run] for name, decided in found.items()}
+
+
+def recorded(seconds):
+    histogram = Histogram()
+    histogram.record_many(seconds)
+    return histogram
+
+
+def test_the_simulated_variance_is_the_one_compared():
+    plan = Plan(1, 3000, seed=6)
+    draws = normal()
+
+    def wider(rng, shape):
+        x, y = draws(rng, shape)
+        return x, 1.3 * y
+
+    at = int(variance_decisions(plan, wider)[0])
+    rng = np.random.default_rng(6)
+    parts = [wider(rng, (1, 50)) for _ in range(0, plan.pairs, 50)]
+    x, y = (np.concatenate([p[i][0] for p in parts]) for i in range(2))
+    assert at > WARM_UP_PAIRS
+    assert variance_ratio(x[:at], y[:at], 0.05).low > 0
+    assert variance_ratio(x[: at - 1], y[: at - 1], 0.05).low <= 0
 
 
 def test_a_p95_that_is_5_percent_worse_is_decided_soon():
