@@ -51,8 +51,18 @@ class Baseline:
         self.freedom: Floats = np.maximum(filled - 1, 0).astype(np.float64)
         ordered = profile.counts.cells[: self.numeric, :ORDERED_CELLS]
         self.ordered = ordered
-        self.cdf = cumulative(ordered)
         self.sd_cells: Floats = self._sd_cells()
+
+    @cached_property
+    def cdf(self) -> Floats:
+        """Cumulative shares of the reference, (numeric features, ordered cells)."""
+        return cumulative(self.ordered)
+
+    def cdf_of(self, part: slice) -> Floats:
+        """Those of some features; kept of few features, computed anew of many."""
+        if self.numeric <= TOGETHER:
+            return self.cdf[part]
+        return cumulative(self.ordered[part])
 
     def _sd_cells(self) -> Floats:
         share = self.share
@@ -77,7 +87,12 @@ class Baseline:
     @cached_property
     def wasserstein_null(self) -> tuple[Floats, Floats]:
         """Mean and 99.9 % bound of W1 / sd for h = 1, see `Comparison.spread`."""
-        return _integrated_bridge(self.cdf, self.sd_cells)
+        found = [
+            _integrated_bridge(self.cdf_of(part), self.sd_cells[part])
+            for part in parts(self.numeric)
+        ]
+        means, bounds = zip(*found, strict=True)
+        return np.concatenate(means), np.concatenate(bounds)
 
 
 @dataclass(frozen=True)
@@ -120,7 +135,7 @@ class Comparison:
 
     def _gaps_of(self, part: slice) -> Floats:
         share = cumulative(self.window.cells[part, :ORDERED_CELLS])
-        return np.subtract(share, self.baseline.cdf[part], out=share)
+        return np.subtract(share, self.baseline.cdf_of(part), out=share)
 
     @cached_property
     def shares(self) -> tuple[Floats, Floats]:

@@ -66,11 +66,16 @@ class NumericGrid:
         self.add(rows, counts)
         return counts
 
-    def add(self, rows: NDArray[np.floating], counts: NDArray[np.int64]) -> None:
+    def add(
+        self,
+        rows: NDArray[np.floating],
+        counts: NDArray[np.int64] | NDArray[np.uint32],
+    ) -> None:
         """Add the counts of `rows`, as `count` gives them, to `counts`."""
         if rows.size:
             for part in parts(self.features):
-                counts[part] += self._count(rows[:, part], part)
+                more = self._count(rows[:, part], part)
+                np.add(counts[part], more, out=counts[part], casting="unsafe")
 
     def _count(self, rows: NDArray[np.floating], part: slice) -> NDArray[np.int64]:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -41,6 +41,8 @@ RING_BYTES: Final = 4096
 KIND: Final = "counts"
 VERSION: Final = 1
 
+_MOST_NARROW: Final = 1 << 32
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -189,7 +191,7 @@ def merged(parts: Iterable[Counts]) -> Counts:
 
 def _narrow(cells: Integers, rows: int) -> Integers:
     """A copy, of 32 bits where that is enough."""
-    if rows < np.iinfo(np.uint32).max:
+    if rows < _MOST_NARROW:
         return cells.astype(np.uint32)
     return cells.astype(np.int64)
 
@@ -215,7 +217,7 @@ class Accumulator:
             schema, grid.dtype, max(ring_bytes // grid.dtype.itemsize, 1)
         )
         self._tables = tuple(CategoryTable(category) for category in categories)
-        self._cells = np.zeros((len(schema.features), CELLS), np.int64)
+        self._cells: Integers = np.zeros((len(schema.features), CELLS), np.uint32)
         self._rows = 0
         self._violations: Counter[tuple[str, str]] = Counter()
 
@@ -244,11 +246,15 @@ class Accumulator:
             intake.violations.clear()
         if intake.filled == 0:
             return
+        if self._rows + intake.filled >= _MOST_NARROW:
+            self._cells = self._cells.astype(np.int64, copy=False)
         numeric = self._grid.features
         if numeric:
             self._grid.add(intake.numeric[: intake.filled], self._cells[:numeric])
         for index, table in enumerate(self._tables):
-            self._cells[numeric + index] += table.count(intake.category(index))
+            cells = self._cells[numeric + index]
+            more = table.count(intake.category(index))
+            np.add(cells, more, out=cells, casting="unsafe")
         self._rows += intake.filled
         intake.clear()
 
@@ -282,7 +288,7 @@ class Accumulator:
             StateError: they belong to another profile.
         """
         total = self.peek() + counts
-        self._cells = total.cells.astype(np.int64, copy=True)
+        self._cells = _narrow(total.cells, total.rows)
         self._rows = total.rows
         self._violations = Counter(total.violations)
 
