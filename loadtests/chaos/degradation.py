@@ -47,7 +47,7 @@ class Curve(Settings):
     breaks: float | None
     """The mildest that it did not stand in some repetition."""
     falls: bool
-    """Whether a stronger fault never did less: else chance is in it, too."""
+    """Whether no stronger fault did less, beyond what chance does."""
 
 
 def curve(setting: str, found: Sequence[Findings]) -> Curve | None:
@@ -66,14 +66,20 @@ def curve(setting: str, found: Sequence[Findings]) -> Curve | None:
     points = tuple(_point(strength, group) for strength, group in groups.items())
     broken = [i for i, point in enumerate(points) if point.deviated]
     first = broken[0] if broken else len(points)
-    served = [p.availability for p in points if p.availability is not None]
     return Curve(
         setting=setting,
         points=points,
         stands=points[first - 1].strength if first else None,
         breaks=points[first].strength if broken else None,
-        falls=all(a >= b for a, b in pairwise(served)),
+        falls=not any(_rises(a, b) for a, b in pairwise(points)),
     )
+
+
+def _rises(milder: Point, stronger: Point) -> bool:
+    """Whether availability is higher for sure: the intervals lie apart."""
+    if milder.high is None or stronger.low is None:
+        return False
+    return stronger.low > milder.high
 
 
 def _point(strength: float, found: Sequence[Findings]) -> Point:

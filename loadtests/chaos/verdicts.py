@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 RESOLUTION_SECONDS: Final = 0.05
 """Durations are told to so much; a sender that is later itself tells nothing."""
+LYING: Final = frozenset({"lying_model"})
+"""Faults that make wrong answers; of any other one a single one is a finding."""
+_WRONG: Final = "answers were wrong though they came back with success"
 
 
 def judged(draft: Findings, evidence: Evidence) -> Findings:
@@ -74,11 +77,16 @@ def _weaknesses(draft: Findings) -> Iterator[str]:
         yield f"the steady state did not hold: {', '.join(told)}"
     for fault in draft.faults:
         yield from _unmet(fault)
-    if draft.wrong:
-        yield f"{draft.wrong} answers were wrong though they came back with success"
+    if draft.wrong and not _lied(draft):
+        yield f"{draft.wrong} {_WRONG}"
     if draft.sidecar is not None:
         yield from (f"the sidecar: {broken}" for broken in draft.sidecar.broken)
     yield from (f"left behind: {left}" for left in draft.leftovers)
+
+
+def _lied(draft: Findings) -> bool:
+    """Whether wrong answers are what the experiment made: each is a bad request then."""
+    return any(LYING & set(fault.span.kinds) for fault in draft.faults)
 
 
 def _unmet(fault: FaultFindings) -> Iterator[str]:
@@ -102,6 +110,8 @@ def _late(after: float | None, within: float) -> str:
 
 
 def _notes(draft: Findings, evidence: Evidence) -> Iterator[str]:
+    if draft.wrong and _lied(draft):
+        yield f"{draft.wrong} {_WRONG}; that was the fault"
     for fault in draft.faults:
         yield from (one.note for one in fault.detected if one.note)
         if fault.recovery is not None and fault.recovery.relapses:

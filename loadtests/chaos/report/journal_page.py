@@ -206,14 +206,14 @@ def _degradation(found: Curve) -> Iterator[str]:
 def _stands(found: Curve) -> str:
     stood = "no strength tried" if found.stands is None else f"{found.stands:g}"
     broke = "" if found.breaks is None else f", and not at {found.breaks:g}"
-    chance = "" if found.falls else " A stronger fault did less once: chance is in it."
+    chance = "" if found.falls else " A stronger fault did less: something else varies."
     return f"The hypothesis held up to {stood} of {found.setting}{broke}.{chance}"
 
 
 def _repetition(
     evidence: Evidence, found: Findings, *, unfolded: bool, alone: bool
 ) -> Iterator[str]:
-    strength = "" if found.strength is None else f" at {found.strength:g}"
+    strength = "" if found.strength is None else f", strength {found.strength:g}"
     name = f"Repetition {found.repetition + 1}{strength}: {found.verdict}"
     if not alone:
         yield f"<details{' open' if unfolded else ''}><summary>{escape(name)}</summary>"

@@ -38,7 +38,9 @@ def _journal(journal: Journal) -> Iterator[str]:
     yield journal.title
     for found in journal.findings:
         yield from _findings(found)
-    if len(journal.findings) > 1:
+    sweep = extension_of(journal.evidence[0].experiment).get("sweep") or {}
+    swept = curve(str(sweep.get("setting", "strength")), journal.findings)
+    if swept is None and len(journal.findings) > 1:
         whole = repetitions(journal.findings)
         yield f"  over {whole.repetitions} repetitions, {whole.recovered} recovered:"
         for name, number in whole.numbers.items():
@@ -46,8 +48,6 @@ def _journal(journal: Journal) -> Iterator[str]:
                 f"    {words.NAMES[name]:<28} {words.value(name, number.median):>10}   "
                 f"{words.interval(name, number)}"
             )
-    sweep = extension_of(journal.evidence[0].experiment).get("sweep") or {}
-    swept = curve(str(sweep.get("setting", "strength")), journal.findings)
     if swept is not None:
         yield f"  over {swept.setting}:"
         yield from _aligned(

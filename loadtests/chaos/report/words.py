@@ -202,11 +202,16 @@ SCORE_HEADS: Final = (
     "experiment",
     "verdict",
     "recovered",
-    *(NAMES[name] for name in SCORED),
+    "available",
+    "outage",
+    "recovered after",
+    "metric after",
+    "alert after",
     "lost",
     "wrong",
-    "sidecar's promises",
+    "sidecar",
 )
+"""Times count from the injection; availability is that while the fault was there."""
 
 
 def median(numbers: Mapping[str, Repeated], name: str) -> str:

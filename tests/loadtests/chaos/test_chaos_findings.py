@@ -132,6 +132,9 @@ def test_wrong_answers_are_a_finding_however_few() -> None:
     found = findings(evidence(load, inject=INJECT, revert=REVERT))
     assert found.wrong
     assert found.verdict == "finding"
+    meant = findings(evidence(load, inject=INJECT, revert=REVERT, kind="lying_model"))
+    assert meant.verdict == "held"
+    assert any("that was the fault" in note for note in meant.notes)
 
 
 def test_a_step_that_failed_fails_the_experiment() -> None:
