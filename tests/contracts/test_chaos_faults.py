@@ -6,8 +6,10 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +58,12 @@ def test_a_fault_says_what_it_does_and_what_can_be_set(kind) -> None:
         assert inspect.getdoc(getattr(fault, name)), name
     for name, field in fault.model_fields.items():
         assert field.description or name == "kind", name
+
+
+@ALL
+def test_a_fault_stands_on_the_page_of_chaos(kind) -> None:
+    page = Path(loadtests.chaos.__file__).with_name("README.md").read_text("utf-8")
+    assert re.search(rf"^\| .*`{kind}`", page, re.MULTILINE)
 
 
 @ALL
