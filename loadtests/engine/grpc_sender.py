@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import grpc
 import grpc.aio
-import numpy as np
 from tritonclient.grpc import service_pb2
 
-from loadtests.engine.answers import AnswerCheck, message_outputs
+from loadtests.engine.answers import message_outputs
 from loadtests.engine.grpc_messages import sequence_parameters
 from loadtests.engine.keeping import MAX_ANSWER_BYTES
-from loadtests.engine.sequences import Sequence, Sequences
+from loadtests.engine.turns import ACCEPTED, Turn, Turns
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
 from loadtests.tls import grpc_credentials, require_trusted
@@ -26,7 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from loadtests.engine.recorder import Recorder
-    from loadtests.mix import Body, Entry, Mix
+    from loadtests.engine.sequences import Sequence
+    from loadtests.mix import Body, Mix
     from loadtests.target import Target
 
 pb: Final[Any] = service_pb2
@@ -57,9 +56,7 @@ class GrpcSender:
         self._mix = mix
         self._timeout = timeout_seconds
         self._metadata = tuple((k.lower(), v) for k, v in target.headers.items())
-        self._checks = [AnswerCheck(entry) for entry in mix.entries]
-        rng = np.random.default_rng((seed, 3))
-        self._sequences = [Sequences(entry, rng) for entry in mix.entries]
+        self._turns = Turns(mix, seed)
         self._starts = {
             "unary": self._unary,
             "stream": self._stream,
@@ -105,12 +102,9 @@ class GrpcSender:
 
     def wind_up(self) -> None:
         """End the sequences that have begun; nobody times those requests."""
-        for entry, sequences in zip(self._mix.entries, self._sequences, strict=True):
-            body = entry.bodies[0]
-            sequences.wind_up(partial(self._close, body))
+        self._turns.wind_up(self._close)
 
-    def _close(self, body: Body, sequence: Sequence) -> None:
-        sequence.last = True
+    def _close(self, _: int, body: Body, sequence: Sequence) -> None:
         self._keep(self._ended(body.data + sequence_parameters(sequence)))
 
     async def _ended(self, data: bytes) -> None:
@@ -127,53 +121,49 @@ class GrpcSender:
     async def _unary(
         self, index: int, place: int, body: Body, recorder: Recorder
     ) -> None:
-        await self._exchange(index, place, body, body.data, recorder)
+        await self._exchange(Turn(index, place, body, recorder, None), body.data)
 
     async def _sequence(
         self, index: int, place: int, body: Body, recorder: Recorder
     ) -> None:
-        sequence = self._sequences[place].take()
+        sequence = self._turns.take(place)
         data = body.data + sequence_parameters(sequence)
-        answered = await self._exchange(index, place, body, data, recorder)
-        self._sequences[place].give_back(sequence, answered=answered)
+        await self._exchange(Turn(index, place, body, recorder, sequence), data)
 
-    async def _exchange(
-        self, index: int, place: int, body: Body, data: bytes, recorder: Recorder
-    ) -> bool:
-        """Send and judge; whether the server answered as it should."""
+    async def _exchange(self, turn: Turn, data: bytes) -> None:
+        """Send and judge."""
+        refused = self._turns.refused[turn.place]
         try:
             answer: bytes = await self._infer(
                 data, timeout=self._timeout, metadata=self._metadata
             )
         except grpc.RpcError as error:
             now = perf_counter()
-            outcome, message = _failure(error, self._mix.entries[place])
-            recorder.finish(index, outcome, now, message)
-            return outcome is Outcome.OK
+            outcome, message = _failure(error, refused=refused)
+            self._turns.ended(turn, outcome, now, message)
+            return
         now = perf_counter()
-        fault = _accepted(self._mix.entries[place])
-        if fault is None:
-            fault = self._checks[place].grpc_fault(answer, body)
+        fault: str | None = ACCEPTED
+        if not refused:
+            fault = self._turns.checks[turn.place].grpc_fault(answer, turn.body)
         outcome = Outcome.OK if fault is None else Outcome.WRONG
-        recorder.finish(index, outcome, now, fault)
-        return fault is None
+        self._turns.ended(turn, outcome, now, fault)
 
     async def _stream(
         self, index: int, place: int, body: Body, recorder: Recorder
     ) -> None:
         since: float | None = None
+        refused = self._turns.refused[place]
         try:
             call = self._infer_stream(
                 _once(body.data), timeout=self._timeout, metadata=self._metadata
             )
-            fault = _accepted(self._mix.entries[place])
+            fault = ACCEPTED if refused else None
             async for part in call:
                 now = perf_counter()
                 message = pb.ModelStreamInferResponse.FromString(part)
                 if message.error_message:
-                    outcome, text = _refusal(
-                        message.error_message, self._mix.entries[place]
-                    )
+                    outcome, text = _refusal(message.error_message, refused=refused)
                     call.cancel()
                     recorder.finish(index, outcome, now, text)
                     return
@@ -183,7 +173,7 @@ class GrpcSender:
                     fault = fault or self._stream_fault(place, message, body)
         except grpc.RpcError as error:
             now = perf_counter()
-            outcome, text = _failure(error, self._mix.entries[place])
+            outcome, text = _failure(error, refused=refused)
             recorder.finish(index, outcome, now, text)
             return
         if since is None and fault is None:
@@ -194,7 +184,7 @@ class GrpcSender:
 
     def _stream_fault(self, place: int, message: Any, body: Body) -> str | None:
         outputs = message_outputs(message.infer_response)
-        return self._checks[place].fault(outputs, body)
+        return self._turns.checks[place].fault(outputs, body)
 
 
 async def _connected(channel: grpc.aio.Channel) -> bool:
@@ -223,19 +213,15 @@ def _channel(target: Target) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(target.address, credentials, options=_OPTIONS)
 
 
-def _failure(error: Any, entry: Entry) -> tuple[Outcome, str | None]:
+def _failure(error: Any, *, refused: bool) -> tuple[Outcome, str | None]:
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Outcome.TIMEOUT, None
     if code is grpc.StatusCode.UNAVAILABLE:
         return Outcome.ERROR, f"UNAVAILABLE: {details}"
-    return _refusal(f"{code.name}: {details}", entry)
+    return _refusal(f"{code.name}: {details}", refused=refused)
 
 
-def _refusal(text: str, entry: Entry) -> tuple[Outcome, str | None]:
+def _refusal(text: str, *, refused: bool) -> tuple[Outcome, str | None]:
     """An error of the server, which is the right answer to a corrupt request."""
-    return (Outcome.OK, None) if entry.refused else (Outcome.ERROR, text)
-
-
-def _accepted(entry: Entry) -> str | None:
-    return "a corrupt request was answered with success" if entry.refused else None
+    return (Outcome.OK, None) if refused else (Outcome.ERROR, text)

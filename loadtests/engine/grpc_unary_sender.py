@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote
@@ -11,12 +10,11 @@ from urllib.parse import unquote
 import grpc
 import numpy as np
 
-from loadtests.engine.answers import AnswerCheck
 from loadtests.engine.backoff import Backoff
 from loadtests.engine.grpc_messages import sequence_parameters
 from loadtests.engine.http2 import Http2Connection
 from loadtests.engine.keeping import Keeping
-from loadtests.engine.sequences import Sequence, Sequences
+from loadtests.engine.turns import ACCEPTED, Turn, Turns
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
 from loadtests.tls import ssl_context, told
@@ -27,7 +25,8 @@ if TYPE_CHECKING:
 
     from loadtests.engine.hpack import Header
     from loadtests.engine.recorder import Recorder
-    from loadtests.mix import Body, Entry, Mix
+    from loadtests.engine.sequences import Sequence
+    from loadtests.mix import Body, Mix
     from loadtests.target import Target
 
 _PATH: Final = b"/inference.GRPCInferenceService/ModelInfer"
@@ -63,9 +62,7 @@ class GrpcUnarySender:
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2"])
         self._headers = _headers(target, timeout_seconds)
-        self.checks = [AnswerCheck(entry) for entry in mix.entries]
-        rng = np.random.default_rng((seed, 3))
-        self._sequences = [Sequences(entry, rng) for entry in mix.entries]
+        self.turns = Turns(mix, seed)
         self._keeping = Keeping()
         self._connection: Http2Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -113,19 +110,16 @@ class GrpcUnarySender:
         data = body.data
         sequence: Sequence | None = None
         if entry.style == "sequence":
-            sequence = taken = self._sequences[place].take()
+            sequence = taken = self.turns.take(place)
             data += sequence_parameters(taken)
         recorder.begin(index)
         self._begin(_Call(self, index, place, body, recorder, sequence, data))
 
     def wind_up(self) -> None:
         """End the sequences that have begun; nobody times those requests."""
-        for place, sequences in enumerate(self._sequences):
-            sequences.wind_up(partial(self._close, place))
+        self.turns.wind_up(self._close)
 
-    def _close(self, place: int, sequence: Sequence) -> None:
-        sequence.last = True
-        body = self._mix.entries[place].bodies[0]
+    def _close(self, place: int, body: Body, sequence: Sequence) -> None:
         data = body.data + sequence_parameters(sequence)
         self._begin(_Call(self, -1, place, body, None, None, data))
 
@@ -148,10 +142,6 @@ class GrpcUnarySender:
         self._waiting.append(call)
         if self._connecting is None:
             self._connecting = self._loop.create_task(self._reconnect())
-
-    def entry(self, place: int) -> Entry:
-        """An entry of the mix."""
-        return self._mix.entries[place]
 
     def unavailable(self, call: _Call, message: str) -> None:
         """Nobody took the call: it is sent again, or an error."""
@@ -187,11 +177,7 @@ class GrpcUnarySender:
         if call not in self._calls:
             return  # it had ended before
         del self._calls[call]
-        if call.sequence is not None:
-            answered = outcome is Outcome.OK
-            self._sequences[call.place].give_back(call.sequence, answered=answered)
-        if call.recorder is not None:
-            call.recorder.finish(call.index, outcome, now, message)
+        self.turns.ended(call, outcome, now, message)
 
     def _expire(self) -> None:
         """All have the same timeout, so that the first in order is the next to end."""
@@ -253,21 +239,16 @@ class GrpcUnarySender:
         self._connects_at = perf_counter() + self._backoff.wait_seconds(self._failures)
 
 
-class _Call:
+class _Call(Turn):
     """One request on its way."""
 
     __slots__ = (
         "attempts",
         "began",
-        "body",
         "connection",
         "goodbyes",
-        "index",
         "message",
-        "place",
-        "recorder",
         "sender",
-        "sequence",
     )
 
     def __init__(
@@ -280,12 +261,8 @@ class _Call:
         sequence: Sequence | None,
         data: bytes,
     ) -> None:
+        super().__init__(index, place, body, recorder, sequence)
         self.sender = sender
-        self.index = index
-        self.place = place
-        self.body = body
-        self.recorder = recorder
-        self.sequence = sequence
         self.message = b"\x00" + len(data).to_bytes(4, "big") + data
         self.connection: Http2Connection | None = None
         self.began = perf_counter()
@@ -297,13 +274,9 @@ class _Call:
         now = perf_counter()
         found = dict(headers)
         status = found.get(b"grpc-status")
-        refused = self.sender.entry(self.place).refused
+        refused = self.sender.turns.refused[self.place]
         if status == _OK:
-            fault = (
-                "a corrupt request was answered with success"
-                if refused
-                else self._fault(content)
-            )
+            fault = ACCEPTED if refused else self._fault(content)
             outcome = Outcome.OK if fault is None else Outcome.WRONG
             self.sender.finish(self, outcome, now, fault)
         elif status == _DEADLINE:
@@ -337,7 +310,7 @@ class _Call:
         size = int.from_bytes(content[1:_PREFIX_BYTES], "big")
         if len(content) != _PREFIX_BYTES + size or content[0]:
             return f"the answer is no gRPC message: {len(content)} bytes came"
-        return self.sender.checks[self.place].grpc_fault(
+        return self.sender.turns.checks[self.place].grpc_fault(
             content[_PREFIX_BYTES:], self.body
         )
 

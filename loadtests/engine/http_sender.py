@@ -8,17 +8,14 @@ is known it is not parsed at all.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Self
 
 import httptools
-import numpy as np
 
-from loadtests.engine.answers import AnswerCheck
 from loadtests.engine.http_messages import Answer, head_of, sequence_wire, wire_of
 from loadtests.engine.keeping import SMALL_BYTES, Keeping, joined
-from loadtests.engine.sequences import Sequence, Sequences
+from loadtests.engine.turns import ACCEPTED, Turn, Turns
 from loadtests.errors import LoadError, PlanError
 from loadtests.result import Outcome
 from loadtests.tls import ssl_context, told
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from loadtests.engine.recorder import Recorder
+    from loadtests.engine.sequences import Sequence
     from loadtests.mix import Body, Mix
     from loadtests.target import Target
 
@@ -48,9 +46,7 @@ class HttpSender:
         self._mix = mix
         self._timeout = timeout_seconds
         self._tls = ssl_context(target)
-        self.checks = [AnswerCheck(entry) for entry in mix.entries]
-        rng = np.random.default_rng((seed, 3))
-        self._sequences = [Sequences(entry, rng) for entry in mix.entries]
+        self.turns = Turns(mix, seed)
         self._heads = [head_of(target, entry) for entry in mix.entries]
         self._wires = [
             [wire_of(head, body.data, body.header_bytes) for body in entry.bodies]
@@ -101,13 +97,13 @@ class HttpSender:
         sequence: Sequence | None = None
         wire = self._wires[place][which]
         if entry.style == "sequence":
-            sequence = taken = self._sequences[place].take()
+            sequence = taken = self.turns.take(place)
             wire = sequence_wire(self._heads[place], entry.bodies[which], taken)
-        request = _Request(index, place, entry.bodies[which], recorder, sequence)
+        request = Turn(index, place, entry.bodies[which], recorder, sequence)
         recorder.begin(index)
         self._begin(request, wire)
 
-    def _begin(self, request: _Request, wire: bytes) -> None:
+    def _begin(self, request: Turn, wire: bytes) -> None:
         self.busy += 1
         while self.idle:
             connection = self.idle.pop()
@@ -120,37 +116,24 @@ class HttpSender:
 
     def wind_up(self) -> None:
         """End the sequences that have begun; nobody times those requests."""
-        for place, sequences in enumerate(self._sequences):
-            sequences.wind_up(partial(self._close, place))
+        self.turns.wind_up(self._close)
 
-    def _close(self, place: int, sequence: Sequence) -> None:
-        sequence.last = True
-        body = self._mix.entries[place].bodies[0]
+    def _close(self, place: int, body: Body, sequence: Sequence) -> None:
         wire = sequence_wire(self._heads[place], body, sequence)
-        self._begin(_Request(-1, place, body, None, None), wire)
+        self._begin(Turn(-1, place, body, None, None), wire)
 
     def finish(
-        self, request: _Request, outcome: Outcome, now: float, message: str | None
+        self, request: Turn, outcome: Outcome, now: float, message: str | None
     ) -> None:
         """A request ended."""
         self.busy -= 1
-        if request.sequence is not None:
-            answered = outcome is Outcome.OK
-            self._sequences[request.place].give_back(
-                request.sequence, answered=answered
-            )
-        if request.recorder is not None:
-            request.recorder.finish(request.index, outcome, now, message)
-
-    def refuses(self, place: int) -> bool:
-        """Whether the right answer is an error."""
-        return self._mix.entries[place].refused
+        self.turns.ended(request, outcome, now, message)
 
     def forget(self, connection: _Connection) -> None:
         """It is closed."""
         self._connections.discard(connection)
 
-    async def _send_on_new(self, request: _Request, wire: bytes) -> None:
+    async def _send_on_new(self, request: Turn, wire: bytes) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 connection = await self._connect()
@@ -173,26 +156,6 @@ class HttpSender:
         return connection
 
 
-class _Request:
-    """What a connection is busy with."""
-
-    __slots__ = ("body", "index", "place", "recorder", "sequence")
-
-    def __init__(
-        self,
-        index: int,
-        place: int,
-        body: Body,
-        recorder: Recorder | None,
-        sequence: Sequence | None,
-    ) -> None:
-        self.index = index
-        self.place = place
-        self.body = body
-        self.recorder = recorder
-        self.sequence = sequence
-
-
 class _Connection(asyncio.Protocol):
     """One connection; `usable` while another request may be sent on it."""
 
@@ -200,7 +163,7 @@ class _Connection(asyncio.Protocol):
         self._sender = sender
         self._timeout = timeout_seconds
         self._loop = asyncio.get_running_loop()
-        self._request: _Request | None = None
+        self._request: Turn | None = None
         self._received: bytes | bytearray = b""
         self._kept_bytes = 0
         self._parser: Answer | None = None
@@ -220,7 +183,7 @@ class _Connection(asyncio.Protocol):
             reason = "the server closed it" if exc is None else _reason(exc)
             self._end(Outcome.ERROR, perf_counter(), f"connection lost: {reason}")
 
-    def send(self, request: _Request, wire: bytes) -> None:
+    def send(self, request: Turn, wire: bytes) -> None:
         """Send a request and wait for its answer."""
         self._request = request
         self._received = b""
@@ -241,7 +204,7 @@ class _Connection(asyncio.Protocol):
             # An answer that nobody asked for, or the rest of one given up.
             self.close()
             return
-        if not self._received and self._sender.checks[request.place].knows(
+        if not self._received and self._sender.turns.checks[request.place].knows(
             data, request.body
         ):
             self._end(Outcome.OK, now, None)
@@ -271,24 +234,24 @@ class _Connection(asyncio.Protocol):
         self._kept_bytes += more
         return self._sender.keeping.fault(len(self._received), more)
 
-    def _judge(self, request: _Request, answer: Answer, now: float) -> None:
+    def _judge(self, request: Turn, answer: Answer, now: float) -> None:
         if not answer.keeps_alive:
             self.close()
         body = answer.body
-        refused = self._sender.refuses(request.place)
+        refused = self._sender.turns.refused[request.place]
         if answer.status != _OK:
             text = body[:_SHOWN].decode("utf-8", "replace")
             message = None if refused else f"HTTP {answer.status}: {text}"
             self._end(Outcome.OK if refused else Outcome.ERROR, now, message)
             return
         if refused:
-            fault: str | None = "a corrupt request was answered with success"
+            fault: str | None = ACCEPTED
         else:
             # An answer in chunks is judged by what it holds, and its frame not learnt.
             whole, head = bytes(self._received), len(self._received) - len(body)
             if whole[head:] != body:
                 whole, head = body, 0
-            fault = self._sender.checks[request.place].http_fault(
+            fault = self._sender.turns.checks[request.place].http_fault(
                 whole,
                 head,
                 answer.json_bytes,

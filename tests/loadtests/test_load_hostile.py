@@ -94,6 +94,9 @@ class Listener:
             with contextlib.suppress(TimeoutError):
                 view = view[peer.send(view) :]
 
+    def hung_up(self) -> bytes:
+        raise ConnectionResetError
+
     @property
     def open(self) -> bool:
         return not self._over.is_set()
@@ -119,16 +122,13 @@ class Hostile(Listener):
         received, streams, reads = b"", {}, True
         while self.open:
             if reads and select.select([peer], [], [], 0 if streams else 0.05)[0]:
-                received += peer.recv(1 << 20) or self._hung_up()
+                received += peer.recv(1 << 20) or self.hung_up()
                 received = self._take(received, streams)
             for number, pieces in tuple(streams.items()):
                 piece = next(pieces)
                 reads = reads and piece is not None
                 self.send(peer, piece or b"")
                 self.sent[number] = self.sent.get(number, 0) + len(piece or b"")
-
-    def _hung_up(self) -> bytes:
-        raise ConnectionResetError
 
     def _take(self, received: bytes, streams) -> bytes:
         received = received.removeprefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -153,8 +153,10 @@ class EndlessHttp(Listener):
         super().__init__()
 
     def serve(self, peer: socket.socket) -> None:
-        while b"\r\n\r\n" not in peer.recv(1 << 16):
-            pass
+        received = b""
+        while self.open and b"\r\n\r\n" not in received:
+            with contextlib.suppress(TimeoutError):
+                received += peer.recv(1 << 16) or self.hung_up()
         self.send(peer, b"HTTP/1.1 200 OK\r\n" + self._framing + b"\r\n\r\n")
         while self.open:
             self.send(peer, self._piece)
