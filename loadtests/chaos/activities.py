@@ -62,9 +62,13 @@ def own(provider: Provider) -> Any:
 
 
 def judge(probe: Probe, value: Any, foreign: Foreign | None) -> bool:
-    """Whether a probe's value is within its tolerance."""
+    """Whether a probe's value is within its tolerance.
+
+    What programs and URLs give is a map with a status, which Chaos Toolkit judges.
+    """
     if isinstance(value, float) and math.isnan(value):
         return False
-    if is_simple(probe.tolerance) or foreign is None:
+    simple = is_ours(probe.provider) and is_simple(probe.tolerance)
+    if simple or foreign is None:
         return is_simple(probe.tolerance) and tolerates(probe.tolerance, value)
     return foreign.judge(probe.tolerance, value)

@@ -152,4 +152,6 @@ def asked(probe: Probe, foreign: Foreign | None, record: Record) -> tuple[Any, b
 
 
 def _number(value: Any) -> float | None:
+    if isinstance(value, dict):  # of a program or a URL
+        value = value.get("status")
     return float(value) if isinstance(value, bool | int | float) else None

@@ -48,8 +48,14 @@ def _failures(evidence: Evidence) -> Iterator[str]:
             name = step.activity.get("name", "an activity")
             yield f"{name} failed: {step.problem or 'no reason given'}"
     yield from evidence.problems
-    if evidence.load is None:
+    if evidence.load is None and _loads(evidence):
         yield "nothing was sent"
+
+
+def _loads(evidence: Evidence) -> bool:
+    """Whether the experiment sends anything: those of others need not."""
+    entries = evidence.experiment.get("extensions") or ()
+    return any(isinstance(entry, dict) and entry.get("load") for entry in entries)
 
 
 def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:

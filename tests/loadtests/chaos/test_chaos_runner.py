@@ -499,3 +499,56 @@ def test_chaos_toolkit_runs_what_was_exported(
     assert [step["status"] for step in journal["rollbacks"]] == ["succeeded"]
     assert experiments.well()
     assert list((tmp_path / "tritonwatch" / "chaos").iterdir()) == []
+
+
+@pytest.mark.parametrize(("during", "code"), [("hold", 1), ("watch", 0)])
+def test_an_experiment_of_others_needs_neither_target_nor_load(
+    tmp_path: Path, during: str, code: int
+) -> None:
+    there = tmp_path / "there"
+    there.touch()
+
+    def program(path: str, arguments: str) -> dict[str, str]:
+        return {"type": "process", "path": path, "arguments": arguments}
+
+    document = {
+        "title": "Theirs",
+        "description": "A file is removed and made again.",
+        "steady-state-hypothesis": {
+            "title": "It is there",
+            "probes": [
+                {
+                    "type": "probe",
+                    "name": "file",
+                    "tolerance": 0,
+                    "provider": program("test", f"-e {there}"),
+                }
+            ],
+        },
+        "method": [
+            {
+                "type": "action",
+                "name": "remove",
+                "provider": program("rm", str(there)),
+                "pauses": {"after": 1.0},
+            }
+        ],
+        "rollbacks": [
+            {
+                "type": "action",
+                "name": "make",
+                "provider": program("touch", str(there)),
+            }
+        ],
+        "extensions": [
+            {"name": "tritonwatch", "during": during, "timing": {"every_seconds": 0.2}}
+        ],
+    }
+    file = tmp_path / "theirs.json"
+    file.write_text(json.dumps(document))
+    arguments = ["--state", str(tmp_path / "state"), "--quiet"]
+    assert cli.main(["chaos", "run", str(file), *arguments]) == 2
+    assert there.exists()
+    arguments += ["--allow", "foreign"]
+    assert cli.main(["chaos", "run", str(file), *arguments]) == code
+    assert there.exists()
