@@ -53,7 +53,9 @@ def _failures(evidence: Evidence) -> Iterator[str]:
 
 
 def _loads(evidence: Evidence) -> bool:
-    """Whether the experiment sends anything: those of others need not."""
+    """Whether something should have been sent: experiments of others need nothing."""
+    if any(event.what == "inject" for event in evidence.events):
+        return True
     entries = evidence.experiment.get("extensions") or ()
     return any(isinstance(entry, dict) and entry.get("load") for entry in entries)
 
