@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -23,6 +24,7 @@ MOST_PERCENT: Final = 80.0
 """Of what is available, ever."""
 _CHUNK_BYTES: Final = 16 << 20
 _LOOK_SECONDS: Final = 0.2
+_RETURN_SECONDS: Final = 5.0
 _HELD_RATIO: Final = 0.9
 _MEMINFO: Final = Path("/proc/meminfo")
 
@@ -36,8 +38,9 @@ class MemoryHog(Fault):
     kind: Literal["memory_hog"] = "memory_hog"
     available_percent: float = Field(default=50.0, gt=0, le=MOST_PERCENT)
     """Of the memory that is available on the host when it begins."""
-    most_mebibytes: int = Field(default=16_384, ge=1, le=1_048_576)
-    """Never more than so much; a gibibyte takes about a quarter of a second."""
+    most_mebibytes: int = Field(default=1024, ge=1, le=8192)
+    """Never more than so much: to take a gibibyte may last seconds on a virtual machine,
+    and to give it back a fifth of one."""
     longest_seconds: float = Field(default=600.0, gt=0, le=86_400)
     """After which it ends by itself."""
 
@@ -77,7 +80,12 @@ class MemoryHog(Fault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """End it."""
+        """End it; the kernel takes a while to have all of it back."""
+        hogs = started_with(record["token"])
+        for hog in hogs:
+            hog.send(signal.SIGKILL)
+        for hog in hogs:
+            hog.wait_until(None, _RETURN_SECONDS)
         agents.stop(record["token"])
 
     @classmethod

@@ -149,7 +149,7 @@ def test_where_there_is_no_collector_one_that_hangs_is_stood_in(
 def test_a_stand_in_lets_go_of_those_that_hang_up(undone: list):
     fault = OtlpHang(address=f"127.0.0.1:{free_port()}")
     record = injected(fault, EmptySite(), undone)
-    for _ in range(600):
+    for _ in range(300):
         connect(record["address"]).close()
     with connect(record["address"], 0.3) as connection, pytest.raises(TimeoutError):
         connection.recv(1)
