@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.evidence import Evidence
     from loadtests.chaos.findings import FaultFindings, Findings, Verdict
+    from loadtests.chaos.recovery import Recovery
 
 RESOLUTION_SECONDS: Final = 0.05
 """Durations are told to so much; a sender that is later itself tells nothing."""
@@ -102,6 +103,8 @@ def _unmet(fault: FaultFindings) -> Iterator[str]:
     if recovery is not None and recovery.state not in {"recovered", "unaffected"}:
         state = recovery.state.replace("_", " ")
         yield f"{name}: recovery {state}: {recovery.reason}"
+    if recovery is not None and _relapsed(fault, recovery):
+        yield f"{name}: bad again {recovery.relapses} times after it had been good"
     for one in fault.detected:
         if one.metric_in_time is False:
             shown = _late(one.metric_after_seconds, one.metric_within_seconds)
@@ -109,6 +112,14 @@ def _unmet(fault: FaultFindings) -> Iterator[str]:
         if one.alert_in_time is False:
             shown = _late(one.alert_after_seconds, one.alert_within_seconds)
             yield f"{name}: {one.alert} {shown}"
+
+
+def _relapsed(fault: FaultFindings, recovery: Recovery) -> bool:
+    """Whether it was bad again though the fault was gone before it was good."""
+    held, reverted = recovery.first_held_seconds, fault.span.reverted_seconds
+    if not recovery.relapses or held is None or reverted is None:
+        return False
+    return held >= reverted
 
 
 def _late(after: float | None, within: float) -> str:
@@ -122,8 +133,10 @@ def _notes(draft: Findings, evidence: Evidence) -> Iterator[str]:
         yield f"{draft.wrong} {_WRONG}; that was the fault"
     for fault in draft.faults:
         yield from (one.note for one in fault.detected if one.note)
-        if fault.recovery is not None and fault.recovery.relapses:
-            yield f"bad again {fault.recovery.relapses} times after it had been good"
+        recovery = fault.recovery
+        relapses = 0 if recovery is None else recovery.relapses
+        if recovery is not None and relapses and not _relapsed(fault, recovery):
+            yield f"bad again {relapses} times while the fault was there"
     if evidence.load is not None:
         verdict = evidence.load.verdict
         for said in verdict.reasons + verdict.warnings:

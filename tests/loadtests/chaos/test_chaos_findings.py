@@ -127,6 +127,16 @@ def test_killing_the_sidecar_is_no_broken_promise_if_it_comes_back() -> None:
     assert found.verdict == "held"
 
 
+def test_bad_again_after_the_fault_was_gone_is_a_finding() -> None:
+    load = run(poisson(200, 30), refuses=((INJECT, REVERT), (15.0, 16.0)))
+    gone = findings(evidence(load, inject=INJECT, revert=REVERT))
+    assert gone.verdict == "finding"
+    assert "freeze_server: bad again 1 times after it had been good" in gone.reasons
+    there = findings(evidence(load, inject=INJECT, revert=17.0))
+    assert there.verdict == "held"
+    assert "bad again 1 times while the fault was there" in there.notes
+
+
 def test_wrong_answers_are_a_finding_however_few() -> None:
     load = run(poisson(200, 20), lies=((INJECT, INJECT + 0.02),))
     found = findings(evidence(load, inject=INJECT, revert=REVERT))
