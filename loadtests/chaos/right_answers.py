@@ -42,7 +42,7 @@ def with_right_answers(target: Target, mix: Mix, timeout_seconds: float) -> Mix:
         ask = channel.unary_unary(_INFER)
 
         def answer(body: Body) -> Mapping[str, Array]:
-            metadata = [(n.lower(), v) for n, v in target.headers.items()]
+            metadata = tuple((n.lower(), v) for n, v in target.headers.items())
             said = ask(body.data, timeout=timeout_seconds, metadata=metadata)
             outputs = message_outputs(pb.ModelInferResponse.FromString(said))
             return {output.name: decode(output) for output in outputs}
