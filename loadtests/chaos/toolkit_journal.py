@@ -35,7 +35,7 @@ def journal(evidence: Sequence[Evidence], *, deviated: bool) -> dict[str, Any]:
         "deviated": deviated,
         "steady_states": {
             "before": next(_states(first, "before"), None),
-            "after": (list(_states(last, "after")) or [None])[-1],
+            "after": next(reversed(list(_states(last, "after"))), None),
             "during": [state for one in evidence for state in _states(one, "during")],
         },
         "run": [run for one in evidence for run in _runs(one, "method")],

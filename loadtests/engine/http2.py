@@ -189,7 +189,8 @@ class Http2Connection(asyncio.Protocol):
         data = self._received + data if self._received else data
         # What is sent while answers are read goes out together: one system call, and
         # the server finds as many requests as it has answered.
-        self._held = held = []
+        held: list[bytes] = []
+        self._held = held
         try:
             position = self._take_frames(data)
         except (ProtocolViolation, ValueError, IndexError, struct.error) as error:
