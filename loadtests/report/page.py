@@ -91,14 +91,15 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         for row in rows
     )
     return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 
 
 def figure(plot: svg.Plot) -> str:
     """A plot."""
-    return f"<figure>{plot.render()}</figure>"
+    # What scrolls on a narrow screen has to be reached by keyboard as well.
+    return f'<figure tabindex="0">{plot.render()}</figure>'
 
 
 def facts(values: Mapping[str, Any]) -> str:

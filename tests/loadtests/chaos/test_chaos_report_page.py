@@ -1,0 +1,85 @@
+"""The report of an experiment in a real browser: readable on a phone and by everybody."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+from simulated_outages import evidence, poisson, run
+
+from loadtests.chaos import journal_file, scorecard
+from loadtests.chaos.evidence import AlertChange, Check
+from loadtests.chaos.report import journal_page, scorecard_page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.timeout(180)
+
+PHONE_WIDTH = 375
+
+
+@pytest.fixture(scope="module")
+def browser(require_commands: Callable[..., None]) -> Generator[Browser]:
+    require_commands("chromium")
+    with sync_playwright() as playwright:
+        # The tests may run as root, for whom Chromium has no sandbox.
+        running = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        yield running
+        running.close()
+
+
+def journal() -> journal_file.Journal:
+    load = run(poisson(100, 20), refuses=((5.0, 6.5),))
+    seen = evidence(
+        load,
+        inject=5.0,
+        revert=6.5,
+        extension={"detect": {"metric": "triton_up == 0", "alert": "TritonDown"}},
+        checks=tuple(
+            Check(0.5 * i, "during", "availability", 1.0, met=not 10 <= i <= 13)
+            for i in range(40)
+        ),
+        alerts=(AlertChange(8.0, "TritonDown", {}, "firing"),),
+        alerts_watched=True,
+        leftovers=("a process with a name that is longer than a phone is wide " * 3,),
+    )
+    return journal_file.from_document(journal_file.to_document([seen]))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["journal", "scorecard"])
+def test_a_page_fits_a_phone_loads_nothing_and_bars_nobody(
+    browser: Browser, tmp_path: Path, kind: str, scheme: str
+) -> None:
+    file = tmp_path / "page.html"
+    found = journal()
+    text = (
+        journal_page.render(found)
+        if kind == "journal"
+        else scorecard_page.render(scorecard.scorecard([found]))
+    )
+    file.write_text(text, "utf-8")
+    context = browser.new_context(
+        viewport={"width": PHONE_WIDTH, "height": 740},
+        is_mobile=True,
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    page = context.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri())
+    width = page.evaluate("document.documentElement.scrollWidth")
+    found_wrong = Axe().run(page)
+    context.close()
+    assert asked == [file.as_uri()]
+    assert width <= PHONE_WIDTH
+    assert found_wrong.violations_count == 0, found_wrong.generate_report()
