@@ -85,7 +85,7 @@ def build_category_grid(counts: Mapping[str, int], *, complete: bool) -> Categor
 class CategoryTable:
     """Counts categorical columns: integers by lookup, anything else by its text."""
 
-    _SPAN: Final = 1 << 16
+    _SPAN: Final = 1 << 13
 
     def __init__(self, grid: CategoryGrid) -> None:
         self._grid = grid
@@ -94,11 +94,11 @@ class CategoryTable:
         self._least = min(numbers, default=0)
         greatest = max(numbers, default=-1)
         span = greatest - self._least + 1
-        self._lookup: NDArray[np.intp] | None = None
+        self._lookup: NDArray[np.int16] | None = None
         if span <= self._SPAN:
             # One unknown cell on either side, so that a clipped value is looked up as is.
             unknown = grid.cell("\0")
-            self._lookup = np.full(span + 2, unknown, np.intp)
+            self._lookup = np.full(span + 2, unknown, np.int16)
             for number, cell in numbers.items():
                 self._lookup[number - self._least + 1] = cell
 

@@ -169,7 +169,7 @@ class _Chunk:
 
     @classmethod
     def take(cls, intake: Intake) -> _Chunk:
-        columns = [_once(intake.category(i)) for i in range(intake.categories)]
+        columns = [intake.category(i).copy() for i in range(intake.categories)]
         chunk = cls(intake.numeric[: intake.filled].copy(), columns)
         intake.clear()
         return chunk
@@ -178,16 +178,6 @@ class _Chunk:
         return _Chunk(
             self.numeric[start:stop], [column[start:stop] for column in self.categories]
         )
-
-
-def _once(
-    column: NDArray[np.int64] | list[object],
-) -> NDArray[np.int64] | list[object]:
-    """A copy in which equal values are one object: requests bring each anew."""
-    if not isinstance(column, list):
-        return column.copy()
-    known: dict[object, object] = {}
-    return [known.setdefault(value, value) for value in column]
 
 
 class _Blocks:

@@ -59,7 +59,9 @@ class Intake:
         self._integers = np.zeros(
             (capacity, len(schema.features) - schema.numeric), np.int64
         )
-        self._texts: list[list[object]] = [[] for _ in range(self._integers.shape[1])]
+        columns = range(self._integers.shape[1])
+        self._texts: list[list[object]] = [[] for _ in columns]
+        self._known_texts: list[dict[object, object]] = [{} for _ in columns]
 
     def _takes_all(self) -> bool:
         if len(self._plans) != 1 or len(self._known) != 1:
@@ -181,7 +183,12 @@ class Intake:
             return
         if not texts:
             texts.extend(self._integers[:first, to].tolist())
-        texts.extend([None] * (last - first) if values is None else values.tolist())
+        if values is None:
+            texts.extend([None] * (last - first))
+            return
+        # Every request brings its own objects; equal ones are kept once.
+        known = self._known_texts[to]
+        texts.extend([known.setdefault(value, value) for value in values.tolist()])
 
     @property
     def categories(self) -> int:
@@ -195,8 +202,9 @@ class Intake:
     def clear(self) -> None:
         """Forget the rows."""
         self.filled = 0
-        for texts in self._texts:
+        for texts, known in zip(self._texts, self._known_texts, strict=True):
             texts.clear()
+            known.clear()
 
 
 class _Plan:

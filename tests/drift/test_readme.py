@@ -43,7 +43,7 @@ def test_every_command_of_the_page_does_what_it_says(
     rng = np.random.default_rng(0)
     write(tmp_path / "train.csv", rng, 5000, start=1_790_000_000)
     write(tmp_path / "today.csv", rng, 1000, start=1_795_000_000, shift=shift)
-    [layout] = blocks("yaml")
+    layout, _ = blocks("yaml")
     (tmp_path / "features.yaml").write_text(layout, "utf-8")
     commands = [line for block in blocks("sh") for line in block.splitlines()]
     assert len(commands) == 5
