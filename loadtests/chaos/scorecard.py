@@ -213,7 +213,7 @@ def _rows(journal: Journal) -> Iterator[Row]:
         yield Row(
             title=journal.title,
             strength=strength,
-            verdict=max((one.verdict for one in found), key=_VERDICTS.index),
+            verdict=_worst([one.verdict for one in found]),
             deviated=any(one.deviated for one in found),
             lost=_sum([one.lost for one in found]),
             wrong=_sum([one.wrong for one in found]),
@@ -222,6 +222,10 @@ def _rows(journal: Journal) -> Iterator[Row]:
             reasons=tuple(dict.fromkeys(r for one in found for r in one.reasons)),
             repeated=repetitions(found),
         )
+
+
+def _worst(verdicts: Sequence[Verdict]) -> Verdict:
+    return max(verdicts, key=_VERDICTS.index)
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
@@ -244,7 +248,7 @@ def _row_change(
             for name in _TOLD
             if name in before.repeated.numbers or name in after.repeated.numbers
         )
-        calls = [_of_verdicts(before.verdict, after.verdict)]
+        calls.append(_of_verdicts(before.verdict, after.verdict))
         calls += [
             change.call for change in changes if change.call in {"better", "worse"}
         ]
