@@ -228,10 +228,10 @@ def false_alarm_rate(*, quick: bool = False) -> Iterator[Figure]:
     plans = (
         (10_000, 500, 500, 20),
         (1000, 500, 500, 20),
-        (10_000, 100, 60, 40),
-        (1000, 100, 60, 40),
-        (10_000, 5000, 10, 40),
-        (1000, 5000, 10, 40),
+        (10_000, 100, 500, 20),
+        (1000, 100, 500, 20),
+        (10_000, 5000, 500, 20),
+        (1000, 5000, 500, 20),
     )
     for reference, rows, references, windows in plans:
         runs = max(references // 50, 2) if quick else references
@@ -254,7 +254,7 @@ def false_alarm_rate_of_real_days(*, quick: bool = False) -> Iterator[Figure]:
     for name in ("flights", "weather"):
         records = real_records.load(name)
         for stretch in (1, 7, 28):
-            runs = 2 if quick else 12
+            runs = 2 if quick else 60
             replays = [
                 real_records.replay(
                     records,
