@@ -249,9 +249,7 @@ def _row_change(
             if name in before.repeated.numbers or name in after.repeated.numbers
         )
         calls.append(_of_verdicts(before.verdict, after.verdict))
-        calls += [
-            change.call for change in changes if change.call in {"better", "worse"}
-        ]
+        calls.extend(c.call for c in changes if c.call in {"better", "worse"})
     return RowChange(
         title=key[0],
         strength=key[1],

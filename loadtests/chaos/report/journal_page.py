@@ -8,11 +8,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from pydantic import ValidationError
 
 from loadtests.chaos.degradation import curve
 from loadtests.chaos.findings import extension_of
 from loadtests.chaos.repeated import repetitions
 from loadtests.chaos.report import timeline, words
+from loadtests.chaos.users import LoadSettings
 from loadtests.report import page
 from loadtests.report.svg import Axis, Plot, Series
 
@@ -326,15 +328,13 @@ def _origin(journal: Journal) -> Iterator[str]:
         "blast radius": extension.get("blast_radius"),
         "seed": extension.get("seed", 1),
         "load": load.get("profile", "the default"),
-        "longest that a user waits": load.get("timeout_seconds", "the default"),
-        "client's back-off": load.get("backoff", "the default"),
+        "client": _client(load),
         "recovered means": extension.get("recovery", "the default"),
         "versions": dict(evidence.versions),
     }
     if evidence.load is not None:
         about = evidence.load.about
         told |= {
-            "longest that a user waits": f"{about.timeout_seconds:g} s",
             "profile": dict(about.profile),
             "SHA-256 of the payloads": about.payload_sha256,
             "hardware of the sender": dict(about.hardware),
@@ -343,6 +343,14 @@ def _origin(journal: Journal) -> Iterator[str]:
     yield "<details><summary>How to get it again</summary>"
     yield page.facts(told)
     yield "</details>"
+
+
+def _client(load: Mapping[str, Any]) -> str:
+    """How users come back, in words: what is measured depends on it."""
+    try:
+        return LoadSettings.model_validate(load).client
+    except ValidationError:
+        return "unknown"
 
 
 def _or_nan(value: float | None) -> float:
