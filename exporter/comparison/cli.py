@@ -48,6 +48,14 @@ def add(commands: Subparsers) -> None:
         metavar="FILE",
         help="a golden file: inputs, and `label` for accuracy; without it inputs are made up",
     )
+    parser.add_argument(
+        "--metrics",
+        dest="metrics_url",
+        metavar="URL",
+        help="the page of a sidecar that watches the server, like "
+        "http://localhost:8003/metrics: joules an inference of both come from there, "
+        "after 100 s at least",
+    )
     _add_statistics(parser)
     parser.add_argument("--gate", action="store_true", help="exit 0, 1 or 3, see above")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
@@ -111,6 +119,7 @@ def _run(options: argparse.Namespace) -> int:
         settings,
         options.duration,
         lambda line: print(f"compare: {line}", file=sys.stderr, flush=True),
+        options.metrics_url,
     )
     sys.stdout.write(f"{report.to_json()}\n" if options.json else report.to_text())
     return command.EXIT_CODES[report.outcome] if options.gate else 0
@@ -140,7 +149,7 @@ def _settings(options: argparse.Namespace) -> ComparisonSettings:
     if precision and not metrics:
         every = command.PRECISION
         metrics = every if options.data else every[1:]
-    return command.settings_of(
+    settings = command.settings_of(
         champion,
         challenger,
         data=options.data,
@@ -150,3 +159,7 @@ def _settings(options: argparse.Namespace) -> ComparisonSettings:
         rate=options.rate,
         seed=options.seed,
     )
+    if options.metrics_url and "energy" not in settings.wanted:
+        named = (*settings.wanted, "energy")
+        settings = settings.model_copy(update={"metrics": named})
+    return settings

@@ -127,7 +127,7 @@ class Comparison:
             "complete": self.complete,
             "alpha": self.settings.alpha,
             "pairs": {} if self.source is None else self.source.outcomes,
-            "metrics": [_shown(finding) for finding in self.findings],
+            "metrics": [shown(finding) for finding in self.findings],
         }
 
 
@@ -179,7 +179,8 @@ def _told(name: str, finding: Finding) -> Iterator[AnySample]:
         yield Sample(catalogue.COMPARISON_VERDICT, in_force, (name, metric, verdict))
 
 
-def _shown(finding: Finding) -> dict[str, Any]:
+def shown(finding: Finding) -> dict[str, Any]:
+    """One metric, for programs."""
     interval = finding.interval
     return {
         "metric": finding.metric,

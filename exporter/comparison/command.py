@@ -16,9 +16,11 @@ from exporter import logs
 from exporter.app import Sidecar
 from exporter.collectors.server import ServerSettings
 from exporter.collectors.statistics import StatisticsSettings
-from exporter.comparison.collector import Comparison, ComparisonCollector
+from exporter.comparison.collector import Comparison, ComparisonCollector, shown
 from exporter.comparison.inputs import GoldenInputs
 from exporter.comparison.settings import ComparisonSettings
+from exporter.comparison.verdicts import Finding
+from exporter.comparison.watched_energy import LOOK_SECONDS, WatchedEnergy
 from exporter.config import LogSettings
 from exporter.errors import ConfigError, GoldenDataError
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from exporter.comparison.settings import Metric
-    from exporter.comparison.verdicts import Finding
     from exporter.config import Config
 
 Outcome = Literal["passed", "failed", "undecided"]
@@ -53,7 +54,8 @@ PRECISION: Final[tuple[Metric, ...]] = (
 MEASURED: Final[frozenset[Metric]] = frozenset({"energy", "memory"})
 """What is told where something measures it, and stops no gate where nothing does."""
 _ABSENT: Final = {
-    "energy": "not measured here; see `tritonwatch load pair`",
+    "energy": "not measured here; name a sidecar's page with --metrics, or see "
+    "`tritonwatch load pair`",
     "memory": "not told by Triton; see `tritonwatch coldstart --pid`",
 }
 _POLL_SECONDS: Final = 0.25
@@ -70,6 +72,8 @@ class Report:
     seconds: float
     inputs_sha256: str | None
     server: str
+    energy_problem: str | None = None
+    """Of a sidecar's page that was named; None where none was."""
 
     @property
     def outcome(self) -> Outcome:
@@ -77,15 +81,26 @@ class Report:
         found = {finding.metric: finding for finding in self.findings}
         if any(f.verdict == "worse" for f in self.findings):
             return "failed"
-        needed = [m for m in self.settings.wanted if m in found or m not in MEASURED]
+        needed = [m for m in self.settings.wanted if m in found or m in self.waited]
         passed = all(m in found and found[m].passes for m in needed)
         return "passed" if passed else "undecided"
+
+    @property
+    def waited(self) -> list[Metric]:
+        """What has to be known: all but what may be measured nowhere."""
+        return [
+            metric
+            for metric in self.settings.wanted
+            if metric not in MEASURED
+            or (metric == "energy" and self.energy_problem is not None)
+        ]
 
     def to_json(self) -> str:
         """The report for programs."""
         return json.dumps(
             {
                 **self.document,
+                "metrics": [shown(finding) for finding in self.findings],
                 "outcome": self.outcome,
                 "not_measured": self._absent(),
                 "seconds": round(self.seconds, 3),
@@ -115,8 +130,7 @@ class Report:
         ]
         lines += [_line(finding) for finding in self.findings]
         lines += [
-            f"{metric:<17} {_ABSENT.get(metric, 'not known yet')}"
-            for metric in self._absent()
+            f"{metric:<17} {self._why_absent(metric)}" for metric in self._absent()
         ]
         lines.append(
             f"The intervals hold at all looks together with probability "
@@ -124,6 +138,11 @@ class Report:
         )
         lines += [_speed_up(f) for f in self.findings if f.metric == "latency_mean"]
         return "\n".join(line for line in lines if line) + "\n"
+
+    def _why_absent(self, metric: str) -> str:
+        if metric == "energy" and self.energy_problem:
+            return self.energy_problem
+        return _ABSENT.get(metric, "not known yet")
 
     def _absent(self) -> list[str]:
         found = {finding.metric for finding in self.findings}
@@ -186,8 +205,11 @@ def run(
     settings: ComparisonSettings,
     duration_seconds: float,
     progress: Callable[[str], None],
+    metrics_url: str | None = None,
 ) -> Report:
     """Compare until everything is decided, or until the time is over.
+
+    `metrics_url` is the page of a sidecar that tells the energy of both.
 
     Raises:
         ConfigError: the configuration cannot be used, the server or a model is not
@@ -195,7 +217,11 @@ def run(
     """
     config = _config(configuration.load(config_file), settings)
     logs.configure(LogSettings(level="error"))
-    return asyncio.run(_compare(config, settings, duration_seconds, progress))
+    energy = None
+    if metrics_url is not None:
+        alpha = settings.alpha / len(settings.wanted)
+        energy = WatchedEnergy(metrics_url, alpha)
+    return asyncio.run(_compare(config, settings, duration_seconds, progress, energy))
 
 
 async def _compare(
@@ -203,15 +229,17 @@ async def _compare(
     settings: ComparisonSettings,
     duration_seconds: float,
     progress: Callable[[str], None],
+    energy: WatchedEnergy | None,
 ) -> Report:
     sidecar = Sidecar(config, seed=settings.seed)
     sidecar.start()
     started = told = time.monotonic()
+    looking = asyncio.create_task(_watch(sidecar, energy)) if energy else None
     try:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
             now = time.monotonic()
-            report = _report(sidecar, settings, now - started)
+            report = _report(sidecar, settings, now - started, energy)
             if report is not None and (
                 _decided(report) or now - started > duration_seconds
             ):
@@ -225,11 +253,29 @@ async def _compare(
                     f"{report.outcome} so far"
                 )
     finally:
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
         await sidecar.stop()
 
 
+async def _watch(sidecar: Sidecar, energy: WatchedEnergy) -> None:
+    """Look at the other sidecar's page for as long as the two are asked."""
+    try:
+        while True:
+            comparison = _comparison(sidecar)
+            if comparison is not None and comparison.keys is not None:
+                await asyncio.to_thread(energy.look, comparison.keys)
+            await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        energy.close()
+
+
 def _report(
-    sidecar: Sidecar, settings: ComparisonSettings, seconds: float
+    sidecar: Sidecar,
+    settings: ComparisonSettings,
+    seconds: float,
+    energy: WatchedEnergy | None,
 ) -> Report | None:
     """None while the two are not asked yet."""
     comparison = _comparison(sidecar)
@@ -237,13 +283,20 @@ def _report(
         return None
     golden = getattr(comparison.source, "golden", None)
     info = sidecar.access.board.current.info
+    watched = None if energy is None else energy.interval
+    findings = comparison.findings
+    if watched is not None and "energy" in settings.wanted:
+        others = tuple(f for f in findings if f.metric != "energy")
+        found = Finding("energy", watched, settings.margins.of("energy"))
+        findings = (*others, found)
     return Report(
         settings,
         comparison.document(),
-        comparison.findings,
+        findings,
         seconds,
         None if golden is None else golden.sha256,
         "unknown" if info is None else info.version,
+        None if energy is None else energy.problem,
     )
 
 
@@ -265,9 +318,8 @@ def _decided(report: Report) -> bool:
     if report.outcome == "failed":
         return True
     found = {finding.metric: finding for finding in report.findings}
-    needed = [m for m in report.settings.wanted if m not in MEASURED]
     return bool(report.document["complete"]) or all(
-        m in found and found[m].verdict != "undecided" for m in needed
+        m in found and found[m].verdict != "undecided" for m in report.waited
     )
 
 

@@ -10,15 +10,15 @@ from exporter.comparison.confidence import Interval, mean_ratio
 from exporter.errors import TritonError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from exporter.comparison.settings import Metric
     from exporter.inventory import ModelKey
     from exporter.samples import AnySample
     from exporter.triton.model import ModelStatistics
 
-_ENERGY: Final = "triton_model_energy_joules_total"
-_INFERENCES: Final = "triton_inferences_total"
+ENERGY: Final = "triton_model_energy_joules_total"
+INFERENCES: Final = "triton_inferences_total"
 _MOST_WINDOWS: Final = 5_000
 _TIMEOUT_SECONDS: Final = 2.0
 
@@ -40,27 +40,34 @@ class Resources:
         self, exposed: Iterable[AnySample], keys: tuple[ModelKey, ModelKey]
     ) -> None:
         """Take what is exposed now."""
+        energy: dict[ModelKey, float] = {}
+        inferences: dict[ModelKey, float] = {}
+        for sample in exposed:
+            if sample.spec.name not in {ENERGY, INFERENCES}:
+                continue
+            found = energy if sample.spec.name == ENERGY else inferences
+            key = (sample.labels[0], sample.labels[1])
+            found[key] = found.get(key, 0.0) + float(getattr(sample, "value", 0.0))
+        self.take(energy, inferences, keys)
+
+    def take(
+        self,
+        energy: Mapping[ModelKey, float],
+        inferences: Mapping[ModelKey, float],
+        keys: tuple[ModelKey, ModelKey],
+    ) -> None:
+        """Take the counters as they are now: joules and inferences of each model."""
         if keys != self._keys:
             self._keys, self._last, self._windows = keys, None, []
             self._bytes = self._memory(keys)
-        energy = dict.fromkeys(keys, 0.0)
-        inferences = dict.fromkeys(keys, 0.0)
-        measured: set[ModelKey] = set()
-        for sample in exposed:
-            if sample.spec.name not in {_ENERGY, _INFERENCES}:
-                continue
-            key = (sample.labels[0], sample.labels[1])
-            if key not in energy:
-                continue
-            value = float(getattr(sample, "value", 0.0))
-            if sample.spec.name == _ENERGY:
-                energy[key] += value
-                measured.add(key)
-            else:
-                inferences[key] += value
-        if len(measured) == len(keys):
-            a, b = ((energy[key], inferences[key]) for key in keys)
+        if energy.keys() >= set(keys):
+            a, b = ((energy[key], inferences.get(key, 0.0)) for key in keys)
             self._window((a, b))
+
+    @property
+    def windows(self) -> int:
+        """Of which both are known."""
+        return len(self._windows)
 
     def intervals(self, wanted: Sequence[Metric]) -> dict[Metric, Interval]:
         """What is known of energy and memory."""
