@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.block_sums import MAX_BLOCKS, BlockSums, moments, standardised
 from drift.calibration import measured
 from drift.categories import (
     MAX_CATEGORIES,
@@ -20,7 +21,7 @@ from drift.errors import ProfileError
 from drift.grid import CELLS, build_numeric_grid
 from drift.intake import Intake
 from drift.parts import parts
-from drift.projection import BINS, EVENTS, Summary, project
+from drift.projection import Summary, project
 from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance, Season
 from drift.season import HOURS
 from drift.window import Counts
@@ -39,13 +40,9 @@ SAMPLE_ROWS: Final = 100_000
 CHUNK_ROWS: Final = 4096
 FEWEST_CHUNK_ROWS: Final = 256
 CHUNK_VALUES: Final = 1 << 18
-MAX_BLOCKS: Final = 256
 FIRST_BLOCK_ROWS: Final = 4
 MAX_DISTINCT: Final = 1 << 16
 
-# Of a block: finite values, coarse bins and events are whole numbers; two sums are not.
-_WHOLE: Final = 1 + BINS + len(EVENTS)
-_SCORES: Final = 2
 _WIDE: Final = frozenset({"FP64", "INT32", "INT64", "UINT32", "UINT64"})
 
 
@@ -180,57 +177,6 @@ class _Chunk:
         )
 
 
-class _Blocks:
-    """The sums of up to `MAX_BLOCKS` stretches of rows, exact, in 96 bytes a feature."""
-
-    def __init__(self, features: int) -> None:
-        self.rows: list[int] = []
-        self.hours: list[Counter[int | None]] = []
-        self._whole = np.zeros((MAX_BLOCKS, features, _WHOLE), np.int32)
-        self._scores = np.zeros((MAX_BLOCKS, features, _SCORES))
-
-    def begin(self) -> None:
-        """A new block."""
-        place = len(self.rows)
-        self._whole[place] = 0
-        self._scores[place] = 0.0
-        self.rows.append(0)
-        self.hours.append(Counter())
-
-    def add(self, summary: Summary, hour: int | None) -> None:
-        """Rows of the last block."""
-        place = len(self.rows) - 1
-        whole, scores = self._whole[place], self._scores[place]
-        whole[:, 0] += summary.finite.astype(np.int32)
-        whole[:, 1 : 1 + BINS] += summary.bins.astype(np.int32)
-        whole[:, 1 + BINS :] += summary.events.astype(np.int32)
-        scores[:, 0] += summary.location
-        scores[:, 1] += summary.scale
-        self.rows[place] += summary.rows
-        self.hours[place][hour] += summary.rows
-
-    def halve(self) -> None:
-        """Two and two become one."""
-        pairs = range(len(self.rows) // 2)
-        for to in pairs:
-            for sums in (self._whole, self._scores):
-                sums[to] = sums[2 * to] + sums[2 * to + 1]
-        self.rows = [self.rows[2 * i] + self.rows[2 * i + 1] for i in pairs]
-        self.hours = [self.hours[2 * i] + self.hours[2 * i + 1] for i in pairs]
-
-    def of(self, block: int, part: slice) -> Summary:
-        """The sums of one block for some features."""
-        whole = self._whole[block, part].astype(np.float64)
-        return Summary(
-            self.rows[block],
-            whole[:, 0],
-            self._scores[block, part, 0],
-            self._scores[block, part, 1],
-            whole[:, 1 : 1 + BINS],
-            whole[:, 1 + BINS :],
-        )
-
-
 class _Counting:
     """Counts rows, and sums them in blocks, once the cells are chosen."""
 
@@ -246,7 +192,7 @@ class _Counting:
         )
         self._tables = tuple(CategoryTable(grid) for grid in self.categories)
         self._block_rows = FIRST_BLOCK_ROWS
-        self._blocks = _Blocks(len(schema.features))
+        self._blocks = BlockSums(len(schema.features))
         self._open = False
         self._total = np.zeros((len(schema.features), CELLS), np.int64)
         self._projection = self._of_sample(sample)
@@ -322,9 +268,14 @@ class _Counting:
         found = []
         for part in parts(len(self._schema.features)):
             own = season and Season(season.location[:, part], season.scale[:, part])
-            blocks = [self._residual(index, part, own) for index in range(whole)]
-            cells = total.cells[part]
-            found.append(measured(blocks, self._projection.part(part), cells))
+            cells, projection = total.cells[part], self._projection.part(part)
+            location = moments(projection.location, cells)
+            scale = moments(projection.scale, cells)
+            blocks = [
+                standardised(self._residual(index, part, own), location, scale)
+                for index in range(whole)
+            ]
+            found.append(measured(blocks, projection, cells))
         return Dispersion.joined(found)
 
     def _residual(self, index: int, part: slice, season: Season | None) -> Summary:
