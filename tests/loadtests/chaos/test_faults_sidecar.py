@@ -36,9 +36,22 @@ STAMP = "tritonwatch_collector_last_success_timestamp_seconds"
 HOUR = 3600
 
 
+@pytest.fixture(scope="module")
+def started() -> Generator[list[SidecarProcess]]:
+    """The sidecars of these tests, the last of which may still run."""
+    sidecars: list[SidecarProcess] = []
+    yield sidecars
+    for sidecar in sidecars:
+        sidecar.close()
+
+
 @pytest.fixture
-def site(breakable: Playground, tmp_path: Path) -> Generator[EmbeddedSite]:
+def site(
+    breakable: Playground, tmp_path: Path, started: list[SidecarProcess]
+) -> EmbeddedSite:
     """With a sidecar that looks at the server five times a second."""
+    if started and started[-1].running:
+        return EmbeddedSite(breakable.triton, beside=started[-1])
     every = {"interval_seconds": 0.2}
     target = {name: getattr(breakable, name) for name in ("grpc", "http", "metrics")}
     config = {
@@ -48,12 +61,9 @@ def site(breakable: Playground, tmp_path: Path) -> Generator[EmbeddedSite]:
         "probes": [],
         "power": None,
     }
-    sidecar = SidecarProcess(config, tmp_path / "sidecar")
-    try:
-        sidecar.wait_listening()
-        yield EmbeddedSite(breakable.triton, beside=sidecar)
-    finally:
-        sidecar.close()
+    started.append(SidecarProcess(config, tmp_path / "sidecar"))
+    started[-1].wait_listening()
+    return EmbeddedSite(breakable.triton, beside=started[-1])
 
 
 @dataclass(frozen=True)
