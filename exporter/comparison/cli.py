@@ -54,7 +54,7 @@ def add(commands: Subparsers) -> None:
         metavar="URL",
         help="the page of a sidecar that watches the server, like "
         "http://localhost:8003/metrics: joules an inference of both come from there, "
-        "after 100 s at least",
+        "after 50 windows of its `power:`, which are 250 s by default",
     )
     _add_statistics(parser)
     parser.add_argument("--gate", action="store_true", help="exit 0, 1 or 3, see above")

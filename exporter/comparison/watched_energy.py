@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exporter.inventory import ModelKey
 
 LOOK_SECONDS: Final = 2.0
-"""Between two looks: energy is divided at the pace of the statistics."""
+"""Between two looks; energy moves once in a window of that sidecar, 5 s by default."""
 _TIMEOUT_SECONDS: Final = 2.0
 _MOST_BYTES: Final = 64 << 20
 _OK: Final = 200
@@ -82,6 +82,6 @@ class WatchedEnergy:
             )
         else:
             self.problem = (
-                f"{self._resources.windows} of {WARM_UP_PAIRS} windows so far, one "
-                f"every {LOOK_SECONDS:g} s; give --duration more"
+                f"{self._resources.windows} of {WARM_UP_PAIRS} windows so far, one of "
+                "that sidecar's power.window_seconds each; give --duration more"
             )

@@ -1,0 +1,45 @@
+"""`compare` tells the energy of both from the sidecar that watches a real Triton."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+# Fifty looks, one every two seconds, come before an interval.
+pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(300)]
+
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+
+
+def test_joules_of_both_come_from_the_page_of_a_sidecar(
+    triton, settings, start_sidecar, tmp_path
+) -> None:
+    modelled = {"kind": "model", "idle_watts": 20, "full_watts": 60}
+    config = settings(triton, power={"sources": [modelled], "window_seconds": 1})
+    config["probes"] = []
+    sidecar = start_sidecar(config)
+    target = tmp_path / "target.yaml"
+    target.write_text(yaml.safe_dump({"target": config["target"]}), "utf-8")
+    done = subprocess.run(
+        [
+            *(COMMAND, "compare", "--config", str(target), "--preset", "precision"),
+            *("--metric", "success", "--margin", "success=0.5", "--rate", "40"),
+            *("--metrics", f"http://127.0.0.1:{sidecar.port}/metrics"),
+            *("--duration", "170", "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["not_measured"] == []
+    (energy,) = (m for m in report["metrics"] if m["metric"] == "energy")
+    assert energy["pairs"] >= 50
+    assert -1 <= energy["low"] < energy["estimate"]
