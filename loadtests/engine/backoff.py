@@ -30,6 +30,8 @@ class Backoff(Settings):
 
     def wait_seconds(self, failures: int) -> float:
         """After so many failures in a row, 1 or more."""
-        # A large power is not computed where the longest wait has long been reached.
-        wait = self.first_seconds * self.factor ** min(failures - 1, 64)
+        try:
+            wait = self.first_seconds * self.factor ** (failures - 1)
+        except OverflowError:
+            return self.longest_seconds
         return min(wait, self.longest_seconds)
