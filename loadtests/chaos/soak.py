@@ -211,7 +211,7 @@ def _slope(blocks: np.ndarray) -> tuple[float | None, float | None, float | None
         return None, None, None
     from scipy.stats import theilslopes  # noqa: PLC0415 - heavy, only here
 
-    found = theilslopes(blocks[:, 1], blocks[:, 0] / 3600.0)
+    found = np.asarray(theilslopes(blocks[:, 1], blocks[:, 0] / 3600.0), np.float64)
     return float(found[0]), float(found[2]), float(found[3])
 
 
