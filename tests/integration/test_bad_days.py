@@ -68,11 +68,17 @@ def test_a_killed_server_is_noticed_and_its_restart_on_the_same_port_too(
     playground.triton.kill()
     killed = time.monotonic()
     sidecar.wait(down, limits.notice, since=killed)
-    page = sidecar.wait(
+    sidecar.wait(
         outcome_rises(sidecar, "unavailable", before), limits.recovery, since=killed
     )
-    page = sidecar.wait(lambda p: not p.all("triton_model_ready"), limits.recovery)
-    assert max(page.values("triton_model_serving")) == 0
+    # Each model by its own probe: on a busy machine one is asked later than the other.
+    sidecar.wait(
+        lambda p: (
+            not p.all("triton_model_ready")
+            and max(p.values("triton_model_serving")) == 0
+        ),
+        limits.recovery,
+    )
     # Statistics that cannot be read any more disappear; they do not freeze.
     sidecar.wait(lambda p: not p.all("triton_requests_total"), limits.recovery + 2)
     playground.triton.start()

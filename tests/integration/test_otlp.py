@@ -145,9 +145,10 @@ def test_every_exposed_metric_arrives_with_the_same_series(
             ),
         )
     )
-    # Until every model is known; what is pushed after that is what the page shows.
-    sidecar.wait(lambda p: len(p.all("triton_model_serving")) == 2)
-    sidecar.settle(4)
+    # Until no metric is still to come: medians come last, with enough probes.
+    medians = "triton_probe_latency_seconds"
+    sidecar.wait(lambda p: len(p.all(medians, quantile="0.5")) == 4, 40)
+    sidecar.settle()
     seen = len(collector.metrics)
     collector.wait("metrics", seen + 2)
     page = sidecar.page()
