@@ -31,12 +31,19 @@ MODELS = (
 
 
 @pytest.fixture(scope="session")
-def loaded(triton_environment: Path, tmp_path_factory) -> Generator[EmbeddedTriton]:
-    """`double`, the sequence model `total`, `slow`, and the decoupled `stream`."""
+def models(tmp_path_factory) -> Path:
+    """A repository of `double`, the sequence model `total`, `slow`, and the decoupled
+    `stream`."""
     repository = tmp_path_factory.mktemp("load") / "models"
     for model in MODELS:
         shutil.copytree(ROOT / model, repository / Path(model).name)
-    with EmbeddedTriton(repository, environment=triton_environment) as server:
+    return repository
+
+
+@pytest.fixture(scope="session")
+def loaded(triton_environment: Path, models: Path) -> Generator[EmbeddedTriton]:
+    """A server of these, for every test that only asks."""
+    with EmbeddedTriton(models, environment=triton_environment) as server:
         yield server
 
 

@@ -50,3 +50,10 @@ def breakable(_breakable: Playground) -> Generator[Playground]:
     _breakable.restore()
     yield _breakable
     _breakable.restore()
+
+
+@pytest.fixture(scope="module")
+def loaded(triton_environment: Path, models: Path) -> Generator[EmbeddedTriton]:
+    """A server that faults may end, in place of the one that other tests share."""
+    with EmbeddedTriton(models, environment=triton_environment) as server:
+        yield server
