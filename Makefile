@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all bench soak check fmt generate lint types lock audit clean parts
+.PHONY: help demo test test-all test-exhaustive bench soak check fmt generate lint types lock audit clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,8 +38,11 @@ parts: env  ## the real parts the tests need: Debian packages where this is root
 test: parts  ## everything but the slow tests and the benchmarks
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),.ci/tests)
 
-test-all: parts  ## every test, slow ones included
-	$(if $(ARGS),$(BIN)/python -m pytest,.ci/tests) -m "not bench" --timeout 900 $(ARGS)
+test-all: parts  ## slow tests included
+	$(if $(ARGS),$(BIN)/python -m pytest,.ci/tests) -m "not bench and not exhaustive" --timeout 900 $(ARGS)
+
+test-exhaustive: parts  ## chaos runners ended at every point of every fault: most of an hour
+	$(BIN)/python -m pytest -m exhaustive $(ARGS)
 
 bench: env  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=part-of-a-name)
 	.ci/parts bench

@@ -439,7 +439,13 @@ def test_the_embedded_target_is_killed_found_out_and_back(tmp_path: Path) -> Non
         "extensions": [
             {
                 "name": "tritonwatch",
-                "target": {"kind": "embedded", "models": [MODEL], "sidecar": {}},
+                # Away for longer than from one look of the sidecar to the next.
+                "target": {
+                    "kind": "embedded",
+                    "models": [MODEL],
+                    "sidecar": {},
+                    "restart": {"delay_seconds": 2.0},
+                },
                 "load": {
                     "models": [{"model": MODEL}],
                     "profile": {"kind": "poisson", "requests_per_second": 30},

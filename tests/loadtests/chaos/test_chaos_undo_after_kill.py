@@ -149,7 +149,7 @@ def test_a_runner_that_is_ended_leaves_nothing(undoing: Undoing) -> None:
         undoing.end_at(max(int(points * share), 1), number)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("undoing", sorted(FAULTS), indirect=True)
 def test_a_runner_that_is_ended_at_any_point_leaves_nothing(undoing: Undoing) -> None:

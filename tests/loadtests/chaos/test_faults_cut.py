@@ -122,7 +122,7 @@ def test_a_cut_injection_leaves_nothing(fault, site, injector) -> None:
     cut_often(fault, site, injector, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", [*QUICK, *OTHERS], ids=kind_of)
 def test_an_injection_cut_at_twenty_moments_leaves_nothing(

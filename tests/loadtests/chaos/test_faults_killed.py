@@ -44,7 +44,7 @@ WITH_ROOT = [
     MemoryLimit(headroom_mebibytes=512),
     DiskFull(mechanism="mount"),
 ]
-SLOW = [pytest.mark.slow, pytest.mark.timeout(300)]
+EXHAUSTIVE = [pytest.mark.exhaustive, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def cut(fault: Fault, site: EmbeddedSite, injector: Injector, after: float) -> N
 
 
 @pytest.mark.parametrize("fault", [*WITHOUT_ROOT, *WITH_ROOT], ids=kind_of)
-@pytest.mark.parametrize("times", [1, pytest.param(20, marks=SLOW)])
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=EXHAUSTIVE)])
 def test_an_injection_is_undone_wherever_it_is_cut(
     fault: Fault, times: int, site: EmbeddedSite, injector: Injector
 ) -> None:
