@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from loadtests.chaos.faults.base import FaultFailedError
 from loadtests.chaos.journal import Journal
+from loadtests.chaos.processes import ProcessRef
 from loadtests.chaos.undo import undo_journal
 
 if TYPE_CHECKING:
@@ -100,7 +101,14 @@ class Watchdog:
         Raises:
             FaultFailedError: it has ended.
         """
-        if self._process is None or self._process.poll() is not None:
+        # Killed, it is a zombie for a moment before poll() hears of its end.
+        process = self._process
+        watching = None if process is None else ProcessRef.of(process.pid)
+        if (
+            process is None
+            or process.poll() is not None
+            or not (watching is not None and watching.alive)
+        ):
             raise FaultFailedError(
                 "the watchdog of this run has ended, so nothing more is broken"
             )

@@ -125,7 +125,7 @@ class Reader:
         if found is None:
             return command
         printed = subprocess.run(
-            ["make", "--dry-run", *shlex.split(command)[1:]],
+            ["make", "--no-print-directory", "--dry-run", *shlex.split(command)[1:]],
             cwd=ROOT,
             capture_output=True,
             text=True,
