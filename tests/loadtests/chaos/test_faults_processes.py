@@ -197,18 +197,6 @@ def test_a_frozen_backend_process_holds_up_its_own_model_only(site, client) -> N
         client.serves()
 
 
-@pytest.mark.slow
-def test_a_server_that_aborts_over_a_frozen_process_is_cleared_away(
-    triton_environment,
-) -> None:
-    with bare_triton(triton_environment) as site, Client(site.http) as client:
-        client.serves()
-        server = site.server()
-        with in_effect(FreezeStub(model="double"), site):
-            while server.alive:
-                client.double(timeout_seconds=0.05)
-
-
 # Refused.
 
 
