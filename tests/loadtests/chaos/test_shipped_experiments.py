@@ -59,7 +59,7 @@ def short(document: dict[str, Any]) -> dict[str, Any]:
     """The same with less time for the fault and after it."""
     document = copy.deepcopy(document)
     ours(document)["timing"] |= {"after_seconds": 9}
-    ours(document)["recovery"] |= {"hold_seconds": 2.0}
+    ours(document)["recovery"] |= {"hold_seconds": 3.0}
     for step in document["method"]:
         step["pauses"]["after"] = min(step["pauses"]["after"], 4)
     return document
