@@ -59,6 +59,12 @@ def require_triton() -> Path:
         lacking(str(error))
 
 
+def require_root(what: str) -> None:
+    """Go on only as root; nothing to install makes anybody root, in CI neither."""
+    if os.geteuid() != 0:
+        pytest.skip(f"{what} needs root: run the tests as root")
+
+
 @contextlib.contextmanager
 def as_nobody() -> Generator[None]:
     """Within, what may be read is what nobody may read, for root as for anyone else.

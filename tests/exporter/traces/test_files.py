@@ -6,7 +6,7 @@ import os
 import subprocess
 
 import pytest
-from parts import as_nobody, lacking
+from parts import as_nobody, lacking, require_root
 
 from exporter.errors import UnavailableError
 from exporter.traces.files import FollowSettings, TraceFileFollower
@@ -233,8 +233,8 @@ def test_a_file_that_may_not_be_read_is_counted(reachable_path):
     assert following.count("unreadable") == 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_full_disk_leaves_open_arrays_that_the_owner_clears(tmp_path):
+    require_root("mounting a small disk")
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playground import Playground
+from process_experiments import MODEL as DIGITS
+from process_experiments import MODELS as DEMO
+from process_experiments import Experiments
 
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from loadtests.chaos.faults import Fault
 
 MODELS = Path(__file__).parents[2] / "data" / "models"
 
@@ -57,3 +62,35 @@ def loaded(triton_environment: Path, models: Path) -> Generator[EmbeddedTriton]:
     """A server that faults may end, in place of the one that other tests share."""
     with EmbeddedTriton(models, environment=triton_environment) as server:
         yield server
+
+
+@pytest.fixture
+def undone() -> Generator[list[tuple[type[Fault], dict[str, Any]]]]:
+    """What is in it is reverted in any case: the host is everybody's."""
+    injected: list[tuple[type[Fault], dict[str, Any]]] = []
+    yield injected
+    for kind, record in reversed(injected):
+        kind.revert(record)
+
+
+@pytest.fixture(scope="module")
+def triton_process(
+    triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[EmbeddedTriton]:
+    """One server for the experiments of this module that leave it as it was."""
+    folder = tmp_path_factory.mktemp("process")
+    shutil.copytree(DEMO / DIGITS, folder / "models" / DIGITS)
+    with EmbeddedTriton(
+        folder / "models", environment=triton_environment, log=folder / "log"
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def experiments(
+    triton_process: EmbeddedTriton, tmp_path: Path
+) -> Generator[Experiments]:
+    found = Experiments(triton_process, tmp_path / "state")
+    yield found
+    triton_process.thaw()
+    assert found.left() == []

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import yaml
+from process_experiments import (
+    FREEZE,
+    MODEL,
+    NAME,
+    UNDO,
+    Experiments,
+    at,
+    availability,
+    injecting,
+    provider,
+)
 
 from exporter import cli
-from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos import experiment, toolkit
-from loadtests.chaos import journal as journals
 from loadtests.chaos.errors import FaultRefusedError
 from loadtests.chaos.findings import findings
-from loadtests.chaos.processes import ProcessRef, started_with
 from loadtests.chaos.right_answers import with_right_answers
 from loadtests.chaos.runner import RunOptions, run
 from loadtests.chaos.targets import NotAllowedError
@@ -37,122 +39,13 @@ from loadtests.result import Outcome
 from loadtests.scenario import ModelSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from pathlib import Path
 
-    from loadtests.chaos.evidence import Evidence
+    from exporter.triton.embedded import EmbeddedTriton
 
 pytestmark = pytest.mark.triton
 
-MODEL = "digits_fp32"
-MODELS = Path(__file__).parents[3] / "deploy" / "models"
-TOOLKIT = "loadtests.chaos.toolkit"
-NAME = "process:test"
 _SECONDS = 30.0
-
-
-@pytest.fixture(scope="module")
-def triton_process(
-    triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[EmbeddedTriton]:
-    """One server for the experiments of this module that leave it as it was."""
-    folder = tmp_path_factory.mktemp("process")
-    shutil.copytree(MODELS / MODEL, folder / "models" / MODEL)
-    with EmbeddedTriton(
-        folder / "models", environment=triton_environment, log=folder / "log"
-    ) as server:
-        yield server
-
-
-def provider(func: str, **arguments: Any) -> dict[str, Any]:
-    return {"type": "python", "module": TOOLKIT, "func": func, "arguments": arguments}
-
-
-def injecting(fault: dict[str, Any], seconds: float) -> dict[str, Any]:
-    return {
-        "type": "action",
-        "name": fault["kind"],
-        "provider": provider("inject", fault=fault),
-        "pauses": {"after": seconds},
-    }
-
-
-def availability(low: float, **more: Any) -> dict[str, Any]:
-    return {
-        "type": "probe",
-        "name": "availability",
-        "tolerance": [low, 1.0],
-        "provider": provider("availability", window_seconds=0.5),
-        **more,
-    }
-
-
-class Experiments:
-    """Makes experiments on the module's server and runs them."""
-
-    def __init__(self, server: EmbeddedTriton, state: Path) -> None:
-        self.server = server
-        self.state = state
-
-    def document(
-        self, *method: dict[str, Any], low: float = 0.0, **extension: Any
-    ) -> dict[str, Any]:
-        return {
-            "title": "Test",
-            "description": "A test.",
-            "steady-state-hypothesis": {
-                "title": "Users are served",
-                "probes": [availability(low)],
-            },
-            "method": list(method),
-            "rollbacks": [],
-            "extensions": [
-                {
-                    "name": "tritonwatch",
-                    "target": {
-                        "kind": "process",
-                        "called": "test",
-                        "grpc": self.server.grpc,
-                        "http": self.server.http,
-                    },
-                    "load": {
-                        "models": [{"model": MODEL}],
-                        "profile": {"kind": "poisson", "requests_per_second": 40},
-                    },
-                    "timing": {"before_seconds": 1, "after_seconds": 1},
-                    "recovery": {"window_seconds": 0.5, "hold_seconds": 0.5},
-                    **extension,
-                }
-            ],
-        }
-
-    def run(self, document: dict[str, Any], *allow: str) -> Evidence:
-        loaded = experiment.parse(document, "test")
-        return run(loaded, RunOptions(allow=allow or (NAME,), state=self.state))[0]
-
-    def well(self) -> bool:
-        server = ProcessRef.of(self.server.pid)
-        return server is not None and server.state not in {"T", "t"}
-
-    def left(self) -> list[Path]:
-        return list(self.state.iterdir()) if self.state.exists() else []
-
-
-@pytest.fixture
-def experiments(
-    triton_process: EmbeddedTriton, tmp_path: Path
-) -> Generator[Experiments]:
-    found = Experiments(triton_process, tmp_path / "state")
-    yield found
-    triton_process.thaw()
-    assert found.left() == []
-
-
-def at(evidence: Evidence, what: str) -> float:
-    return next(event.at_seconds for event in evidence.events if event.what == what)
-
-
-FREEZE = {"kind": "freeze_server"}
-UNDO = {"type": "action", "name": "undo", "provider": provider("undo")}
 
 
 def test_a_hang_of_a_second_is_measured_as_one(experiments: Experiments) -> None:
@@ -286,90 +179,6 @@ def test_a_missing_privilege_is_refused_before_anything_is_touched(
     assert experiments.well()
 
 
-def command(*arguments: str) -> list[str]:
-    program = "import sys; from exporter.cli import main; sys.exit(main())"
-    return [sys.executable, "-c", program, "chaos", *arguments]
-
-
-@contextlib.contextmanager
-def frozen_by(*arguments: str) -> Generator[subprocess.Popen[str]]:
-    """A command of `tritonwatch chaos`, from the moment its fault is in effect."""
-    with subprocess.Popen(
-        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if "injected" in line:
-                break
-        else:
-            pytest.fail(f"it never came to the fault: {said}")
-        # What nobody reads would fill the pipe.
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-@contextlib.contextmanager
-def running(
-    experiments: Experiments, folder: Path, *arguments: str
-) -> Generator[subprocess.Popen[str]]:
-    """`tritonwatch chaos run` of a long freeze of the module's server."""
-    file = folder / "frozen.yaml"
-    file.write_text(yaml.safe_dump(experiments.document(injecting(FREEZE, 60.0))))
-    state = ["--state", str(experiments.state), "--allow", NAME]
-    with frozen_by("run", str(file), *state, *arguments) as process:
-        yield process
-
-
-def eventually(holds: Callable[[], bool]) -> float:
-    began = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began < _SECONDS
-        time.sleep(0.005)
-    return time.monotonic() - began
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_command_that_is_interrupted_undoes_and_writes_its_journal(
-    experiments: Experiments, tmp_path: Path, number: signal.Signals
-) -> None:
-    folder = tmp_path / "journals"
-    with running(experiments, tmp_path, "--json", str(folder)) as process:
-        assert not experiments.well()
-        process.send_signal(number)
-        print(f"{number.name}: undone after {eventually(experiments.well):.3f} s")
-        assert process.wait(_SECONDS) == 130
-    document = json.loads((folder / "frozen.json").read_text())
-    assert document["status"] == "interrupted"
-
-
-def test_a_command_that_is_killed_is_undone_by_its_watchdog(
-    experiments: Experiments, tmp_path: Path
-) -> None:
-    with running(experiments, tmp_path) as process:
-        process.kill()
-        print(f"SIGKILL: undone after {eventually(experiments.well):.3f} s")
-    eventually(lambda: not experiments.left())
-
-
-def test_the_command_tells_what_it_found(
-    experiments: Experiments, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "frozen.json"
-    # Longer than a request is waited for.
-    given = experiments.document(injecting(FREEZE, 1.5), low=1.0)
-    file.write_text(json.dumps(given))
-    state = ["--state", str(experiments.state)]
-    assert cli.main(["chaos", "run", str(file), *state]) == 2
-    assert "not on the allow-list" in capsys.readouterr().err
-    assert cli.main(["chaos", "run", str(file), *state, "--allow", NAME]) == 1
-    assert capsys.readouterr().out.startswith("frozen: Test\n  #1 FINDING\n")
-
-
 def test_a_probe_outside_of_an_experiment_says_how_to_run_one() -> None:
     with pytest.raises(toolkit.NotRunningError, match="tritonwatch chaos run FILE"):
         toolkit.availability()
@@ -384,45 +193,6 @@ def test_without_its_library_what_is_not_ours_is_refused(
     given["method"] = [{"type": "action", "name": "theirs", "provider": theirs}]
     with pytest.raises(PlanError, match="'theirs', a process provider, needs Chaos"):
         experiments.run(given, NAME, "foreign")
-
-
-@pytest.mark.timeout(120)
-def test_a_command_that_is_killed_leaves_nothing_of_its_own_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
-    (tmp_path / "scratch").mkdir()
-    state = tmp_path / "state"
-    target = {"kind": "embedded", "models": [MODEL], "sidecar": {}, "proxy": True}
-    document = {
-        "title": "Frozen",
-        "description": "A test.",
-        "method": [injecting(FREEZE, 60.0)],
-        "extensions": [
-            {
-                "name": "tritonwatch",
-                "target": target,
-                "load": {"models": [{"model": MODEL}]},
-                "timing": {"before_seconds": 1, "after_seconds": 1},
-            }
-        ],
-    }
-    file = tmp_path / "frozen.yaml"
-    file.write_text(yaml.safe_dump(document))
-    with frozen_by("run", str(file), "--state", str(state)) as process:
-        path = next(iter(state.iterdir()))
-        contents = journals.read(path)
-        assert contents.token is not None
-        assert started_with(contents.token)
-        (entry,) = contents.entries
-        frozen = [ProcessRef.from_record(r) for r in entry.record["processes"]]
-        assert {reference.state for reference in frozen} == {"T"}
-        process.kill()
-        eventually(lambda: not list(state.iterdir()))
-    assert started_with(contents.token) == []
-    # Triton's own keeper ends it; its regions are named after its folder.
-    eventually(lambda: not any(reference.alive for reference in frozen))
-    eventually(lambda: not list((tmp_path / "scratch").iterdir()))
 
 
 @pytest.mark.timeout(120)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -12,7 +11,7 @@ import pytest
 from cut_injections import Injector
 from fault_cycles import kind_of, recorded, undone
 from monitoring import free_port
-from parts import require
+from parts import require, require_root
 from sites import EmbeddedSite
 
 from loadtests.chaos.faults.cpu_hog import CpuHog
@@ -92,8 +91,8 @@ def cut(fault: Fault, site: EmbeddedSite, injector: Injector, after: float) -> N
 def test_an_injection_is_undone_wherever_it_is_cut(
     fault: Fault, times: int, site: EmbeddedSite, injector: Injector
 ) -> None:
-    if fault in WITH_ROOT and os.geteuid() != 0:
-        pytest.skip("needs root")
+    if fault in WITH_ROOT:
+        require_root("this fault")
     if isinstance(fault, Partition) and fault.mechanism == "nft":
         require("nft")
     undone(fault, recorded(fault, site))

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from parts import as_nobody, require
+from parts import as_nobody, require, require_root
 from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo, receive
 
@@ -58,8 +58,7 @@ def undone() -> Generator[list[tuple[type[NetworkFault], dict[str, Any]]]]:
 
 
 def needs_root() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
+    require_root("this fault")
     require("nft", "tc")
 
 
@@ -256,8 +255,7 @@ def test_a_proxy_that_is_gone_has_taken_its_faults_along(loaded):
 
 
 def test_without_root_the_proxy_is_taken_or_named(loaded, site: EmbeddedSite):
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to do without it")
+    require_root("to be two users")
     # Root may. What it imports for that may lie where nobody can read it.
     Partition().require(site)
     with as_nobody():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from monitoring import Job, free_port
-from parts import as_nobody
+from parts import as_nobody, require_root
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo
@@ -217,8 +216,7 @@ def test_nobody_can_be_away_who_is_not_there():
 
 
 def test_what_is_anothers_is_refused():
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to do without it")
+    require_root("to be two users")
     port = free_port()
     with subprocess.Popen(
         [sys.executable, "-c", COLLECTOR, str(port)], stdout=subprocess.PIPE

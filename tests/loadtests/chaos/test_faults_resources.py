@@ -1,20 +1,19 @@
-"""Faults of CPU, memory and disk, on a real Triton and a real kernel."""
+"""Faults of CPU and memory, on a real Triton and a real kernel."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from parts import as_nobody
+from parts import as_nobody, require_root
+from resource_faults import DOUBLE, ProcessSite, infer, is_undone, prepared
 from sites import EmbeddedSite, EmptySite
 
 from loadtests.chaos.cgroups import Group
@@ -30,33 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from exporter.triton.embedded import EmbeddedTriton
-    from loadtests.chaos.faults import Fault
-
-DOUBLE = Path(__file__).parents[2] / "data" / "models" / "double"
-
-
-@pytest.fixture
-def undone() -> Generator[list[tuple[type[Fault], dict[str, Any]]]]:
-    """What is in it is reverted in any case: the host is everybody's."""
-    injected: list[tuple[type[Fault], dict[str, Any]]] = []
-    yield injected
-    for kind, record in reversed(injected):
-        kind.revert(record)
 
 
 @pytest.fixture(scope="module")
 def site(loaded) -> EmbeddedSite:
     return EmbeddedSite(loaded)
-
-
-@dataclass(frozen=True)
-class ProcessSite(EmptySite):
-    """A process that stands for a server."""
-
-    pid: int = 0
-
-    def server(self) -> ProcessRef | None:
-        return ProcessRef.of(self.pid)
 
 
 @pytest.fixture
@@ -68,48 +45,6 @@ def sleepers() -> Generator[list[subprocess.Popen]]:
     for sleeper in found:
         sleeper.kill()
         sleeper.wait()
-
-
-def needs_root() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-
-
-def prepared(fault: Fault, site: Any, undone: list) -> dict[str, Any]:
-    """A record as a journal gives it back, which will be undone in any case."""
-    fault.require(site)
-    record = json.loads(json.dumps(fault.prepare(site)))
-    assert fault.missing(record)
-    assert fault.residue(record) == []
-    undone.append((type(fault), record))
-    # To undo what was never done does nothing.
-    type(fault).revert(record)
-    assert fault.residue(record) == []
-    return record
-
-
-def is_undone(fault: Fault, record: dict[str, Any]) -> None:
-    for _ in range(2):
-        type(fault).revert(record)
-        assert fault.residue(record) == []
-    assert fault.missing(record)
-
-
-def infer(server: EmbeddedTriton, rows: int = 1, timeout: float = 30.0) -> float:
-    """Seconds of one inference of `double`, its answer checked."""
-    data = [1.0] * (8 * rows)
-    tensor = {"name": "x", "shape": [rows, 8], "datatype": "FP32", "data": data}
-    connection = http.client.HTTPConnection(
-        "127.0.0.1", server.ports.http, timeout=timeout
-    )
-    started = time.perf_counter()
-    with contextlib.closing(connection):
-        connection.request(
-            "POST", "/v2/models/double/infer", json.dumps({"inputs": [tensor]})
-        )
-        answer = json.load(connection.getresponse())
-    assert answer["outputs"][0]["data"] == [2.0] * (8 * rows)
-    return time.perf_counter() - started
 
 
 # CPU.
@@ -136,7 +71,7 @@ def group_of(process: ProcessRef, controller: str) -> str:
 def test_a_limited_server_gets_no_more_than_its_share_and_goes_home(
     site: EmbeddedSite, undone: list
 ):
-    needs_root()
+    require_root("this fault")
     processes = [site.server(), *site.stubs()]
     homes = [group_of(process, "cpu") for process in processes]
     fault = CpuLimit(cpu_percent=5)
@@ -159,7 +94,7 @@ def test_a_limited_server_gets_no_more_than_its_share_and_goes_home(
 def test_what_a_limited_server_starts_goes_home_too(
     sleepers: list[subprocess.Popen], undone: list
 ):
-    needs_root()
+    require_root("this fault")
     server, later = (ProcessRef.of(sleeper.pid) for sleeper in sleepers)
     home = group_of(server, "cpu")
     fault = CpuLimit()
@@ -172,7 +107,7 @@ def test_what_a_limited_server_starts_goes_home_too(
 
 def test_a_group_of_version_2_is_left_and_removed(sleepers: list[subprocess.Popen]):
     """Its controllers may be version 1's here; processes move in and out all the same."""
-    needs_root()
+    require_root("this fault")
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     roots = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
     if not roots:
@@ -192,7 +127,7 @@ def test_a_group_of_version_2_is_left_and_removed(sleepers: list[subprocess.Pope
 
 
 def test_a_process_that_leaves_the_group_is_missed(site: EmbeddedSite, undone: list):
-    needs_root()
+    require_root("this fault")
     fault = CpuLimit(cpu_percent=50)
     record = prepared(fault, site, undone)
     fault.inject(record)
@@ -239,7 +174,7 @@ def test_hogs_end_with_the_first_of_them(undone: list):
 def test_a_server_that_wants_more_than_its_limit_is_killed_by_the_kernel(
     start_triton: Callable[..., EmbeddedTriton], tmp_path: Path, undone: list
 ):
-    needs_root()
+    require_root("this fault")
     shutil.copytree(DOUBLE, tmp_path / "models" / "double")
     server = start_triton(tmp_path / "models")
     site = EmbeddedSite(server)
@@ -287,129 +222,13 @@ def test_more_than_a_stated_share_cannot_be_asked_for():
         MemoryHog(available_percent=90)
 
 
-# Disk.
-
-
-def test_a_volume_over_the_trace_folder_is_full_and_hides_what_is_there(
-    site: EmbeddedSite, tmp_path: Path, undone: list
-):
-    needs_root()
-    here = EmbeddedSite(site.triton, trace_folder=tmp_path)
-    (tmp_path / "trace.0").write_text("kept")
-    fault = DiskFull()
-    record = prepared(fault, here, undone)
-    assert record["mechanism"] == "mount"
-    fault.inject(record)
-    assert fault.missing(record) == []
-    with pytest.raises(OSError, match="No space left"):
-        (tmp_path / "trace.1").write_text("x")
-    assert "is mounted over" in fault.residue(record)[0]
-    is_undone(fault, record)
-    assert (tmp_path / "trace.0").read_text() == "kept"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["trace.0"]
-    (tmp_path / "trace.1").write_text("x")
-
-
-def test_a_file_that_is_open_there_does_not_keep_the_volume(
-    tmp_path: Path, undone: list
-):
-    needs_root()
-    fault = DiskFull(mechanism="mount")
-    record = prepared(fault, EmptySite(trace_folder=tmp_path), undone)
-    fault.inject(record)
-    with (tmp_path / f".{record['token']}").open("rb"):
-        is_undone(fault, record)
-
-
-@pytest.fixture
-def volume(tmp_path: Path) -> Generator[Path]:
-    """A small volume of its own."""
-    needs_root()
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tritonwatch-test", folder],
-        check=True,
-    )
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def test_a_small_volume_is_filled_by_a_file(volume: Path, undone: list):
-    (volume / "trace.0").write_text("kept")
-    fault = DiskFull()
-    record = prepared(fault, EmptySite(trace_folder=volume), undone)
-    assert record["mechanism"] == "fill"
-    fault.inject(record)
-    assert fault.missing(record) == []
-    with pytest.raises(OSError, match="No space left"):
-        (volume / "trace.1").write_text("x" * 10_000)
-    is_undone(fault, record)
-    (volume / "trace.1").unlink(missing_ok=True)
-    (volume / "trace.1").write_text("x" * 10_000)
-
-
-def test_room_that_somebody_makes_is_missed(volume: Path, undone: list):
-    (volume / "trace.0").write_text("x" * 100_000)
-    fault = DiskFull(mechanism="fill")
-    record = prepared(fault, EmptySite(trace_folder=volume), undone)
-    fault.inject(record)
-    (volume / "trace.0").unlink()
-    assert "bytes free" in fault.missing(record)[0]
-
-
-def test_the_machines_own_disk_is_never_filled(tmp_path: Path):
-    with pytest.raises(FaultRefusedError, match="not a volume of its own") as refused:
-        DiskFull(mechanism="fill").require(EmptySite(trace_folder=tmp_path))
-    assert "mount -t tmpfs" in refused.value.alternative
-    with pytest.raises(FaultRefusedError, match="no folder of trace files"):
-        DiskFull().require(EmptySite())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_triton_answers_while_its_trace_files_cannot_be_written(
-    start_triton: Callable[..., EmbeddedTriton], tmp_path: Path, undone: list
-):
-    needs_root()
-    shutil.copytree(DOUBLE, tmp_path / "models" / "double")
-    traces = tmp_path / "traces"
-    traces.mkdir()
-    options = ("mode=triton", f"triton,file={traces / 'trace.json'}")
-    level = ("level=TIMESTAMPS", "rate=1", "triton,log-frequency=1", "count=-1")
-    server = start_triton(
-        tmp_path / "models",
-        arguments=[f"--trace-config={each}" for each in (*options, *level)],
-    )
-    infer(server)
-    wait_until(lambda: any(traces.iterdir()))
-    fault = DiskFull()
-    record = prepared(fault, EmbeddedSite(server, trace_folder=traces), undone)
-    fault.inject(record)
-    for _ in range(5):
-        infer(server)
-    assert fault.missing(record) == []
-    assert sum(path.stat().st_size for path in traces.glob("trace*")) == 0
-    is_undone(fault, record)
-    seen = set(traces.iterdir())
-    infer(server)
-    wait_until(lambda: bool(set(traces.iterdir()) - seen))
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 # Without root.
 
 
 def test_what_needs_root_is_refused_with_what_does_not(
     sleepers: list[subprocess.Popen], reachable_path: Path
 ):
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to do without it")
+    require_root("to be two users")
     site = ProcessSite(trace_folder=reachable_path, pid=sleepers[0].pid)
     for fault, reason, alternative in (
         (CpuLimit(), "needs root", "cpu_hog"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from parts import missing
+from parts import require
 
 from loadtests.chaos import experiment
 from loadtests.chaos.faults import FAULTS
@@ -186,9 +186,7 @@ def test_a_client_with_retries_does_not_notice(run):
 
 @pytest.mark.slow
 def test_an_alert_of_a_real_prometheus_fires_in_time(run):
-    absent = missing("prometheus")
-    if absent is not None:
-        pytest.skip(absent)
+    require("prometheus")
     ended = run("stub-killed-paged", SHIPPED["stub-killed-paged"]).result()
     assert ended.code in {HELD, INVALID}, ended.said
     assert "TritonReadinessLie" in json.dumps(ended.journal)

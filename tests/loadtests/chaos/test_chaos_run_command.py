@@ -1,0 +1,158 @@
+"""`tritonwatch chaos run` as a process: what it tells, and that its end undoes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from process_experiments import (
+    FREEZE,
+    MODEL,
+    NAME,
+    Experiments,
+    injecting,
+)
+
+from exporter import cli
+from loadtests.chaos import journal as journals
+from loadtests.chaos.processes import ProcessRef, started_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+
+pytestmark = pytest.mark.triton
+
+_SECONDS = 30.0
+
+
+def command(*arguments: str) -> list[str]:
+    program = "import sys; from exporter.cli import main; sys.exit(main())"
+    return [sys.executable, "-c", program, "chaos", *arguments]
+
+
+@contextlib.contextmanager
+def frozen_by(*arguments: str) -> Generator[subprocess.Popen[str]]:
+    """A command of `tritonwatch chaos`, from the moment its fault is in effect."""
+    with subprocess.Popen(
+        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "injected" in line:
+                break
+        else:
+            pytest.fail(f"it never came to the fault: {said}")
+        # What nobody reads would fill the pipe.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def running(
+    experiments: Experiments, folder: Path, *arguments: str
+) -> Generator[subprocess.Popen[str]]:
+    """`tritonwatch chaos run` of a long freeze of the module's server."""
+    file = folder / "frozen.yaml"
+    file.write_text(yaml.safe_dump(experiments.document(injecting(FREEZE, 60.0))))
+    state = ["--state", str(experiments.state), "--allow", NAME]
+    with frozen_by("run", str(file), *state, *arguments) as process:
+        yield process
+
+
+def eventually(holds: Callable[[], bool]) -> float:
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < _SECONDS
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_interrupted_undoes_and_writes_its_journal(
+    experiments: Experiments, tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "journals"
+    with running(experiments, tmp_path, "--json", str(folder)) as process:
+        assert not experiments.well()
+        process.send_signal(number)
+        print(f"{number.name}: undone after {eventually(experiments.well):.3f} s")
+        assert process.wait(_SECONDS) == 130
+    document = json.loads((folder / "frozen.json").read_text())
+    assert document["status"] == "interrupted"
+
+
+def test_a_command_that_is_killed_is_undone_by_its_watchdog(
+    experiments: Experiments, tmp_path: Path
+) -> None:
+    with running(experiments, tmp_path) as process:
+        process.kill()
+        print(f"SIGKILL: undone after {eventually(experiments.well):.3f} s")
+    eventually(lambda: not experiments.left())
+
+
+def test_the_command_tells_what_it_found(
+    experiments: Experiments, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "frozen.json"
+    # Longer than a request is waited for.
+    given = experiments.document(injecting(FREEZE, 1.5), low=1.0)
+    file.write_text(json.dumps(given))
+    state = ["--state", str(experiments.state)]
+    assert cli.main(["chaos", "run", str(file), *state]) == 2
+    assert "not on the allow-list" in capsys.readouterr().err
+    assert cli.main(["chaos", "run", str(file), *state, "--allow", NAME]) == 1
+    assert capsys.readouterr().out.startswith("frozen: Test\n  #1 FINDING\n")
+
+
+@pytest.mark.timeout(120)
+def test_a_command_that_is_killed_leaves_nothing_of_its_own_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    state = tmp_path / "state"
+    target = {"kind": "embedded", "models": [MODEL], "sidecar": {}, "proxy": True}
+    document = {
+        "title": "Frozen",
+        "description": "A test.",
+        "method": [injecting(FREEZE, 60.0)],
+        "extensions": [
+            {
+                "name": "tritonwatch",
+                "target": target,
+                "load": {"models": [{"model": MODEL}]},
+                "timing": {"before_seconds": 1, "after_seconds": 1},
+            }
+        ],
+    }
+    file = tmp_path / "frozen.yaml"
+    file.write_text(yaml.safe_dump(document))
+    with frozen_by("run", str(file), "--state", str(state)) as process:
+        path = next(iter(state.iterdir()))
+        contents = journals.read(path)
+        assert contents.token is not None
+        assert started_with(contents.token)
+        (entry,) = contents.entries
+        frozen = [ProcessRef.from_record(r) for r in entry.record["processes"]]
+        assert {reference.state for reference in frozen} == {"T"}
+        process.kill()
+        eventually(lambda: not list(state.iterdir()))
+    assert started_with(contents.token) == []
+    # Triton's own keeper ends it; its regions are named after its folder.
+    eventually(lambda: not any(reference.alive for reference in frozen))
+    eventually(lambda: not list((tmp_path / "scratch").iterdir()))
