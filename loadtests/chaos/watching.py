@@ -41,24 +41,16 @@ ALWAYS: Final = frozenset(
 """Kept of every experiment, beside what it asks for."""
 
 
-class SidecarWatch:
-    """Polls a sidecar's metrics every quarter of a second, while its block lasts."""
+class _Watch:
+    """Looks at a server every quarter of a second, while its block lasts."""
 
-    def __init__(
-        self,
-        url: str,
-        metrics: frozenset[str],
-        record: Record,
-        process: Callable[[], ProcessRef | None],
-    ) -> None:
+    def __init__(self, url: str, record: Record) -> None:
         self._client = HttpClient(url.rpartition("//")[2], connections=1)
-        self._process = process
-        self._wanted = metrics | ALWAYS
         self._record = record
-        self._thread = Pace(EVERY_SECONDS, self._look)
+        self._pace = Pace(EVERY_SECONDS, self._look)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._pace.start()
         return self
 
     def __exit__(
@@ -67,8 +59,26 @@ class SidecarWatch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._thread.end()
+        self._pace.end()
         self._client.close()
+
+    def _look(self) -> None:
+        raise NotImplementedError
+
+
+class SidecarWatch(_Watch):
+    """Keeps what a sidecar's metrics say."""
+
+    def __init__(
+        self,
+        url: str,
+        metrics: frozenset[str],
+        record: Record,
+        process: Callable[[], ProcessRef | None],
+    ) -> None:
+        super().__init__(url, record)
+        self._process = process
+        self._wanted = metrics | ALWAYS
 
     def _look(self) -> None:
         began = time.perf_counter()
@@ -98,27 +108,12 @@ class SidecarWatch:
                 self._record.add(self._record.samples, row)
 
 
-class AlertWatch:
+class AlertWatch(_Watch):
     """Notes each alert of a Prometheus that comes to another state."""
 
     def __init__(self, url: str, record: Record) -> None:
-        self._client = HttpClient(url.rpartition("//")[2], connections=1)
-        self._record = record
+        super().__init__(url, record)
         self._known: dict[tuple[tuple[str, str], ...], AlertState] = {}
-        self._thread = Pace(EVERY_SECONDS, self._look)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._thread.end()
-        self._client.close()
 
     def _look(self) -> None:
         try:
