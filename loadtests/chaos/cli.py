@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from exporter.cli import Subparsers
 
 _PARTS: Final = (
-    "loadtests.chaos.list_command",
-    "loadtests.chaos.report_command",
-    "loadtests.chaos.run_command",
-    "loadtests.chaos.soak_command",
-    "loadtests.chaos.undo_command",
+    "loadtests.chaos.commands.list_command",
+    "loadtests.chaos.commands.report_command",
+    "loadtests.chaos.commands.run_command",
+    "loadtests.chaos.commands.soak_command",
+    "loadtests.chaos.commands.undo_command",
 )
 """What has an `add(commands)`; the heavy imports are made inside the commands."""
 

@@ -27,12 +27,12 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from exporter import config_file, config_problems
 from exporter.errors import ConfigError
 from exporter.settings import Settings
-from loadtests.chaos.detection import DetectSettings
 from loadtests.chaos.faults import AnyFault
-from loadtests.chaos.hypothesis import Action, Hypothesis, Limit, Probe
-from loadtests.chaos.recovery import RecoverySettings
+from loadtests.chaos.measuring.detection import DetectSettings
+from loadtests.chaos.measuring.recovery import RecoverySettings
+from loadtests.chaos.running.hypothesis import Action, Hypothesis, Limit, Probe
+from loadtests.chaos.running.users import LoadSettings
 from loadtests.chaos.targets import AnyTarget
-from loadtests.chaos.users import LoadSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from loadtests.chaos.processes import ProcessRef
+    from loadtests.chaos.primitives.processes import ProcessRef
 
 
 class Site(Protocol):
@@ -78,7 +78,7 @@ class Site(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProxyControl:
-    """How a running fault proxy (`loadtests.chaos.proxy`) is told what to do."""
+    """How a running fault proxy (`loadtests.chaos.network.proxy`) is told what to do."""
 
     control: Path
     """Its Unix socket."""

@@ -18,8 +18,8 @@ from loadtests.chaos import experiment
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loadtests.chaos.evidence import Evidence, Scrape
     from loadtests.chaos.experiment import Loaded
+    from loadtests.chaos.measuring.evidence import Evidence, Scrape
 
 MODEL: Final = "digits_fp32"
 FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (

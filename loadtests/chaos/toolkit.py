@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from loadtests.chaos.faults.base import Fault
-    from loadtests.chaos.live import LiveWindow
+    from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.site import Site
 
 
@@ -121,7 +121,7 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
 
     None where the sidecar shows none.
     """
-    from loadtests.chaos.watching import page_of  # noqa: PLC0415 - it imports much
+    from loadtests.chaos.measuring.watching import page_of  # noqa: PLC0415 - it imports much
 
     site = _current().site
     if site is None or site.sidecar_url is None:
@@ -137,7 +137,7 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
 
 def server_ready() -> bool:
     """Probe: whether Triton's own health endpoint says ready."""
-    from loadtests.chaos.watching import answers  # noqa: PLC0415 - it imports much
+    from loadtests.chaos.measuring.watching import answers  # noqa: PLC0415 - it imports much
 
     site = _current().site
     if site is None:
@@ -147,7 +147,7 @@ def server_ready() -> bool:
 
 def sidecar_up() -> bool:
     """Probe: whether the sidecar answers."""
-    from loadtests.chaos.watching import answers  # noqa: PLC0415 - it imports much
+    from loadtests.chaos.measuring.watching import answers  # noqa: PLC0415 - it imports much
 
     site = _current().site
     if site is None or site.sidecar_url is None:

@@ -11,8 +11,8 @@ import numpy as np
 from tcp_peers import TcpServer, connect, echo, receive
 
 from loadtests.chaos.network.effect import Effect
-from loadtests.chaos.proxy_control import ask
-from loadtests.chaos.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_control import ask
+from loadtests.chaos.network.proxy_process import FaultProxy
 
 if TYPE_CHECKING:
     import socket

@@ -122,7 +122,7 @@ def test_a_fault_refuses_an_empty_site_or_touches_nothing_before_inject(kind) ->
 
 def test_whoever_undoes_needs_no_client_of_anything() -> None:
     # A watchdog holds what it imported for as long as the run lasts.
-    script = "import sys, loadtests.chaos.undo; print(*sys.modules)"
+    script = "import sys, loadtests.chaos.undoing.undo; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

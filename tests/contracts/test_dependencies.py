@@ -39,7 +39,7 @@ NOT_IMPORTED = {
     "types-pyyaml": "mypy",
 }
 # Modules that are imported by a name that is put together, and where.
-BY_NAME = {"chaoslib": "loadtests/chaos/foreign.py"}
+BY_NAME = {"chaoslib": "loadtests/chaos/running/foreign.py"}
 # In environments of their own: the embedded Triton's, and those of the benchmarks' peers.
 ELSEWHERE = {
     "triton_python_backend_utils", "alibi_detect", "evidently", "mlperf_loadgen",

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 from sidecars import SidecarProcess
 
 from exporter.listening import bind
-from loadtests.chaos.backends import stubs_of
-from loadtests.chaos.model_control import load, states
-from loadtests.chaos.processes import TOKEN_VARIABLE, ProcessRef, started_with
+from loadtests.chaos.primitives.backends import stubs_of
+from loadtests.chaos.primitives.model_control import load, states
+from loadtests.chaos.primitives.processes import (
+    TOKEN_VARIABLE,
+    ProcessRef,
+    started_with,
+)
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
-    from loadtests.chaos.proxy_process import FaultProxy
+    from loadtests.chaos.network.proxy_process import FaultProxy
 
 MODEL = "digits_fp32"
 _TOKEN = re.compile(r"tw[0-9a-f]{10}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import TypeAdapter
 
 from loadtests.chaos.faults import AnyFault
-from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from loadtests.chaos.faults import Fault

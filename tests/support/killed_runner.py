@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import TypeAdapter
 
 from loadtests.chaos.faults import AnyFault, FaultRefusedError
-from loadtests.chaos.injection import injections
-from loadtests.chaos.interruption import Interrupted, interrupted_once
 from loadtests.chaos.site import ProxyControl
 from loadtests.chaos.targets.local import LocalSite
+from loadtests.chaos.undoing.injection import injections
+from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
 
 if TYPE_CHECKING:
     from types import FrameType

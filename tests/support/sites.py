@@ -14,8 +14,8 @@ from fault_cycles import Client
 from monitoring import free_port
 
 from exporter.triton import backend, keeper
-from loadtests.chaos.backends import Belongings, stubs_of
-from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.primitives.backends import Belongings, stubs_of
+from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

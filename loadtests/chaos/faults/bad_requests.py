@@ -18,10 +18,10 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from loadtests.chaos import agents
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import Fault, FaultFailedError
-from loadtests.chaos.processes import new_token
+from loadtests.chaos.primitives import agents
+from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

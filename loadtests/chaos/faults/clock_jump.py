@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from loadtests.chaos import vdso
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.needs import sidecar_of
-from loadtests.chaos.processes import ProcessRef
-from loadtests.chaos.vdso import Patch
+from loadtests.chaos.primitives import vdso
+from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.primitives.vdso import Patch
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.needs import server_of, sidecar_of
-from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos import commands
 from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.base import Fault
-from loadtests.chaos.processes import new_token
+from loadtests.chaos.primitives import programs
+from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
@@ -59,7 +59,7 @@ class DiskFull(Fault):
                 f"size={_MOUNTED_BYTES},mode={status.st_mode & 0o7777:o},"
                 f"uid={status.st_uid},gid={status.st_gid}"
             )
-            commands.run(
+            programs.run(
                 token, ["mount", "-t", "tmpfs", "-o", options, token, str(folder)]
             )
         _fill(_ballast(record))
@@ -78,12 +78,12 @@ class DiskFull(Fault):
         if record["mechanism"] == "fill":
             _ballast(record).unlink(missing_ok=True)
             return
-        commands.end_all(token)
+        programs.end_all(token)
         for _ in range(_MOST_MOUNTS):
             if not _mounted(token):
                 return
             # Whoever has a file open there keeps it; the name is free at once.
-            commands.attempt(token, ["umount", "--lazy", record["folder"]])
+            programs.attempt(token, ["umount", "--lazy", record["folder"]])
         if _mounted(token):
             raise FaultFailedError(
                 f"the volume {token} cannot be unmounted; as root: "
@@ -142,9 +142,9 @@ def _cannot_mount(site: Site) -> str | None:
     server = site.server()
     if server is not None and not _same_mounts(server.pid):
         return "the server has mounts of its own"
-    if commands.find("mount") is None or commands.find("umount") is None:
+    if programs.find("mount") is None or programs.find("umount") is None:
         return "mount is not installed"
-    tried = commands.attempt(
+    tried = programs.attempt(
         "", ["unshare", "--mount", "mount", "-t", "tmpfs", "probe", "/mnt"]
     )
     return f"mount fails ({tried.stderr.strip()})" if tried.returncode else None

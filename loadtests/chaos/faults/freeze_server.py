@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtests.chaos.faults.base import Fault, FaultFailedError
 from loadtests.chaos.faults.needs import server_of
-from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

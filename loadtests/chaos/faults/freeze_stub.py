@@ -10,10 +10,10 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from loadtests.chaos.backends import Belongings
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import Fault, FaultFailedError
-from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.primitives.backends import Belongings
+from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

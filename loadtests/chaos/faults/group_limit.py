@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from loadtests.chaos.cgroups import Group
 from loadtests.chaos.faults.base import Fault
 from loadtests.chaos.faults.needs import server_of
-from loadtests.chaos.processes import ProcessRef, new_token
+from loadtests.chaos.primitives.cgroups import Group
+from loadtests.chaos.primitives.processes import ProcessRef, new_token
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from loadtests.chaos.backends import Belongings
 from loadtests.chaos.faults.base import Fault, FaultFailedError
 from loadtests.chaos.faults.needs import server_of
+from loadtests.chaos.primitives.backends import Belongings
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

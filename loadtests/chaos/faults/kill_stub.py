@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos import model_control
-from loadtests.chaos.backends import Belongings, stubs_of
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import Fault, FaultFailedError
-from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.primitives import model_control
+from loadtests.chaos.primitives.backends import Belongings, stubs_of
+from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos import agents
 from loadtests.chaos.faults.base import Fault, FaultRefusedError
-from loadtests.chaos.processes import new_token, started_with
+from loadtests.chaos.primitives import agents
+from loadtests.chaos.primitives.processes import new_token, started_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable

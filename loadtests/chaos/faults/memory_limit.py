@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.cgroups import Group
 from loadtests.chaos.faults.group_limit import GroupLimit
+from loadtests.chaos.primitives.cgroups import Group
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 

@@ -11,7 +11,7 @@ from loadtests.chaos.network.mechanism import Wanted, choose
 from loadtests.chaos.network.netem import Netem
 from loadtests.chaos.network.nft import Nft
 from loadtests.chaos.network.through_proxy import ThroughProxy
-from loadtests.chaos.processes import new_token
+from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
     from loadtests.chaos.network.effect import Effect

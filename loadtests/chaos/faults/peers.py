@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import Field
 
-from loadtests.chaos import agents
-from loadtests.chaos.backends import listener
 from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.base import Fault
 from loadtests.chaos.faults.needs import signalled
-from loadtests.chaos.processes import ProcessRef, new_token, started_with
+from loadtests.chaos.primitives import agents
+from loadtests.chaos.primitives.backends import listener
+from loadtests.chaos.primitives.processes import ProcessRef, new_token, started_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable

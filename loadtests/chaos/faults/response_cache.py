@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from loadtests.chaos import model_control
-from loadtests.chaos.backends import command_line
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
-from loadtests.chaos.processes import new_token
+from loadtests.chaos.primitives import model_control
+from loadtests.chaos.primitives.backends import command_line
+from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

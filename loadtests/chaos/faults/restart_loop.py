@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos import agents
-from loadtests.chaos.backends import Belongings, command_line, listener
 from loadtests.chaos.faults.base import Fault, FaultFailedError
 from loadtests.chaos.faults.needs import server_of
-from loadtests.chaos.processes import new_token
+from loadtests.chaos.primitives import agents
+from loadtests.chaos.primitives.backends import Belongings, command_line, listener
+from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos import agents
 from loadtests.chaos.errors import FaultRefusedError
 from loadtests.chaos.faults.peers import PeerFault, endpoint
-from loadtests.chaos.processes import new_token
+from loadtests.chaos.primitives import agents
+from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable

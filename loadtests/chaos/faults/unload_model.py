@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from loadtests.chaos import agents, model_control
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import Fault, FaultFailedError
-from loadtests.chaos.processes import new_token
+from loadtests.chaos.primitives import agents, model_control
+from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable

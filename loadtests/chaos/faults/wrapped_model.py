@@ -19,9 +19,9 @@ from pydantic import Field
 
 import loadtests
 from exporter.whole_file import write
-from loadtests.chaos import model_control
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

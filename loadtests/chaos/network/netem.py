@@ -11,10 +11,10 @@ import json
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos import commands
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.network import ports
 from loadtests.chaos.network.effect import DIRECTIONS, Effect
+from loadtests.chaos.primitives import programs
 
 if TYPE_CHECKING:
     from loadtests.chaos.network.effect import Direction
@@ -42,10 +42,10 @@ class Netem:
         reason = ports.refusal(site)
         if reason is not None:
             return reason
-        if commands.find("tc") is None:
+        if programs.find("tc") is None:
             return "tc is not installed (apt-get install iproute2)"
         # In a network of its own, that goes with the command.
-        tried = commands.attempt(
+        tried = programs.attempt(
             "", ["unshare", "-n", "tc", "-batch", "-"], given=_batch(1, [1], effect)
         )
         if tried.returncode:
@@ -71,7 +71,7 @@ class Netem:
         """Add the root, then classes, then the filters that send packets there."""
         effect = Effect.from_record(record["effect"])
         batch = _batch(record["handle"], record["ports"], effect)
-        commands.run(record["token"], ["tc", "-batch", "-"], given=batch)
+        programs.run(record["token"], ["tc", "-batch", "-"], given=batch)
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """The root, or filters below it."""
@@ -80,7 +80,7 @@ class Netem:
             return [f"loopback has no discipline {handle}"]
         effect = Effect.from_record(record["effect"])
         wanted = len(record["ports"]) * sum(map(effect.applies_to, DIRECTIONS))
-        shown = commands.run(
+        shown = programs.run(
             record["token"], ["tc", "filter", "show", "dev", "lo", "parent", handle]
         )
         found = shown.count("flowid")
@@ -90,11 +90,11 @@ class Netem:
 
     def revert(self, record: dict[str, Any]) -> None:
         """Remove the root, and with it all below it."""
-        commands.end_all(record["token"])
+        programs.end_all(record["token"])
         if not self.residue(record):
             return
         command = ["tc", "qdisc", "del", "dev", "lo", "root"]
-        if commands.attempt(record["token"], command).returncode and self.residue(
+        if programs.attempt(record["token"], command).returncode and self.residue(
             record
         ):
             raise FaultFailedError(
@@ -112,9 +112,9 @@ class Netem:
 
 def _root() -> dict[str, Any]:
     """The root discipline of loopback; empty where there is none, or no tc."""
-    if commands.find("tc") is None:
+    if programs.find("tc") is None:
         return {}
-    shown: list[dict[str, Any]] = json.loads(commands.run("", _SHOW) or "[]")
+    shown: list[dict[str, Any]] = json.loads(programs.run("", _SHOW) or "[]")
     return next((entry for entry in shown if entry.get("root")), {})
 
 

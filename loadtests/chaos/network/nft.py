@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos import commands
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.network import ports
 from loadtests.chaos.network.effect import DIRECTIONS, Effect
+from loadtests.chaos.primitives import programs
 
 if TYPE_CHECKING:
     from loadtests.chaos.network.effect import Direction
@@ -42,11 +42,11 @@ class Nft:
         reason = ports.refusal(site)
         if reason is not None:
             return reason
-        if commands.find("nft") is None:
+        if programs.find("nft") is None:
             return "nft is not installed (apt-get install nftables)"
         # In a network of its own, that goes with the command.
         table = _ruleset("probe", [1], effect)
-        tried = commands.attempt("", ["unshare", "-n", "nft", "-f", "-"], given=table)
+        tried = programs.attempt("", ["unshare", "-n", "nft", "-f", "-"], given=table)
         if tried.returncode:
             found = tried.stderr.strip().splitlines()[:1]
             return f"nft does not work here ({' '.join(found)})"
@@ -66,13 +66,13 @@ class Nft:
         ruleset = _ruleset(
             record["token"], record["ports"], Effect.from_record(record["effect"])
         )
-        commands.run(record["token"], ["nft", "-f", "-"], given=ruleset)
+        programs.run(record["token"], ["nft", "-f", "-"], given=ruleset)
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """The table, or rules of it."""
         token = record["token"]
         wanted = len(_rules(record["ports"], Effect.from_record(record["effect"])))
-        listed = commands.attempt(token, ["nft", "-j", "list", "table", _FAMILY, token])
+        listed = programs.attempt(token, ["nft", "-j", "list", "table", _FAMILY, token])
         if listed.returncode:
             return [f"there is no nftables table {token}"]
         found = sum("rule" in entry for entry in json.loads(listed.stdout)["nftables"])
@@ -83,11 +83,11 @@ class Nft:
     def revert(self, record: dict[str, Any]) -> None:
         """Remove the table."""
         token = record["token"]
-        commands.end_all(token)
+        programs.end_all(token)
         if not _there(token):
             return
         command = ["nft", "delete", "table", _FAMILY, token]
-        if commands.attempt(token, command).returncode and _there(token):
+        if programs.attempt(token, command).returncode and _there(token):
             raise FaultFailedError(
                 f"the nftables table {token} cannot be removed; as root: "
                 f"{' '.join(command)}"
@@ -100,7 +100,7 @@ class Nft:
 
 
 def _there(token: str) -> bool:
-    listed = commands.run(token, ["nft", "-j", "list", "tables"])
+    listed = programs.run(token, ["nft", "-j", "list", "tables"])
     return any(
         entry.get("table", {}).get("name") == token
         for entry in json.loads(listed)["nftables"]

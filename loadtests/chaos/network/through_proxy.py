@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadtests.chaos.errors import FaultFailedError
-from loadtests.chaos.proxy_control import ProxyFailedError, ProxyGoneError, ask
+from loadtests.chaos.network.proxy_control import ProxyFailedError, ProxyGoneError, ask
 
 if TYPE_CHECKING:
     from loadtests.chaos.network.effect import Effect

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from pydantic import ValidationError
 
-from loadtests.chaos.degradation import curve
-from loadtests.chaos.findings import extension_of
-from loadtests.chaos.repeated import repetitions
+from loadtests.chaos.measuring.findings import extension_of
 from loadtests.chaos.report import timeline, words
-from loadtests.chaos.users import LoadSettings
+from loadtests.chaos.results.degradation import curve
+from loadtests.chaos.results.repeated import repetitions
+from loadtests.chaos.running.users import LoadSettings
 from loadtests.report import page
 from loadtests.report.svg import Axis, Plot, Series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from loadtests.chaos.degradation import Curve
-    from loadtests.chaos.evidence import Evidence
-    from loadtests.chaos.findings import Findings
-    from loadtests.chaos.journal_file import Journal
-    from loadtests.chaos.repeated import Repetitions
+    from loadtests.chaos.measuring.evidence import Evidence
+    from loadtests.chaos.measuring.findings import Findings
+    from loadtests.chaos.results.degradation import Curve
+    from loadtests.chaos.results.journal_file import Journal
+    from loadtests.chaos.results.repeated import Repetitions
 
 _MS: Final = 1e3
 _ORDER: Final = ("failed", "invalid", "finding", "held")

@@ -11,8 +11,8 @@ from loadtests.report import page
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.chaos.repeated import Repeated
-    from loadtests.chaos.scorecard import Scorecard, ScorecardChange
+    from loadtests.chaos.results.repeated import Repeated
+    from loadtests.chaos.results.scorecard import Scorecard, ScorecardChange
 
 _TITLE: Final = "Chaos scorecard"
 CALLS: Final = {

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadtests.chaos.degradation import curve
-from loadtests.chaos.findings import extension_of
-from loadtests.chaos.repeated import repetitions
+from loadtests.chaos.measuring.findings import extension_of
 from loadtests.chaos.report import words
 from loadtests.chaos.report.scorecard_page import CALLS, changed
+from loadtests.chaos.results.degradation import curve
+from loadtests.chaos.results.repeated import repetitions
 from loadtests.report import page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loadtests.chaos.findings import Findings
-    from loadtests.chaos.journal_file import Journal
-    from loadtests.chaos.scorecard import Scorecard, ScorecardChange
+    from loadtests.chaos.measuring.findings import Findings
+    from loadtests.chaos.results.journal_file import Journal
+    from loadtests.chaos.results.scorecard import Scorecard, ScorecardChange
 
 
 def of_journal(journal: Journal) -> str:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from exporter.quantiles import quantile_rank
-from loadtests.chaos.answers import answers_of
+from loadtests.chaos.measuring.answers import answers_of
 from loadtests.report.svg import Axis, Mark, Plot, Series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loadtests.chaos.answers import Answers
-    from loadtests.chaos.evidence import Check, Evidence
-    from loadtests.chaos.findings import FaultFindings, Findings
+    from loadtests.chaos.measuring.answers import Answers
+    from loadtests.chaos.measuring.evidence import Check, Evidence
+    from loadtests.chaos.measuring.findings import FaultFindings, Findings
     from loadtests.result import Floats
 
 _SLICES: Final = 120

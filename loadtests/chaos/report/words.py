@@ -9,10 +9,10 @@ from loadtests.report import page
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from loadtests.chaos.findings import FaultFindings, Findings
-    from loadtests.chaos.repeated import Repeated
-    from loadtests.chaos.scorecard import Row
-    from loadtests.chaos.sidecar_promises import SidecarPromises
+    from loadtests.chaos.measuring.findings import FaultFindings, Findings
+    from loadtests.chaos.measuring.sidecar_promises import SidecarPromises
+    from loadtests.chaos.results.repeated import Repeated
+    from loadtests.chaos.results.scorecard import Row
 
 SAID: Final = {
     "held": "held: users were served as the hypothesis says",

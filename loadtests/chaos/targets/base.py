@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from loadtests.chaos.evidence import What
-    from loadtests.chaos.hypothesis import Activity
+    from loadtests.chaos.measuring.evidence import What
+    from loadtests.chaos.running.hypothesis import Activity
 
     Note = Callable[[What, Mapping[str, Any]], None]
     """Writes down what happens to the deployment, with the time that it has now."""

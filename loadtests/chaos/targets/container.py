@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.backends import Stub, command_line
-from loadtests.chaos.beside import beside
-from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.primitives.backends import Stub, command_line
+from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.running.beside import beside
 from loadtests.chaos.targets.base import AddressedTarget
 from loadtests.errors import LoadError
 

@@ -14,9 +14,9 @@ from exporter.errors import EmbeddedTritonError
 from exporter.settings import Settings
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
-from loadtests.chaos.beside import beside
-from loadtests.chaos.processes import ProcessRef
-from loadtests.chaos.supervisor import Supervisor
+from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.running.beside import beside
+from loadtests.chaos.running.supervisor import Supervisor
 from loadtests.chaos.targets.base import ALWAYS_ALLOWED, Target
 from loadtests.chaos.targets.local import LocalSite
 

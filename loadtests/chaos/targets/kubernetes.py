@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.beside import beside
+from loadtests.chaos.running.beside import beside
 from loadtests.chaos.targets.base import AddressedTarget
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.hypothesis import Activity
-    from loadtests.chaos.processes import ProcessRef
+    from loadtests.chaos.primitives.processes import ProcessRef
+    from loadtests.chaos.running.hypothesis import Activity
     from loadtests.chaos.targets.base import Surroundings
     from loadtests.chaos.targets.local import LocalSite
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from loadtests.chaos.backends import listener, stubs_of
+from loadtests.chaos.primitives.backends import listener, stubs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from loadtests.chaos.processes import ProcessRef
+    from loadtests.chaos.primitives.processes import ProcessRef
     from loadtests.chaos.site import ProxyControl
 
 

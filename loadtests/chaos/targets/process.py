@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.beside import beside
+from loadtests.chaos.running.beside import beside
 from loadtests.chaos.targets.base import AddressedTarget
 from loadtests.errors import LoadError
 

@@ -14,15 +14,15 @@ import pytest
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos import experiment
-from loadtests.chaos.findings import findings
-from loadtests.chaos.runner import RunOptions, run
-from loadtests.chaos.supervisor import Supervisor
+from loadtests.chaos.measuring.findings import findings
+from loadtests.chaos.running.runner import RunOptions, run
+from loadtests.chaos.running.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.evidence import Evidence
-    from loadtests.chaos.recovery import Recovery
+    from loadtests.chaos.measuring.evidence import Evidence
+    from loadtests.chaos.measuring.recovery import Recovery
 
 pytestmark = pytest.mark.triton
 

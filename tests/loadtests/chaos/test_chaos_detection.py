@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 from simulated_outages import evidence
 
-from loadtests.chaos.conditions import Condition
-from loadtests.chaos.detection import DetectSettings, detected, detection_of
-from loadtests.chaos.evidence import AlertChange, AlertState, Sample, Scrape
-from loadtests.chaos.recovery import Span
+from loadtests.chaos.measuring.detection import DetectSettings, detected, detection_of
+from loadtests.chaos.measuring.evidence import AlertChange, AlertState, Sample, Scrape
+from loadtests.chaos.measuring.recovery import Span
+from loadtests.chaos.running.conditions import Condition
 
 SPAN = Span(
     kinds=("kill_stub",), inject_seconds=5.0, reverted_seconds=10.0, next_seconds=None

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from exporter import cli
 from exporter.errors import ConfigError
-from loadtests.chaos import experiment, foreign
-from loadtests.chaos.hypothesis import is_simple, tolerates
+from loadtests.chaos import experiment
+from loadtests.chaos.running import foreign
+from loadtests.chaos.running.hypothesis import is_simple, tolerates
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:

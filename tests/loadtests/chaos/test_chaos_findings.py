@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from simulated_outages import evidence, poisson, result, run
 
-from loadtests.chaos.evidence import Check, Event, Evidence, Sample, Scrape, Step
-from loadtests.chaos.findings import findings
+from loadtests.chaos.measuring.evidence import (
+    Check,
+    Event,
+    Evidence,
+    Sample,
+    Scrape,
+    Step,
+)
+from loadtests.chaos.measuring.findings import findings
 from loadtests.result import Outcome
 
 INJECT, REVERT = 5.0, 6.5

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pytest
 
 from exporter import cli
-from loadtests.chaos import journal as journals
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.faults import FAULTS, FreezeServer
-from loadtests.chaos.injection import injections
-from loadtests.chaos.journal import Journal, JournalError
-from loadtests.chaos.processes import TOKEN_VARIABLE, ProcessRef, new_token
+from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef, new_token
 from loadtests.chaos.targets.local import LocalSite
-from loadtests.chaos.undo import undo_all
-from loadtests.chaos.watchdog import Watchdog
+from loadtests.chaos.undoing import journal as journals
+from loadtests.chaos.undoing.injection import injections
+from loadtests.chaos.undoing.journal import Journal, JournalError
+from loadtests.chaos.undoing.undo import undo_all
+from loadtests.chaos.undoing.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -250,8 +250,8 @@ def test_the_watchdog_ends_a_runner_that_hangs_beyond_its_deadline(
         "import signal, sys, time\n"
         "from pathlib import Path\n"
         "from loadtests.chaos.faults import FreezeServer\n"
-        "from loadtests.chaos.injection import injections\n"
-        "from loadtests.chaos.processes import ProcessRef\n"
+        "from loadtests.chaos.undoing.injection import injections\n"
+        "from loadtests.chaos.primitives.processes import ProcessRef\n"
         "from loadtests.chaos.targets.local import LocalSite\n"
         "for number in (signal.SIGINT, signal.SIGTERM):\n"
         "    signal.signal(number, signal.SIG_IGN)\n"

@@ -11,9 +11,16 @@ import pytest
 from chaoslib.experiment import run_experiment
 from simulated_outages import evidence, poisson, run
 
-from loadtests.chaos import journal_file
-from loadtests.chaos.evidence import AlertChange, Check, Evidence, Sample, Scrape, Step
-from loadtests.chaos.findings import findings
+from loadtests.chaos.measuring.evidence import (
+    AlertChange,
+    Check,
+    Evidence,
+    Sample,
+    Scrape,
+    Step,
+)
+from loadtests.chaos.measuring.findings import findings
+from loadtests.chaos.results import journal_file
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from simulated_outages import poisson, run
 
-from loadtests.chaos.live import LiveWindow
+from loadtests.chaos.measuring.live import LiveWindow
 from loadtests.engine import Progress
 from loadtests.result import Outcome, Requests, RunResult
 

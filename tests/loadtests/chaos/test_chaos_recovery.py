@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_outages import poisson, result, run
 
-from loadtests.chaos.answers import answers_of
-from loadtests.chaos.recovery import (
+from loadtests.chaos.measuring.answers import answers_of
+from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
     Span,

@@ -10,9 +10,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 from simulated_outages import evidence, poisson, run
 
-from loadtests.chaos import journal_file, scorecard
-from loadtests.chaos.evidence import AlertChange, Check
+from loadtests.chaos.measuring.evidence import AlertChange, Check
 from loadtests.chaos.report import journal_page, scorecard_page
+from loadtests.chaos.results import journal_file, scorecard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulated_outages import evidence, poisson, run
 
-from loadtests.chaos import journal_file, report_command, scorecard
-from loadtests.chaos.degradation import curve, wilson
-from loadtests.chaos.findings import findings
-from loadtests.chaos.repeated import repeated, repetitions
+from loadtests.chaos.commands import report_command
+from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.report import journal_page, text
+from loadtests.chaos.results import journal_file, scorecard
+from loadtests.chaos.results.degradation import curve, wilson
+from loadtests.chaos.results.repeated import repeated, repetitions
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from loadtests.chaos.evidence import Evidence
+    from loadtests.chaos.measuring.evidence import Evidence
 
 PLANTED = "<script>alert(1)</script>"
 

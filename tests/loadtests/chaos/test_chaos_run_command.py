@@ -22,8 +22,8 @@ from process_experiments import (
 )
 
 from exporter import cli
-from loadtests.chaos import journal as journals
-from loadtests.chaos.processes import ProcessRef, started_with
+from loadtests.chaos.primitives.processes import ProcessRef, started_with
+from loadtests.chaos.undoing import journal as journals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -26,11 +26,11 @@ from process_experiments import (
 from exporter import cli
 from loadtests.chaos import experiment, toolkit
 from loadtests.chaos.errors import FaultRefusedError
-from loadtests.chaos.findings import findings
-from loadtests.chaos.right_answers import with_right_answers
-from loadtests.chaos.runner import RunOptions, run
+from loadtests.chaos.measuring.findings import findings
+from loadtests.chaos.running.right_answers import with_right_answers
+from loadtests.chaos.running.runner import RunOptions, run
+from loadtests.chaos.running.users import LoadSettings
 from loadtests.chaos.targets import NotAllowedError
-from loadtests.chaos.users import LoadSettings
 from loadtests.engine import run_closed
 from loadtests.errors import PlanError
 from loadtests.mix import Mix

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from loadtests.chaos import experiment, foreign
+from loadtests.chaos import experiment
 from loadtests.chaos.errors import FaultRefusedError
 from loadtests.chaos.faults import FreezeServer, KillStub
-from loadtests.chaos.runner import RunOptions, run
+from loadtests.chaos.running import foreign
+from loadtests.chaos.running.runner import RunOptions, run
 from loadtests.chaos.targets import AnyTarget, NotAllowedError, require_allowed
 from loadtests.errors import LoadError
 

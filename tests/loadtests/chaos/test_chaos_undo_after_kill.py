@@ -15,7 +15,7 @@ from killed_runner import Nursery
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.faults import FAULTS
-from loadtests.chaos.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_process import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -27,8 +27,8 @@ from loadtests.chaos.faults.oversized_inputs import OversizedInputs
 from loadtests.chaos.faults.response_cache import ResponseCache
 from loadtests.chaos.faults.restart_loop import RestartLoop
 from loadtests.chaos.faults.unload_model import UnloadModel
-from loadtests.chaos.processes import ProcessRef
-from loadtests.chaos.undo import SETTLE_SECONDS
+from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.undoing.undo import SETTLE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -14,7 +14,7 @@ from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.bad_requests import tally_of
 from loadtests.chaos.faults.corrupt_inputs import CorruptInputs
 from loadtests.chaos.faults.oversized_inputs import OversizedInputs
-from loadtests.chaos.processes import started_with
+from loadtests.chaos.primitives.processes import started_with
 
 if TYPE_CHECKING:
     from collections.abc import Generator

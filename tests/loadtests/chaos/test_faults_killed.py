@@ -22,8 +22,8 @@ from loadtests.chaos.faults.memory_limit import MemoryLimit
 from loadtests.chaos.faults.otlp_hang import OtlpHang
 from loadtests.chaos.faults.partition import Partition
 from loadtests.chaos.faults.tap_stalled import TapStalled
-from loadtests.chaos.proxy_process import FaultProxy
-from loadtests.chaos.undo import SETTLE_SECONDS
+from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.undoing.undo import SETTLE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -17,7 +17,6 @@ from sites import EmbeddedSite, EmptySite
 from exporter.testing.faults import Fault as ModelFault
 from exporter.testing.faults import write_faulty_model
 from exporter.triton.grpc import GrpcClient
-from loadtests.chaos import model_control
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.erring_model import ErringModel
 from loadtests.chaos.faults.kill_server import KillServer
@@ -26,6 +25,7 @@ from loadtests.chaos.faults.lying_model import LyingModel
 from loadtests.chaos.faults.response_cache import ResponseCache
 from loadtests.chaos.faults.unload_model import UnloadModel
 from loadtests.chaos.faults.wrapped_model import WRAPPER
+from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:
     from collections.abc import Generator

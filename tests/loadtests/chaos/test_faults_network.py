@@ -26,9 +26,9 @@ from loadtests.chaos.faults.network_jitter import NetworkJitter
 from loadtests.chaos.faults.network_loss import NetworkLoss
 from loadtests.chaos.faults.partition import Partition
 from loadtests.chaos.faults.reset import Reset
+from loadtests.chaos.network.proxy_control import ask
+from loadtests.chaos.network.proxy_process import FaultProxy
 from loadtests.chaos.network.wire import RETRANSMISSION_SECONDS
-from loadtests.chaos.proxy_control import ask
-from loadtests.chaos.proxy_process import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -13,8 +13,6 @@ from fault_cycles import Client, as_stranger, in_effect, recorded, undone, wait_
 from sites import EmbeddedSite, bare_triton
 
 from exporter.errors import EmbeddedTritonError
-from loadtests.chaos import model_control
-from loadtests.chaos.backends import SHARED_MEMORY, Belongings, listener
 from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.descriptors import Descriptors
 from loadtests.chaos.faults.freeze_server import FreezeServer
@@ -22,6 +20,8 @@ from loadtests.chaos.faults.freeze_stub import FreezeStub
 from loadtests.chaos.faults.kill_server import KillServer
 from loadtests.chaos.faults.kill_stub import KillStub
 from loadtests.chaos.faults.restart_loop import RestartLoop
+from loadtests.chaos.primitives import model_control
+from loadtests.chaos.primitives.backends import SHARED_MEMORY, Belongings, listener
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -16,14 +16,14 @@ from parts import as_nobody, require_root
 from resource_faults import DOUBLE, ProcessSite, infer, is_undone, prepared
 from sites import EmbeddedSite, EmptySite
 
-from loadtests.chaos.cgroups import Group
 from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.cpu_hog import CpuHog
 from loadtests.chaos.faults.cpu_limit import CpuLimit
 from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.memory_hog import MOST_PERCENT, MemoryHog
 from loadtests.chaos.faults.memory_limit import MemoryLimit
-from loadtests.chaos.processes import ProcessRef, new_token, started_with
+from loadtests.chaos.primitives.cgroups import Group
+from loadtests.chaos.primitives.processes import ProcessRef, new_token, started_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -19,12 +19,12 @@ from pydantic import ValidationError
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, EmptySite
 
-from loadtests.chaos import vdso
 from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.descriptors import Descriptors
 from loadtests.chaos.faults.kill_sidecar import KillSidecar
-from loadtests.chaos.processes import ProcessRef
+from loadtests.chaos.primitives import vdso
+from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from collections.abc import Generator

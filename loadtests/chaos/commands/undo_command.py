@@ -1,0 +1,68 @@
+"""The command `tritonwatch chaos undo`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import argparse
+
+    from exporter.cli import Subparsers
+    from loadtests.chaos.undoing.undo import UndoneRun
+
+EXIT_OK: Final = 0
+EXIT_LEFT: Final = 1
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "undo",
+        help="undo what experiments have left",
+        description="Undo every fault of every experiment whose runner is gone. May be "
+        "run at any time and any number of times. Exit 1 where something is left.",
+    )
+    add_state(parser)
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="undo those of experiments that still run, too",
+    )
+    parser.set_defaults(run=_run)
+
+
+def add_state(parser: argparse.ArgumentParser) -> None:
+    """The option that says where undo journals lie."""
+    parser.add_argument(
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help="undo journals; default $XDG_STATE_HOME/tritonwatch/chaos, and "
+        "~/.local/state where that is not set",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    from loadtests.chaos.undoing.journal import default_folder  # noqa: PLC0415 - heavy
+    from loadtests.chaos.undoing.undo import undo_all  # noqa: PLC0415
+
+    folder = options.state or default_folder()
+    runs = undo_all(folder, force=options.force)
+    for run in runs:
+        sys.stdout.write(told(run))
+    if not runs:
+        sys.stdout.write(f"nothing to undo in {folder}\n")
+    return EXIT_LEFT if any(run.problems for run in runs) else EXIT_OK
+
+
+def told(run: UndoneRun) -> str:
+    """What became of a journal, in lines."""
+    if run.busy:
+        return f"{run.run}: its experiment still runs; --force undoes it all the same\n"
+    lines = [f"{run.run}: undone {kind}" for kind in run.undone]
+    lines += [f"{run.run}: LEFT {problem}" for problem in run.problems]
+    if not lines:
+        lines = [f"{run.run}: nothing was in effect"]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,289 @@
+"""Which metric and which alert showed a fault, when, and when they said it was over."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import Field, field_validator
+
+from exporter.settings import Settings
+from loadtests.chaos.running.conditions import Condition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from loadtests.chaos.measuring.evidence import AlertChange, Evidence, Sample
+    from loadtests.chaos.measuring.recovery import Span
+
+
+class DetectSettings(Settings):
+    """What has to show the fault, and within which time of its injection."""
+
+    metric: str | None = Field(default=None)
+    """A condition on the sidecar's metrics, like `triton_probe_success == 0`."""
+    within_seconds: float = Field(default=10.0, gt=0, le=3600)
+    """When it has to hold at the latest."""
+    alert: str | None = Field(default=None)
+    """An alert that has to fire."""
+    alert_within_seconds: float = Field(default=180.0, gt=0, le=7200)
+    """When it has to fire at the latest."""
+    also: tuple[str, ...] = Field(default=(), max_length=32)
+    """More conditions that are watched and told of; none of them has to hold."""
+
+    @field_validator("metric", "also")
+    @classmethod
+    def _are_conditions(
+        cls, value: str | tuple[str, ...] | None
+    ) -> str | tuple[str, ...] | None:
+        for text in (value,) if isinstance(value, str) else value or ():
+            Condition.parse(text)
+        return value
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Every condition, the one that has to hold first."""
+        texts = (() if self.metric is None else (self.metric,)) + self.also
+        return tuple(map(Condition.parse, texts))
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        """Names of the metrics that are to be watched."""
+        return frozenset(condition.metric for condition in self.conditions)
+
+
+class Shown(Settings):
+    """When a condition on the metrics began to hold, and when it ended."""
+
+    condition: str
+    before: bool | None
+    """Whether it held before the fault: then it shows nothing. None: never seen."""
+    labels: dict[str, str] | None = None
+    """Of the series that showed it first."""
+    held_seconds: float | None = None
+    """When it was first seen to hold for a series for which it had not."""
+    cleared_seconds: float | None = None
+    """When it was last seen to hold no more, and held no more to the end."""
+
+
+class Alerted(Settings):
+    """What an alert did after a fault."""
+
+    name: str
+    before: bool
+    """Whether it was firing before."""
+    pending_seconds: float | None = None
+    firing_seconds: float | None = None
+    resolved_seconds: float | None = None
+    """When it fired no more; None while it fires."""
+
+
+class Detection(Settings):
+    """How one fault was detected. Times are of the load; None did not happen."""
+
+    metrics: tuple[Shown, ...]
+    alerts: tuple[Alerted, ...]
+    """Every alert that changed, the first to fire first."""
+    first: Shown | None
+    """The condition that held first."""
+
+
+class Detected(Settings):
+    """Whether what was to show a fault did so in time. None cannot be told."""
+
+    metric: str | None
+    metric_after_seconds: float | None
+    """From the injection."""
+    metric_within_seconds: float
+    metric_in_time: bool | None
+    alert: str | None
+    alert_after_seconds: float | None
+    """From the injection to firing."""
+    alert_within_seconds: float
+    alert_in_time: bool | None
+    note: str = ""
+    """Why it cannot be told."""
+
+
+def detection_of(
+    samples: Sequence[Sample],
+    alerts: Sequence[AlertChange],
+    conditions: Sequence[Condition],
+    span: Span,
+) -> Detection:
+    """What showed the fault of a span, until the next one."""
+    shown = tuple(_shown(samples, condition, span) for condition in conditions)
+    known = [one for one in shown if one.held_seconds is not None]
+    return Detection(
+        metrics=shown,
+        alerts=tuple(_alerted(alerts, span)),
+        first=min(known, key=lambda one: one.held_seconds or 0.0, default=None),
+    )
+
+
+def _shown(samples: Sequence[Sample], condition: Condition, span: Span) -> Shown:
+    series: dict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if condition.matches(sample.metric, sample.labels):
+            series[tuple(sorted(sample.labels.items()))].append(sample)
+    start = span.inject_seconds
+    seen = any(v.at_seconds < start for values in series.values() for v in values)
+    found = {
+        labels: _of_series(values, condition, span, seen_before=seen)
+        for labels, values in series.items()
+    }
+    before = any(held.before for held in found.values()) if seen else None
+    first = min(
+        (labels for labels, held in found.items() if held.began is not None),
+        key=lambda labels: found[labels].began or 0.0,
+        default=None,
+    )
+    if first is None:
+        return Shown(condition=condition.text, before=before)
+    held = found[first]
+    return Shown(
+        condition=condition.text,
+        before=before,
+        labels=dict(first),
+        held_seconds=held.began,
+        cleared_seconds=held.ended,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """One series: whether a condition held before, since when, and until when."""
+
+    before: bool = False
+    began: float | None = None
+    ended: float | None = None
+
+
+def _of_series(
+    values: Sequence[Sample], condition: Condition, span: Span, *, seen_before: bool
+) -> _Held:
+    start, end = span.inject_seconds, span.next_seconds
+    earlier = [v.value for v in values if v.at_seconds < start]
+    later = [
+        v
+        for v in values
+        if v.at_seconds >= start and (end is None or v.at_seconds < end)
+    ]
+    base = 0.0
+    if condition.increase and earlier:
+        base = earlier[-1]
+    elif condition.increase and not seen_before and later:
+        # Of a counter that was not looked at before, nothing is known to have grown.
+        base = later[0].value
+    elif earlier and condition.holds(earlier[-1]):
+        return _Held(before=True)
+    holding = [condition.holds(v.value - base) for v in later]
+    if True not in holding:
+        return _Held()
+    last = len(holding) - 1 - holding[::-1].index(True)
+    return _Held(
+        began=later[holding.index(True)].at_seconds,
+        ended=later[last + 1].at_seconds if last + 1 < len(later) else None,
+    )
+
+
+def _alerted(changes: Iterable[AlertChange], span: Span) -> list[Alerted]:
+    names: dict[str, list[AlertChange]] = defaultdict(list)
+    end = float("inf") if span.next_seconds is None else span.next_seconds
+    for change in sorted(changes, key=lambda c: c.at_seconds):
+        if change.at_seconds < end:
+            names[change.name].append(change)
+    found = [
+        _one_alert(name, mine, span.inject_seconds) for name, mine in names.items()
+    ]
+    never = float("inf")
+    return sorted(
+        (one for one in found if one is not None),
+        key=lambda a: never if a.firing_seconds is None else a.firing_seconds,
+    )
+
+
+def _one_alert(
+    name: str, changes: Sequence[AlertChange], start: float
+) -> Alerted | None:
+    """Of all its series together: it fires while one of them does."""
+    states: dict[tuple[tuple[str, str], ...], str] = {}
+    before = False
+    pending = firing = resolved = None
+    for change in changes:
+        states[tuple(sorted(change.labels.items()))] = change.state
+        if change.at_seconds < start:
+            before = "firing" in states.values()
+            continue
+        at = change.at_seconds
+        if change.state == "pending" and pending is None:
+            pending = at
+        if change.state == "firing" and not before and firing is None:
+            firing = at
+        fires = "firing" in states.values()
+        resolved = (
+            at if firing is not None and not fires and resolved is None else resolved
+        )
+        resolved = None if fires else resolved
+    if pending is firing is resolved is None and not before:
+        return None
+    return Alerted(
+        name=name,
+        before=before,
+        pending_seconds=pending,
+        firing_seconds=firing,
+        resolved_seconds=resolved,
+    )
+
+
+def detected(
+    evidence: Evidence, detection: Detection, span: Span, wanted: DetectSettings
+) -> Detected:
+    """Whether a fault was shown as it was wanted."""
+    start = span.inject_seconds
+    end = evidence.seen_seconds if span.next_seconds is None else span.next_seconds
+    seen = end - start
+    shown = next((s for s in detection.metrics if s.condition == wanted.metric), None)
+    metric_after = _since(None if shown is None else shown.held_seconds, start)
+    metric_met = _in_time(metric_after, wanted.within_seconds, seen)
+    alert = next((a for a in detection.alerts if a.name == wanted.alert), None)
+    alert_after = _since(None if alert is None else alert.firing_seconds, start)
+    alert_met = _in_time(alert_after, wanted.alert_within_seconds, seen)
+    notes = []
+    if wanted.metric is not None and not evidence.scrapes:
+        metric_met = None
+        notes.append(f"no sidecar was there to show {wanted.metric}")
+    elif shown is not None and shown.before and metric_after is None:
+        metric_met = None
+        notes.append(f"{wanted.metric} held before the fault already")
+    if wanted.alert is not None and not evidence.alerts_watched:
+        alert_met = None
+        notes.append(f"no Prometheus was there to fire {wanted.alert}")
+    elif alert is not None and alert.before:
+        alert_met = None
+        notes.append(f"{wanted.alert} fired before the fault already")
+    elif wanted.alert is not None and alert_met is None:
+        notes.append(f"{wanted.alert} was watched for {seen:.3g} s only")
+    return Detected(
+        metric=wanted.metric,
+        metric_after_seconds=metric_after,
+        metric_within_seconds=wanted.within_seconds,
+        metric_in_time=None if wanted.metric is None else metric_met,
+        alert=wanted.alert,
+        alert_after_seconds=alert_after,
+        alert_within_seconds=wanted.alert_within_seconds,
+        alert_in_time=None if wanted.alert is None else alert_met,
+        note="; ".join(notes),
+    )
+
+
+def _since(at: float | None, start: float) -> float | None:
+    return None if at is None else at - start
+
+
+def _in_time(after: float | None, within: float, seen: float) -> bool | None:
+    """Unknown while there was still time for it when the run ended."""
+    if after is not None:
+        return after <= within
+    return None if seen < within else False

@@ -1,0 +1,231 @@
+"""What one repetition of an experiment showed: numbers, and a verdict with its reasons."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from exporter.settings import Settings
+from loadtests.chaos.measuring import served
+from loadtests.chaos.measuring.answers import answers_of
+from loadtests.chaos.measuring.detection import (
+    Detected,
+    Detection,
+    DetectSettings,
+    Shown,
+    detected,
+    detection_of,
+)
+from loadtests.chaos.measuring.evidence import Status
+from loadtests.chaos.measuring.recovery import (
+    Recovery,
+    RecoverySettings,
+    Span,
+    latency_limit,
+    recovery_of,
+    spans,
+)
+from loadtests.chaos.measuring.sidecar_promises import SidecarPromises, promises_of
+from loadtests.chaos.measuring.verdicts import judged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from loadtests.chaos.measuring.answers import Answers
+    from loadtests.chaos.measuring.evidence import Check, Evidence, Phase
+
+EXTENSION: Final = "tritonwatch"
+"""Name of our block among the extensions of an experiment."""
+
+Verdict = Literal["held", "finding", "failed", "invalid"]
+"""`failed`: it did not run to its end, so nothing is shown. `invalid`: the sender's own
+trouble is in the numbers. `finding`: a weakness of what was broken, or of its sidecar."""
+
+
+class FaultFindings(Settings):
+    """One fault, or several at about the same time."""
+
+    span: Span
+    recovery: Recovery | None
+    """None where nothing was sent."""
+    detection: Detection
+    detected: tuple[Detected, ...]
+
+
+class ProbeFindings(Settings):
+    """The answers of one probe of the hypothesis in one phase."""
+
+    probe: str
+    phase: str
+    asked: int
+    met: int
+    unknown: int
+    """Asked, and nothing could be told."""
+    lowest: float | None
+    highest: float | None
+
+
+class Findings(Settings):
+    """Everything that is told of one repetition."""
+
+    title: str
+    repetition: int
+    strength: float | None
+    started_at: float
+    """Unix time."""
+    status: Status
+    deviated: bool
+    """The steady-state hypothesis did not hold, during the method or after it."""
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    """What speaks against it."""
+    notes: tuple[str, ...]
+    """What could not be told, or is worth knowing."""
+    before: served.Served | None
+    during: served.Served | None
+    after: served.Served | None
+    faults: tuple[FaultFindings, ...]
+    budget: served.Budget | None
+    probes: tuple[ProbeFindings, ...]
+    sidecar: SidecarPromises | None
+    leftovers: tuple[str, ...]
+    versions: dict[str, str]
+
+    @property
+    def exit_code(self) -> int:
+        """0 held; 1 a finding, or the experiment failed; 3 the numbers are not valid."""
+        return {"held": 0, "invalid": 3}.get(self.verdict, 1)
+
+    @property
+    def lost(self) -> int | None:
+        """Requests without an answer, of the whole run."""
+        return self._sum("lost")
+
+    @property
+    def wrong(self) -> int | None:
+        """Answers that looked right and were not, of the whole run."""
+        return self._sum("wrong")
+
+    def _sum(self, what: str) -> int | None:
+        known = [p for p in (self.before, self.during, self.after) if p is not None]
+        return sum(int(getattr(p, what)) for p in known) if known else None
+
+
+def extension_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Our block of an experiment; empty where it has none."""
+    for entry in document.get("extensions") or ():
+        if isinstance(entry, dict) and entry.get("name") == EXTENSION:
+            return entry
+    return {}
+
+
+def recovery_settings(document: Mapping[str, Any]) -> RecoverySettings:
+    """What an experiment takes for recovered."""
+    return RecoverySettings.model_validate(extension_of(document).get("recovery", {}))
+
+
+def detect_settings(document: Mapping[str, Any]) -> tuple[DetectSettings, ...]:
+    """What an experiment wants its faults to be shown by."""
+    given = extension_of(document).get("detect", [])
+    entries = given if isinstance(given, list | tuple) else [given]
+    return tuple(map(DetectSettings.model_validate, entries))
+
+
+def findings(evidence: Evidence) -> Findings:
+    """What a repetition showed.
+
+    Raises:
+        PlanError: its load was a closed loop.
+    """
+    settings = recovery_settings(evidence.experiment)
+    wanted = detect_settings(evidence.experiment)
+    faults = spans(evidence.events, settings.hold_seconds)
+    answers = None if evidence.load is None else answers_of(evidence.load)
+    found = tuple(_fault(evidence, answers, span, settings, wanted) for span in faults)
+    last = found[-1] if found else None
+    promises = promises_of(
+        evidence,
+        faults,
+        [] if last is None else _lasting(last.detection, wanted),
+        None if last is None else last.recovery,
+    )
+    phases = (None, None, None) if answers is None else served.phases(answers, faults)
+    bad = sum(0 if one.recovery is None else one.recovery.bad_requests for one in found)
+    # "watch": while it is broken the hypothesis is looked at, and need not hold.
+    watched = extension_of(evidence.experiment).get("during") == "watch"
+    spared = {"before", "during"} if watched else {"before"}
+    deviated = any(not c.met for c in evidence.checks if c.phase not in spared)
+    draft = Findings(
+        title=str(evidence.experiment.get("title", "")),
+        repetition=evidence.repetition,
+        strength=evidence.strength,
+        started_at=evidence.started_at,
+        status=evidence.status,
+        deviated=deviated,
+        verdict="held",
+        reasons=(),
+        notes=(),
+        before=phases[0],
+        during=phases[1],
+        after=phases[2],
+        faults=found,
+        budget=None
+        if answers is None or not faults
+        else served.budget(answers, bad, settings, faults[0].inject_seconds),
+        probes=tuple(_probes(evidence)),
+        sidecar=promises,
+        leftovers=evidence.leftovers,
+        versions=dict(evidence.versions),
+    )
+    return judged(draft, evidence)
+
+
+def _fault(
+    evidence: Evidence,
+    answers: Answers | None,
+    span: Span,
+    settings: RecoverySettings,
+    wanted: Sequence[DetectSettings],
+) -> FaultFindings:
+    recovery = None
+    if answers is not None:
+        limit = latency_limit(answers, settings, span.inject_seconds)
+        recovery = recovery_of(answers, span, settings, limit)
+    conditions = tuple(c for one in wanted for c in one.conditions)
+    detection = detection_of(evidence.samples, evidence.alerts, conditions, span)
+    return FaultFindings(
+        span=span,
+        recovery=recovery,
+        detection=detection,
+        detected=tuple(detected(evidence, detection, span, one) for one in wanted),
+    )
+
+
+def _lasting(detection: Detection, wanted: Sequence[DetectSettings]) -> list[Shown]:
+    """The required conditions that can end: what a counter rose by never falls."""
+    required = {
+        c.text
+        for one in wanted
+        for c in one.conditions[:1]
+        if not c.increase and one.metric
+    }
+    return [shown for shown in detection.metrics if shown.condition in required]
+
+
+def _probes(evidence: Evidence) -> Iterator[ProbeFindings]:
+    groups: dict[tuple[str, Phase], list[Check]] = {}
+    for check in evidence.checks:
+        groups.setdefault((check.probe, check.phase), []).append(check)
+    for (probe, phase), checks in groups.items():
+        values = [
+            c.value for c in checks if c.value is not None and math.isfinite(c.value)
+        ]
+        yield ProbeFindings(
+            probe=probe,
+            phase=phase,
+            asked=len(checks),
+            met=sum(check.met for check in checks),
+            unknown=len(checks) - len(values),
+            lowest=min(values, default=None),
+            highest=max(values, default=None),
+        )

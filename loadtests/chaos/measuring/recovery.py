@@ -1,0 +1,354 @@
+"""What a fault did to users and when it was over, from the times of their requests.
+
+Every request is judged by what its user saw: late counts from when it was due, and one
+without a right answer is as late as its timeout. A window of time is good where all its
+requests were answered rightly and a high quantile of their latency kept the limit, bad
+where that was not so, and unknown where nothing was asked: never good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+from pydantic import Field
+
+from exporter.quantiles import quantile_rank
+from exporter.settings import Settings
+from loadtests.chaos.measuring.outage import Outage, outage_of
+from loadtests.chaos.measuring.windows import BAD, GOOD, UNKNOWN, Judged, stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadtests.chaos.measuring.answers import Answers, Mask
+    from loadtests.chaos.measuring.evidence import Event
+    from loadtests.chaos.measuring.windows import Stretch
+
+_LEAST_BASELINE: Final = 20
+"""Right answers before the fault, below which no limit of latency is made of them."""
+_DAY_SECONDS: Final = 86_400.0
+_ROUNDING_SECONDS: Final = 1e-6
+
+State = Literal["unaffected", "recovered", "not_recovered", "unknown"]
+
+
+class RecoverySettings(Settings):
+    """When users count as served again."""
+
+    window_seconds: float = Field(default=1.0, gt=0, le=60)
+    """Length of the windows that are good or bad."""
+    hold_seconds: float = Field(default=5.0, gt=0, le=3600)
+    """How long every window has to be good."""
+    quantile: float = Field(default=0.95, gt=0, lt=1)
+    """Of the latencies of a window: the one that has to keep the limit."""
+    latency_factor: float = Field(default=2.0, ge=1, le=1000)
+    """The limit, over the 99th percentile of what was answered before the fault."""
+    latency_limit_seconds: float | None = Field(default=None, gt=0, le=3600)
+    """The limit itself, in place of the factor."""
+    objective_ratio: float = Field(default=0.999, gt=0, lt=1)
+    """Share of requests that has to be good, of which the error budget is made."""
+    budget_window_seconds: float = Field(default=30 * _DAY_SECONDS, gt=0)
+    """How long the error budget has to last."""
+
+
+class Span(Settings):
+    """From one fault to the next; faults within `hold_seconds` of each other are one."""
+
+    kinds: tuple[str, ...]
+    inject_seconds: float
+    reverted_seconds: float | None
+    """When the last of them was seen to be gone; None where that was not seen."""
+    next_seconds: float | None
+    """When the next one was injected."""
+
+
+class Recovery(Settings):
+    """What one fault did, and when it was over. None is unknown, or did not happen."""
+
+    state: State
+    reason: str
+    """Why, in a sentence."""
+    limit_seconds: float | None = None
+    """Later than that is late."""
+    first_bad_seconds: float | None = None
+    """When the first bad request of the first bad window was due."""
+    noticed_seconds: float | None = None
+    """When the first user could tell: by an error, or by waiting beyond the limit."""
+    first_good_seconds: float | None = None
+    """When the first right answer came after that."""
+    first_held_seconds: float | None = None
+    """When the first good request was due of good windows that lasted `hold_seconds`."""
+    recovered_seconds: float | None = None
+    """SLO-recovered: the same, without a relapse to the end of what was seen. Later than
+    `first_held_seconds` where there were relapses before."""
+    relapses: int = 0
+    """How often requests failed, or were late for longer than a window, after good
+    windows had lasted for `hold_seconds`."""
+    blips: int = 0
+    """How often they were just late then, or long after a fault that nobody felt, and for
+    no longer than a window: that happens without any fault."""
+    outage: Outage | None = None
+    bad_requests: int = 0
+    bad_request_seconds: float = 0.0
+    """What users waited for bad answers, or in vain: the sum of bad requests' latencies."""
+
+
+def spans(events: Sequence[Event], hold_seconds: float) -> list[Span]:
+    """The faults of an experiment in their order."""
+    injections = sorted(
+        (event for event in events if event.what == "inject"),
+        key=lambda event: event.at_seconds,
+    )
+    groups: list[list[Event]] = []
+    for event in injections:
+        if groups and event.at_seconds - groups[-1][-1].at_seconds < hold_seconds:
+            groups[-1].append(event)
+        else:
+            groups.append([event])
+    reverts = sorted(e.at_seconds for e in events if e.what == "reverted")
+    found = []
+    for group, follower in zip(groups, [*groups, None][1:], strict=True):
+        start = group[0].at_seconds
+        end = None if follower is None else follower[0].at_seconds
+        mine = [at for at in reverts if at >= start and (end is None or at < end)]
+        kinds = tuple(str(event.detail.get("kind", "fault")) for event in group)
+        found.append(
+            Span(
+                kinds=kinds,
+                inject_seconds=start,
+                reverted_seconds=mine[-1] if mine else None,
+                next_seconds=end,
+            )
+        )
+    return found
+
+
+def latency_limit(
+    answers: Answers, settings: RecoverySettings, fault_seconds: float
+) -> float | None:
+    """Later than so many seconds is late; None where too little was seen before."""
+    if settings.latency_limit_seconds is not None:
+        return settings.latency_limit_seconds
+    before = answers.latency[answers.right & (answers.ended < fault_seconds)]
+    if before.size < _LEAST_BASELINE:
+        return None
+    rank = quantile_rank(before.size, 0.99)
+    return settings.latency_factor * float(np.sort(before)[rank - 1])
+
+
+def recovery_of(
+    answers: Answers,
+    span: Span,
+    settings: RecoverySettings,
+    limit_seconds: float | None,
+) -> Recovery:
+    """What the fault of a span did to the users."""
+    until = answers.until_seconds
+    if span.next_seconds is not None:
+        # What was due later may have been hit by the next fault.
+        until = min(until, span.next_seconds - answers.timeout_seconds)
+    after = np.where(np.isinf(answers.ended), answers.due, answers.ended)
+    chosen = (answers.due <= until) & (after >= span.inject_seconds)
+    late = answers.right & (
+        answers.latency > (np.inf if limit_seconds is None else limit_seconds)
+    )
+    bad = chosen & (late | (~answers.right & ~answers.unsent))
+    measured = Recovery(
+        state="unknown",
+        reason="",
+        limit_seconds=limit_seconds,
+        outage=outage_of(answers, chosen & ~answers.unsent, span.inject_seconds),
+        bad_requests=int(bad.sum()),
+        bad_request_seconds=float(answers.latency[bad].sum()),
+    )
+    judged = Judged(
+        due=answers.due[chosen],
+        failed=(bad & ~late)[chosen],
+        late=late[chosen],
+        unknown=answers.unsent[chosen],
+    )
+    start = min(span.inject_seconds, float(judged.due.min(initial=np.inf)))
+    found = stretches(
+        judged,
+        start,
+        until,
+        window_seconds=settings.window_seconds,
+        quantile=settings.quantile,
+    )
+    course = _Course(settings, span, judged, until, found)
+    if course.effect is not None:
+        measured = _marked(measured, answers, bad, chosen, found[course.effect])
+    return course.concluded(measured)
+
+
+def _with(recovery: Recovery, **more: object) -> Recovery:
+    return recovery.model_copy(update=more)
+
+
+def _marked(
+    recovery: Recovery, answers: Answers, bad: Mask, chosen: Mask, first: Stretch
+) -> Recovery:
+    """With first bad, noticed and first good, of the first bad windows."""
+    place = np.flatnonzero(chosen)[first.first_due : first.last_due]
+    first_bad = float(answers.due[place[bad[place]][0]])
+    later = bad & (answers.due >= first_bad)
+    limit = recovery.limit_seconds
+    told = np.where(
+        answers.right,
+        np.inf,
+        np.minimum(answers.ended, answers.due + answers.timeout_seconds),
+    )
+    if limit is not None:
+        told = np.minimum(told, answers.due + limit)
+    noticed = float(told[later].min())
+    good = answers.ended[answers.right & chosen & (answers.ended > noticed)]
+    return _with(
+        recovery,
+        first_bad_seconds=first_bad,
+        noticed_seconds=noticed,
+        first_good_seconds=float(good.min()) if good.size else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """The grades of all windows since a fault, and what follows from them."""
+
+    settings: RecoverySettings
+    span: Span
+    judged: Judged
+    until: float
+    found: list[Stretch]
+
+    @property
+    def effect(self) -> int | None:
+        """Place of the first bad windows that may be the fault's; None where none are."""
+        places = (
+            place
+            for place, stretch in enumerate(self.found)
+            if stretch.grade == BAD and not self._is_later(stretch)
+        )
+        return next(places, None)
+
+    def _is_later(self, stretch: Stretch) -> bool:
+        """Whether it is a short late spell, long after the fault was undone."""
+        reverted = self.span.reverted_seconds
+        if reverted is None or not self._is_short(stretch):
+            return False
+        return stretch.start_seconds > reverted + self.settings.hold_seconds
+
+    def _is_short(self, stretch: Stretch) -> bool:
+        """Just late, and for no longer than a window."""
+        # Windows are bad from one before the first late request to the last.
+        short = stretch.seconds <= 2 * self.settings.window_seconds
+        return short and not stretch.failed
+
+    def concluded(self, measured: Recovery) -> Recovery:
+        """With the state, and when it was recovered."""
+        if measured.limit_seconds is None:
+            return _with(
+                measured,
+                reason=f"fewer than {_LEAST_BASELINE} right answers before the fault: "
+                "there is no latency to compare with",
+            )
+        if not self.found:
+            seen = max(self.until - self.span.inject_seconds, 0.0)
+            return _with(
+                measured, reason=f"the load ended {seen:.2f} s after the fault"
+            )
+        if self.effect is None:
+            blips = sum(stretch.grade == BAD for stretch in self.found)
+            return self._never_bad(_with(measured, blips=blips))
+        after = self.found[self.effect :]
+        measured, held = self._followed(measured, after)
+        if held is not None:
+            good = self.until - self._due(held)
+            return _with(
+                measured,
+                state="recovered",
+                reason=f"good for the last {good:.2f} s",
+                recovered_seconds=self._due(held),
+            )
+        return self._not_held(measured, after[-1])
+
+    def _followed(
+        self, measured: Recovery, after: list[Stretch]
+    ) -> tuple[Recovery, Stretch | None]:
+        """With relapses counted, and the stretch that held and had none after it."""
+        first: Stretch | None = None
+        held: Stretch | None = None
+        relapses = blips = 0
+        for stretch in after:
+            if stretch.grade == GOOD and held is None and self._holds(stretch):
+                held = stretch
+                first = first or stretch
+            elif stretch.grade == BAD and held is not None:
+                if self._is_short(stretch):
+                    blips += 1
+                else:
+                    relapses += 1
+                    held = None
+        measured = _with(
+            measured,
+            first_held_seconds=None if first is None else self._due(first),
+            relapses=relapses,
+            blips=blips,
+        )
+        return measured, held
+
+    def _never_bad(self, measured: Recovery) -> Recovery:
+        seen = self.until - self.span.inject_seconds
+        if any(stretch.grade == UNKNOWN for stretch in self.found):
+            return _with(measured, reason="too little was asked to tell")
+        if seen < self.settings.hold_seconds - _ROUNDING_SECONDS:
+            return _with(
+                measured, reason=f"the load ended {seen:.2f} s after the fault"
+            )
+        return _with(
+            measured,
+            state="unaffected",
+            reason="no window was bad while it could be the fault's",
+        )
+
+    def _not_held(self, measured: Recovery, last: Stretch) -> Recovery:
+        """The end of what was seen is not good for long enough."""
+        wanted = self.settings.hold_seconds
+        if last.grade == UNKNOWN:
+            return _with(measured, reason="too little was asked at the end to tell")
+        if last.grade == GOOD:
+            seen = last.seconds + self.settings.window_seconds
+            return _with(
+                measured,
+                reason=f"good for the last {seen:.2f} s only; {wanted:g} s are wanted",
+            )
+        since = self.span.inject_seconds
+        if self.span.reverted_seconds is not None:
+            # What is undone after the load only, was there for all of it.
+            ended = self.span.reverted_seconds
+            since = ended if ended < self.until else since
+        seen = self.until - since
+        if seen < wanted:
+            return _with(
+                measured,
+                reason=f"bad to the end, {seen:.2f} s after the fault; {wanted:g} s are wanted",
+            )
+        return _with(
+            measured,
+            state="not_recovered",
+            reason=f"still bad {seen:.2f} s after the fault",
+        )
+
+    def _holds(self, stretch: Stretch) -> bool:
+        needed = self.settings.hold_seconds - self.settings.window_seconds
+        return stretch.grade == GOOD and stretch.seconds >= needed - _ROUNDING_SECONDS
+
+    def _due(self, stretch: Stretch) -> float:
+        """When the first good request of a stretch was due: before it nothing was shown.
+
+        The quantile lets some of the first be late still, and then they are.
+        """
+        good = ~(self.judged.late | self.judged.failed | self.judged.unknown)
+        first = stretch.first_due + int(good[stretch.first_due :].argmax())
+        return float(self.judged.due[first])

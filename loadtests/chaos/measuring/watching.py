@@ -1,0 +1,178 @@
+"""What the sidecar and Prometheus say while an experiment runs, polled and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from exporter.errors import TritonError
+from exporter.exposition import parse_text
+from exporter.triton.http import HttpClient
+from loadtests.chaos.measuring.evidence import AlertChange, Sample, Scrape
+from loadtests.chaos.running.looking import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from loadtests.chaos.measuring.evidence import AlertState
+    from loadtests.chaos.measuring.record import Record
+    from loadtests.chaos.primitives.processes import ProcessRef
+
+EVERY_SECONDS: Final = 0.25
+_TIMEOUT_SECONDS: Final = 1.0
+_UNREADABLE: Final = (TritonError, ValueError, LookupError)
+_RESIDENT: Final = "process_resident_memory_bytes"
+_OPEN_FDS: Final = "process_open_fds"
+ALWAYS: Final = frozenset(
+    {
+        "triton_up",
+        "triton_model_ready",
+        "triton_model_serving",
+        "triton_probe_interval_seconds",
+        "triton_probe_success",
+        "triton_run_info",
+    }
+)
+"""Kept of every experiment, beside what it asks for."""
+
+
+class _Watch:
+    """Looks at a server every quarter of a second, while its block lasts."""
+
+    def __init__(self, url: str, record: Record) -> None:
+        self._client = HttpClient(url.rpartition("//")[2], connections=1)
+        self._record = record
+        self._pace = Pace(EVERY_SECONDS, self._look)
+
+    def __enter__(self) -> Self:
+        self._pace.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pace.end()
+        self._client.close()
+
+    def _look(self) -> None:
+        raise NotImplementedError
+
+
+class SidecarWatch(_Watch):
+    """Keeps what a sidecar's metrics say."""
+
+    def __init__(
+        self,
+        url: str,
+        metrics: frozenset[str],
+        record: Record,
+        process: Callable[[], ProcessRef | None],
+    ) -> None:
+        super().__init__(url, record)
+        self._process = process
+        self._wanted = metrics | ALWAYS
+
+    def _look(self) -> None:
+        began = time.perf_counter()
+        try:
+            page = self._client.get("/metrics", timeout_seconds=_TIMEOUT_SECONDS)
+            series = list(parse_text(page))
+        except (TritonError, ValueError):
+            taken = time.perf_counter() - began
+            self._record.add(self._record.scrapes, Scrape(began, taken, ok=False))
+            return
+        ended = time.perf_counter()
+        own = {name: value for name, _, value in series}
+        self._record.add(
+            self._record.scrapes,
+            Scrape(
+                began,
+                ended - began,
+                ok=True,
+                resident_bytes=_whole(own.get(_RESIDENT)),
+                open_fds=_whole(own.get(_OPEN_FDS)),
+                threads=_threads(self._process()),
+            ),
+        )
+        for name, labels, value in series:
+            if name in self._wanted:
+                row = Sample(ended, name, dict(labels), value)
+                self._record.add(self._record.samples, row)
+
+
+class AlertWatch(_Watch):
+    """Notes each alert of a Prometheus that comes to another state."""
+
+    def __init__(self, url: str, record: Record) -> None:
+        super().__init__(url, record)
+        self._known: dict[tuple[tuple[str, str], ...], AlertState] = {}
+
+    def _look(self) -> None:
+        try:
+            body = self._client.get("/api/v1/alerts", timeout_seconds=_TIMEOUT_SECONDS)
+            found = json.loads(body)["data"]["alerts"]
+        except (TritonError, ValueError, LookupError):
+            return
+        now = time.perf_counter()
+        states: dict[tuple[tuple[str, str], ...], AlertState] = {
+            tuple(sorted(alert["labels"].items())): alert["state"] for alert in found
+        }
+        for labels in {*states, *self._known}:
+            state = states.get(labels, "inactive")
+            if state != self._known.get(labels, "inactive"):
+                told = dict(labels)
+                name = told.pop("alertname", "")
+                row = AlertChange(now, name, told, state)
+                self._record.add(self._record.alerts, row)
+        self._known = states
+
+
+def page_of(url: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """The series of a sidecar's page now; none where it does not answer."""
+    with contextlib.closing(HttpClient(url.rpartition("//")[2])) as client:
+        try:
+            page = client.get("/metrics", timeout_seconds=_TIMEOUT_SECONDS)
+        except TritonError:
+            return
+    yield from parse_text(page)
+
+
+def answers(address: str, path: str) -> bool:
+    """Whether a GET is answered with 200 within a second."""
+    with contextlib.closing(HttpClient(address, connections=1)) as client:
+        try:
+            client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
+        except TritonError:
+            return False
+    return True
+
+
+def versions_of(http: str) -> dict[str, str]:
+    """Versions of tritonwatch and of the server, where it tells it."""
+    found = {"tritonwatch": version("tritonwatch")}
+    client = HttpClient(http, connections=1)
+    with contextlib.closing(client), contextlib.suppress(*_UNREADABLE):
+        said = json.loads(client.get("/v2", timeout_seconds=_TIMEOUT_SECONDS))
+        found["triton"] = str(said["version"])
+    return found
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _threads(process: ProcessRef | None) -> int | None:
+    if process is None:
+        return None
+    try:
+        return sum(1 for _ in Path(f"/proc/{process.pid}/task").iterdir())
+    except OSError:
+        return None

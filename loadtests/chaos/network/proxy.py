@@ -1,0 +1,174 @@
+"""A TCP proxy whose wire can be made bad: the network faults that need no root.
+
+    python -m loadtests.chaos.network.proxy --control FILE --grpc HOST:PORT --http HOST:PORT
+
+It listens on two free ports of loopback, says which in one line of JSON, and ends with
+its standard input, so with its owner however that ends. What its wires do is set over
+the Unix socket FILE, one JSON object a line (see `proxy_control`); while nothing is set
+bytes are handed on as they come.
+
+It sees a stream where a network sees packets, so two effects are models. A loss is a
+stall of this direction of the connection for a retransmission timeout, 200 ms as in
+Linux and doubled for each loss in a row: what a small request sees, pessimistic for a
+long transfer, which TCP repairs within a round trip. And a connection is taken at once
+even while the network is parted: it stays silent rather than unopened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from loadtests.chaos.network.effect import DIRECTIONS, Effect
+from loadtests.chaos.network.wire import Wire
+
+HOST: Final = "127.0.0.1"
+MAX_FAULTS: Final = 32
+_MAX_COMMAND_BYTES: Final = 65_536
+_COMMAND_SECONDS: Final = 2.0
+_BACKLOG: Final = 512
+_DESCRIPTORS: Final = 8192
+
+
+class Proxy:
+    """Two wires, and the faults that are set on them."""
+
+    def __init__(self, upstreams: dict[str, tuple[str, int]], seed: int) -> None:
+        self._wires = {
+            name: Wire(host, port, seed=f"{seed} {name}")
+            for name, (host, port) in upstreams.items()
+        }
+        self._faults: dict[str, tuple[Effect, tuple[str, ...]]] = {}
+
+    async def listen(self) -> dict[str, str]:
+        """Take connections; where, by protocol."""
+        loop = asyncio.get_running_loop()
+        found = {}
+        for name, wire in self._wires.items():
+            server = await loop.create_server(wire.accept, HOST, 0, backlog=_BACKLOG)
+            found[name] = f"{HOST}:{server.sockets[0].getsockname()[1]}"
+        return found
+
+    async def control(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """One connection of the control socket: a command, an answer."""
+        with contextlib.suppress(OSError, TimeoutError, ValueError):
+            async with asyncio.timeout(_COMMAND_SECONDS):
+                answer = self.answer(await reader.readline())
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    def answer(self, line: bytes) -> dict[str, Any]:
+        """What a command gets: the state after it, or an error."""
+        try:
+            match json.loads(line):
+                case {
+                    "do": "set",
+                    "token": str(token),
+                    "effect": dict(effect),
+                    "protocols": list(protocols),
+                }:
+                    self._set(token, Effect.from_record(effect), tuple(protocols))
+                case {"do": "clear", "token": str(token)}:
+                    self._clear(token)
+                case {"do": "state"}:
+                    pass
+                case other:
+                    return {"error": f"found {other!r}; want set, clear or state"}
+        except (TypeError, ValueError) as error:
+            return {"error": str(error)}
+        return self._state()
+
+    def _set(self, token: str, effect: Effect, protocols: tuple[str, ...]) -> None:
+        if len(self._faults) >= MAX_FAULTS and token not in self._faults:
+            raise ValueError(f"found {MAX_FAULTS} faults already; clear one")
+        unknown = set(protocols) - set(self._wires)
+        if unknown:
+            raise ValueError(f"found protocols {unknown}; want {set(self._wires)}")
+        self._faults[token] = effect, protocols
+        self._apply()
+
+    def _clear(self, token: str) -> None:
+        self._faults.pop(token, None)
+        self._apply()
+
+    def _apply(self) -> None:
+        for name, wire in self._wires.items():
+            wire.set_effects(
+                [effect for effect, at in self._faults.values() if name in at]
+            )
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "faults": {
+                token: {"effect": effect.to_record(), "protocols": protocols}
+                for token, (effect, protocols) in self._faults.items()
+            },
+            "wires": {
+                name: {
+                    "connections": wire.connections,
+                    "held_bytes": wire.held_bytes,
+                    "resets": wire.resets,
+                    "losses": sum(wire.links[each].losses for each in DIRECTIONS),
+                }
+                for name, wire in self._wires.items()
+            },
+        }
+
+
+async def serve(arguments: argparse.Namespace) -> None:
+    """Run until standard input ends."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def read_input() -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            ended.set()
+
+    loop.add_reader(sys.stdin.fileno(), read_input)
+    upstreams = {"grpc": arguments.grpc, "http": arguments.http}
+    proxy = Proxy(upstreams, arguments.seed)
+    control = await asyncio.start_unix_server(
+        proxy.control, arguments.control, limit=_MAX_COMMAND_BYTES
+    )
+    try:
+        sys.stdout.write(json.dumps(await proxy.listen()) + "\n")
+        sys.stdout.flush()
+        await ended.wait()
+    finally:
+        control.close()
+        # The owner may be dead, so its folder is ours to remove, if it has nothing else.
+        with contextlib.suppress(OSError):
+            arguments.control.unlink()
+            arguments.control.parent.rmdir()
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--control", type=Path, required=True)
+    parser.add_argument("--grpc", type=_address, required=True)
+    parser.add_argument("--http", type=_address, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    asyncio.run(serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What faults are made of: processes, control groups, clocks, backends, models."""

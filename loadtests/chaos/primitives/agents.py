@@ -1,0 +1,163 @@
+"""A process that keeps a fault going: a loop of kills, a sender of bad requests.
+
+    agents.start(token, __name__, settings, longest_seconds=600)   # in inject()
+    agents.stop(token)                                             # in revert()
+
+It runs `work(settings, ready)` of that module. It is found by its token alone, so that
+nothing needs to be known of it but what stood in the record before it was started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from exporter.errors import TritonwatchError
+from loadtests.chaos.errors import FaultFailedError
+from loadtests.chaos.primitives.processes import (
+    TOKEN_VARIABLE,
+    ProcessRef,
+    started_with,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_READY: Final = "ready"
+_FAILED: Final = "failed: "
+_READY_SECONDS: Final = 15.0
+_END_SECONDS: Final = 0.5
+
+
+class Worker(Protocol):
+    """What a module that an agent runs has."""
+
+    def work(self, settings: dict[str, Any], ready: Callable[[], None]) -> None:
+        """Call `ready` once the fault is in effect, and keep it so."""
+        ...
+
+
+def start(
+    token: str, module: str, settings: dict[str, Any], *, longest_seconds: float
+) -> None:
+    """Start it, and wait until it says that the fault is in effect.
+
+    Args:
+        token: by which it is found, of the fault's record.
+        module: one with `work`.
+        settings: handed to `work`; plain JSON.
+        longest_seconds: after which it ends in any case.
+
+    Raises:
+        FaultFailedError: it could not bring the fault about.
+    """
+    starter = ProcessRef.of(os.getpid())
+    task = {
+        "module": module,
+        "settings": settings,
+        "starter": None if starter is None else starter.to_record(),
+        "longest_seconds": longest_seconds,
+    }
+    process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
+        [sys.executable, "-m", "loadtests.chaos.primitives.agents", json.dumps(task)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, TOKEN_VARIABLE: token},
+        start_new_session=True,
+    )
+    # Whoever ends it, it is reaped at once.
+    threading.Thread(target=process.wait, daemon=True).start()
+    said = _said(process)
+    if said != _READY:
+        stop(token)
+        raise FaultFailedError(said.removeprefix(_FAILED) or f"{module} said nothing")
+
+
+def _said(process: subprocess.Popen[str]) -> str:
+    """Its first word, or the last line of why there is none."""
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    with process.stdout as output:
+        deadline = time.monotonic() + _READY_SECONDS
+        last = ""
+        while select.select([output], [], [], max(deadline - time.monotonic(), 0))[0]:
+            line = output.readline()
+            if not line or line.startswith((_READY, _FAILED)):
+                return line.strip() or last
+            last = line.strip() or last
+    return f"was not in effect after {_READY_SECONDS:g} s"
+
+
+def running(token: str) -> bool:
+    """Whether an agent with this token is at work."""
+    return bool(started_with(token))
+
+
+def stop(token: str) -> None:
+    """End every agent with this token.
+
+    Raises:
+        FaultFailedError: one does not end, or is another user's.
+    """
+    for process in started_with(token):
+        try:
+            gone = process.kill(_END_SECONDS)
+        except PermissionError:
+            raise FaultFailedError(
+                f"process {process.pid} is another user's; as that user: "
+                f"kill -KILL {process.pid}"
+            ) from None
+        if not gone:
+            raise FaultFailedError(
+                f"process {process.pid} does not end; kill -KILL {process.pid}"
+            )
+
+
+def left(token: str) -> list[str]:
+    """Agents that are still there, in sentences."""
+    return [
+        f"process {process.pid} of the fault still runs"
+        for process in started_with(token)
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Be the agent: `arguments` has one JSON object, made by `start`."""
+    task = json.loads(arguments[0])
+    # Whoever undoes this fault may have looked for it before exec gave this process its
+    # token; that is only so if the starter was killed meanwhile.
+    if not task["starter"] or not ProcessRef.from_record(task["starter"]).alive:
+        return 1
+    signal.setitimer(signal.ITIMER_REAL, task["longest_seconds"])
+    try:
+        worker = cast("Worker", importlib.import_module(task["module"]))
+        worker.work(task["settings"], _ready)
+    except (TritonwatchError, OSError) as error:
+        with contextlib.suppress(OSError):
+            os.write(1, f"{_FAILED}{error}\n".encode())
+        return 1
+    return 0
+
+
+def _ready() -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, f"{_READY}\n".encode())
+    # Nobody reads on.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,192 @@
+"""Which processes and shared-memory regions belong to a Triton on this host.
+
+A process of the Python backend ("stub") says whose it is by its own arguments: the
+model's file, its region in /dev/shm, and the pid of the server that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from loadtests.chaos.primitives.processes import ProcessRef
+
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives
+_STUB: Final = b"triton_python_backend_stub"
+_MODEL_FILE, _REGION, _SERVER = 1, 2, 5
+_LISTEN: Final = "0A"
+_END_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """One process of the Python backend: an instance of a model."""
+
+    process: ProcessRef
+    model: str
+    region: str
+    """Its file in /dev/shm, which a killed server leaves behind."""
+    server_pid: int
+
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
+        """The stub with this pid; None where that is none."""
+        process = ProcessRef.of(pid)
+        arguments = command_line(pid)
+        if process is None or len(arguments) <= _SERVER:
+            return None
+        if not arguments[0].endswith(_STUB) or not arguments[_SERVER].isdigit():
+            return None
+        file = Path(os.fsdecode(arguments[_MODEL_FILE]))
+        return cls(
+            process,
+            file.parent.parent.name,  # REPOSITORY/MODEL/VERSION/model.py
+            os.fsdecode(arguments[_REGION]),
+            int(arguments[_SERVER]),
+        )
+
+
+def command_line(pid: int) -> list[bytes]:
+    """The arguments a process was started with; empty where it is gone or a zombie."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    return []
+
+
+def stubs(server_pid: int) -> list[Stub]:
+    """Every live stub that a server with this pid started, orphans included."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            stub = Stub.of(int(folder.name))
+            if stub is not None and stub.server_pid == server_pid:
+                found.append(stub)
+    return sorted(found, key=lambda stub: stub.process.pid)
+
+
+def stubs_of(server: ProcessRef, model: str | None = None) -> list[ProcessRef]:
+    """The live stubs of a server, all or one model's."""
+    return [
+        stub.process
+        for stub in stubs(server.pid)
+        if model in {None, stub.model}
+        and stub.process.start_ticks >= server.start_ticks
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """What a server has on this host that its sudden death would leave there."""
+
+    server: ProcessRef
+    stubs: tuple[ProcessRef, ...]
+    regions: tuple[str, ...]
+    """Names in /dev/shm."""
+
+    @classmethod
+    def of(cls, server: ProcessRef) -> Self:
+        """What it has now."""
+        found = [s for s in stubs(server.pid) if _since(server, s.process)]
+        return cls(
+            server,
+            tuple(stub.process for stub in found),
+            tuple(stub.region for stub in found),
+        )
+
+    @classmethod
+    def from_record(cls, record: Any) -> Self:
+        """What `to_record` made."""
+        return cls(
+            ProcessRef.from_record(record["server"]),
+            tuple(ProcessRef.from_record(entry) for entry in record["stubs"]),
+            tuple(str(name) for name in record["regions"]),
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """For a journal."""
+        return {
+            "server": self.server.to_record(),
+            "stubs": [stub.to_record() for stub in self.stubs],
+            "regions": list(self.regions),
+        }
+
+    def left(self) -> list[str]:
+        """What outlived the server, in sentences; nothing while the server lives."""
+        if self.server.alive:
+            return []
+        orphans, regions = self._orphans()
+        return [f"backend process {orphan.pid} is an orphan" for orphan in orphans] + [
+            f"shared memory {SHARED_MEMORY / name} is left"
+            for name in sorted(regions)
+            if (SHARED_MEMORY / name).exists()
+        ]
+
+    def sweep(self) -> None:
+        """Remove what outlived the server; touches nothing while the server lives."""
+        if self.server.alive:
+            return
+        orphans, regions = self._orphans()
+        for orphan in orphans:
+            orphan.kill(_END_SECONDS)
+        for name in regions:
+            (SHARED_MEMORY / name).unlink(missing_ok=True)
+
+    def _orphans(self) -> tuple[list[ProcessRef], set[str]]:
+        """Live stubs without the server, those started after the look included."""
+        later = []
+        # A pid that is used again may be another server's, with stubs of its own.
+        if ProcessRef.of(self.server.pid) in {None, self.server}:
+            later = [
+                s for s in stubs(self.server.pid) if _since(self.server, s.process)
+            ]
+        processes = {stub for stub in self.stubs if stub.alive}
+        processes.update(stub.process for stub in later)
+        regions = {*self.regions, *(stub.region for stub in later)}
+        return sorted(processes, key=lambda process: process.pid), regions
+
+
+def _since(server: ProcessRef, process: ProcessRef) -> bool:
+    return process.start_ticks >= server.start_ticks
+
+
+def listener(address: str, program: bytes | None = None) -> ProcessRef | None:
+    """The process of this host that listens on host:port, so far as one may see it.
+
+    With `program`, the first word of its command line, only one that was started so:
+    others may have inherited the socket, or taken the port.
+    """
+    port = int(address.rpartition(":")[2])
+    inodes = {f"socket:[{inode}]" for inode in _listening(port)}
+    if not inodes:
+        return None
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or not inodes & _open_files(folder / "fd"):
+            continue
+        pid = int(folder.name)
+        if program is None or command_line(pid)[:1] == [program]:
+            return ProcessRef.of(pid)
+    return None
+
+
+def _listening(port: int) -> set[str]:
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text("ascii").splitlines()[1:]:
+                fields = line.split()
+                local, state, inode = fields[1], fields[3], fields[9]
+                if state == _LISTEN and int(local.rpartition(":")[2], 16) == port:
+                    found.add(inode)
+    return found
+
+
+def _open_files(folder: Path) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(entry.readlink()))
+    return found

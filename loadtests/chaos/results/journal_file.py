@@ -1,0 +1,313 @@
+"""The journal of an experiment: Chaos Toolkit's, with a block of our own.
+
+Chaos Toolkit's keys say which steps ran and which checks were met, over all repetitions
+in their order; what it has no place for (every request's times, metrics, alerts, and
+what follows from them) is under `tritonwatch`, one entry a repetition.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from exporter import whole_file
+from exporter.errors import UnusableFileError
+from exporter.settings import Settings
+from loadtests import result_file
+from loadtests.chaos.measuring.evidence import (
+    AlertChange,
+    Check,
+    Event,
+    Evidence,
+    Sample,
+    Scrape,
+    Status,
+    Step,
+)
+from loadtests.chaos.measuring.findings import Findings, findings
+from loadtests.chaos.results import toolkit_journal
+from loadtests.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import TypeVar
+
+    Model = TypeVar("Model", bound=Settings)
+
+FORMAT: Final = "tritonwatch-chaos-journal"
+VERSION: Final = 1
+MAX_FILE_BYTES: Final = 1 << 28
+_MAX_OUTPUT_CHARACTERS: Final = 10_000
+
+
+class PolledSeries(Settings):
+    """One series of the sidecar."""
+
+    metric: str
+    labels: dict[str, str]
+    at_seconds: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+class Repetition(Settings):
+    """One repetition: what was seen, and what follows from it."""
+
+    repetition: int
+    strength: float | None
+    started_at: float
+    ended_seconds: float
+    status: Status
+    load: dict[str, Any] | None
+    """A load run, as `tritonwatch load run --json` writes it."""
+    events: tuple[Event, ...]
+    steps: tuple[Step, ...]
+    checks: tuple[Check, ...]
+    series: tuple[PolledSeries, ...]
+    alerts: tuple[AlertChange, ...]
+    alerts_watched: bool
+    scrapes: tuple[Scrape, ...]
+    leftovers: tuple[str, ...]
+    problems: tuple[str, ...]
+    versions: dict[str, str]
+    findings: Findings
+
+
+class Block(Settings):
+    """What is ours of a journal."""
+
+    format: Literal["tritonwatch-chaos-journal"] = FORMAT
+    version: Literal[1] = VERSION
+    repetitions: tuple[Repetition, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A journal that was read."""
+
+    source: str
+    evidence: tuple[Evidence, ...]
+    findings: tuple[Findings, ...]
+
+    @property
+    def title(self) -> str:
+        """Of the experiment."""
+        return self.findings[0].title
+
+
+def schema() -> str:
+    """The JSON schema of our block."""
+    return json.dumps(Block.model_json_schema(), indent=2, sort_keys=True)
+
+
+def to_document(
+    evidence: Sequence[Evidence], found: Sequence[Findings] | None = None
+) -> dict[str, Any]:
+    """The journal of an experiment's repetitions, in their order.
+
+    Raises:
+        ValueError: there is no repetition.
+    """
+    if not evidence:
+        raise ValueError("found no repetition; a journal is about at least one")
+    judged = [findings(one) for one in evidence] if found is None else list(found)
+    plain = [_plain(one) for one in evidence]
+    block = Block(
+        repetitions=tuple(
+            _repetition(one, of) for one, of in zip(plain, judged, strict=True)
+        )
+    )
+    deviated = any(one.deviated for one in judged)
+    return {
+        **toolkit_journal.journal(plain, deviated=deviated),
+        "tritonwatch": block.model_dump(mode="json"),
+    }
+
+
+def write(
+    path: Path, evidence: Sequence[Evidence], found: Sequence[Findings] | None = None
+) -> None:
+    """Write the file, in full or not at all.
+
+    Raises:
+        PlanError: it cannot be written.
+    """
+    document = to_document(evidence, found)
+    data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    try:
+        whole_file.write(path, data, 0o644)
+    except OSError as error:
+        raise PlanError(f"cannot be written: {error.strerror}", str(path)) from None
+
+
+def read(path: Path) -> Journal:
+    """The journal that a file holds.
+
+    Raises:
+        PlanError: it cannot be read, or is no journal of ours.
+    """
+    return from_document(document_of(path), str(path))
+
+
+def document_of(path: Path) -> Any:
+    """The JSON that a file holds.
+
+    Raises:
+        PlanError: it cannot be read, or holds none.
+    """
+    source = str(path)
+    try:
+        return json.loads(whole_file.read(path, MAX_FILE_BYTES))
+    except UnusableFileError as error:
+        raise PlanError(str(error), source) from None
+    except OSError as error:
+        raise PlanError(f"cannot be read: {error.strerror}", source) from None
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"is no JSON: {error}", source) from None
+
+
+def validated(model: type[Model], document: Any, source: str) -> Model:
+    """The model that a document describes.
+
+    Raises:
+        PlanError: it does not.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise PlanError(f"is not whole: {place}: {first['msg']}", source) from None
+
+
+def is_journal(document: Any) -> bool:
+    """Whether it says that it is one of ours."""
+    block = document.get("tritonwatch") if isinstance(document, dict) else None
+    return isinstance(block, dict) and block.get("format") == FORMAT
+
+
+def from_document(document: Any, source: str = "the journal") -> Journal:
+    """The journal that `to_document` made.
+
+    Raises:
+        PlanError: it is none, or contradicts itself.
+    """
+    if not is_journal(document):
+        raise PlanError(
+            "is no journal of `tritonwatch chaos run`; want one with a block "
+            f'"tritonwatch": {{"format": "{FORMAT}"}}',
+            source,
+        )
+    block = validated(Block, document["tritonwatch"], source)
+    experiment = document.get("experiment")
+    if not isinstance(experiment, dict):
+        raise PlanError("is no whole journal: it holds no experiment", source)
+    return Journal(
+        source=source,
+        evidence=tuple(_evidence(one, experiment, source) for one in block.repetitions),
+        findings=tuple(one.findings for one in block.repetitions),
+    )
+
+
+def _repetition(evidence: Evidence, found: Findings) -> Repetition:
+    load = evidence.load
+    return Repetition(
+        repetition=evidence.repetition,
+        strength=evidence.strength,
+        started_at=evidence.started_at,
+        ended_seconds=evidence.ended_seconds,
+        status=evidence.status,
+        load=None if load is None else result_file.to_document(load),
+        events=evidence.events,
+        steps=evidence.steps,
+        checks=evidence.checks,
+        series=tuple(_series(evidence.samples)),
+        alerts=evidence.alerts,
+        alerts_watched=evidence.alerts_watched,
+        scrapes=evidence.scrapes,
+        leftovers=evidence.leftovers,
+        problems=evidence.problems,
+        versions=dict(evidence.versions),
+        findings=found,
+    )
+
+
+def _evidence(one: Repetition, experiment: Mapping[str, Any], source: str) -> Evidence:
+    load = one.load
+    return Evidence(
+        experiment=experiment,
+        started_at=one.started_at,
+        ended_seconds=one.ended_seconds,
+        status=one.status,
+        load=None if load is None else result_file.from_document(load, source),
+        repetition=one.repetition,
+        strength=one.strength,
+        events=one.events,
+        steps=one.steps,
+        checks=one.checks,
+        samples=tuple(_samples(one.series)),
+        alerts=one.alerts,
+        alerts_watched=one.alerts_watched,
+        scrapes=one.scrapes,
+        leftovers=one.leftovers,
+        problems=one.problems,
+        versions=one.versions,
+    )
+
+
+def _series(samples: Sequence[Sample]) -> Iterator[PolledSeries]:
+    """By series. A value that is no number is unknown, and left out."""
+
+    def name(sample: Sample) -> tuple[str, tuple[tuple[str, str], ...]]:
+        return sample.metric, tuple(sorted(sample.labels.items()))
+
+    known = [sample for sample in samples if math.isfinite(sample.value)]
+    for (metric, labels), group in groupby(sorted(known, key=name), key=name):
+        mine = sorted(group, key=lambda sample: sample.at_seconds)
+        yield PolledSeries(
+            metric=metric,
+            labels=dict(labels),
+            at_seconds=tuple(sample.at_seconds for sample in mine),
+            values=tuple(sample.value for sample in mine),
+        )
+
+
+def _samples(series: Sequence[PolledSeries]) -> Iterator[Sample]:
+    for one in series:
+        for at, value in zip(one.at_seconds, one.values, strict=True):
+            yield Sample(at, one.metric, one.labels, value)
+
+
+def _plain(evidence: Evidence) -> Evidence:
+    """With nothing that JSON cannot hold: what is not ours may give anything."""
+    return replace(
+        evidence,
+        experiment=_as_json(evidence.experiment),
+        events=tuple(replace(e, detail=_as_json(e.detail)) for e in evidence.events),
+        steps=tuple(
+            replace(
+                step,
+                activity=_as_json(step.activity),
+                output=_as_json(step.output, _MAX_OUTPUT_CHARACTERS),
+            )
+            for step in evidence.steps
+        ),
+        checks=tuple(
+            replace(check, value=None)
+            if check.value is not None and not math.isfinite(check.value)
+            else check
+            for check in evidence.checks
+        ),
+    )
+
+
+def _as_json(value: Any, most_characters: int | None = None) -> Any:
+    text = json.dumps(value, default=str)
+    if most_characters is not None and len(text) > most_characters:
+        return f"{text[:most_characters]}…"
+    return json.loads(text, parse_constant=lambda _: None)

@@ -1,0 +1,309 @@
+"""All experiments of one deployment on one card, and two cards compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from exporter.settings import Settings
+from loadtests.chaos.measuring.findings import Verdict
+from loadtests.chaos.results import journal_file
+from loadtests.chaos.results.repeated import Repeated, Repetitions, repetitions
+from loadtests.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from loadtests.chaos.measuring.findings import Findings
+    from loadtests.chaos.results.journal_file import Journal
+
+FORMAT: Final = "tritonwatch-chaos-scorecard"
+VERSION: Final = 1
+MAX_JOURNALS: Final = 200
+_VERDICTS: Final[tuple[Verdict, ...]] = ("held", "finding", "failed", "invalid")
+"""From the best to the worst; one that tells nothing is worse than a weakness known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How a number is compared: which way is better, and what does not matter."""
+
+    more_is_better: bool
+    ratio: float
+    least: float
+
+
+_DURATION: Final = _Told(more_is_better=False, ratio=0.1, least=0.2)
+"""Repetitions of the same differ by a fifth of a second."""
+_TOLD: Final = {
+    "availability_ratio": _Told(more_is_better=True, ratio=0.0, least=0.005),
+    "outage_seconds": _DURATION,
+    "recovered_seconds": _DURATION,
+    "metric_seconds": _DURATION,
+    "alert_seconds": _DURATION,
+    "budget_burnt_ratio": _Told(more_is_better=False, ratio=0.1, least=0.0),
+}
+
+Call = Literal["better", "worse", "same", "unknown"]
+
+
+class Row(Settings):
+    """One experiment, or one strength of it."""
+
+    title: str
+    strength: float | None
+    verdict: Verdict
+    """The worst of its repetitions."""
+    deviated: bool
+    lost: int | None
+    """Requests of all repetitions; null where nothing was sent."""
+    wrong: int | None
+    sidecar_kept: bool | None
+    """Whether the sidecar kept every promise that could be told."""
+    left: int
+    """What was left behind, over all repetitions."""
+    reasons: tuple[str, ...]
+    repeated: Repetitions
+
+    @property
+    def key(self) -> tuple[str, float | None]:
+        """What makes it the same row on another card."""
+        return self.title, self.strength
+
+
+class Scorecard(Settings):
+    """Every experiment of one deployment."""
+
+    format: Literal["tritonwatch-chaos-scorecard"] = FORMAT
+    version: Literal[1] = VERSION
+    versions: dict[str, tuple[str, ...]]
+    """Of the deployment, every one that was met."""
+    held: int
+    """Rows with nothing against them."""
+    rows: tuple[Row, ...]
+
+
+class Change(Settings):
+    """One number of one row, on two cards."""
+
+    number: str
+    before: Repeated | None
+    after: Repeated | None
+    call: Call
+
+
+class RowChange(Settings):
+    """One experiment on two cards."""
+
+    title: str
+    strength: float | None
+    before: Verdict | None
+    """Null where the card does not have it."""
+    after: Verdict | None
+    call: Call
+    changes: tuple[Change, ...]
+
+
+class ScorecardChange(Settings):
+    """Two cards."""
+
+    call: Call
+    """Worse where one row is; unknown where none is and one cannot be told."""
+    rows: tuple[RowChange, ...]
+
+
+def scorecard(found: Sequence[Journal]) -> Scorecard:
+    """The card of these journals.
+
+    Raises:
+        PlanError: there is none, or the same experiment is in two of them.
+    """
+    if not found:
+        raise PlanError("found no journal; want those that `chaos run --json` wrote")
+    rows = [row for journal in found for row in _rows(journal)]
+    seen: set[tuple[str, float | None]] = set()
+    for row in rows:
+        if row.key in seen:
+            raise PlanError(
+                f"found {row.title!r} twice; a card has every experiment once, with "
+                "its repetitions in one journal"
+            )
+        seen.add(row.key)
+    versions: dict[str, set[str]] = {}
+    for journal in found:
+        for one in journal.findings:
+            for part, version in one.versions.items():
+                versions.setdefault(part, set()).add(version)
+    rows.sort(key=lambda row: (row.title, row.strength or 0.0))
+    return Scorecard(
+        versions={
+            part: tuple(sorted(known)) for part, known in sorted(versions.items())
+        },
+        held=sum(row.verdict == "held" for row in rows),
+        rows=tuple(rows),
+    )
+
+
+def journals(path: Path) -> list[Journal]:
+    """The journals of a folder, or the one that a file is.
+
+    Raises:
+        PlanError: a file is none, or there are too many.
+    """
+    if not path.is_dir():
+        return [journal_file.read(path)]
+    files = sorted(path.glob("*.json"))
+    if len(files) > MAX_JOURNALS:
+        raise PlanError(
+            f"found {len(files)} files; at most {MAX_JOURNALS} are read", str(path)
+        )
+    documents = [(file, journal_file.document_of(file)) for file in files]
+    found = [
+        journal_file.from_document(document, str(file))
+        for file, document in documents
+        # Other results may lie beside them.
+        if journal_file.is_journal(document)
+    ]
+    if not found:
+        raise PlanError("holds no journal; want those of `chaos run --json`", str(path))
+    return found
+
+
+def read(path: Path) -> Scorecard:
+    """The card of a folder's journals, of one journal, or as `--json` wrote it.
+
+    Raises:
+        PlanError: there is nothing of the kind.
+    """
+    if path.is_dir():
+        return scorecard(journals(path))
+    document = journal_file.document_of(path)
+    if journal_file.is_journal(document):
+        return scorecard([journal_file.from_document(document, str(path))])
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise PlanError(
+            "is neither a journal nor a scorecard; want what `chaos run --json` or "
+            "`chaos report --json` wrote",
+            str(path),
+        )
+    return journal_file.validated(Scorecard, document, str(path))
+
+
+def schema() -> str:
+    """The JSON schema of a card."""
+    return json.dumps(Scorecard.model_json_schema(), indent=2, sort_keys=True)
+
+
+def compared(before: Scorecard, after: Scorecard) -> ScorecardChange:
+    """What changed from one card to the next."""
+    old = {row.key: row for row in before.rows}
+    new = {row.key: row for row in after.rows}
+    rows = tuple(_row_change(key, old.get(key), new.get(key)) for key in {**old, **new})
+    return ScorecardChange(call=_together([row.call for row in rows]), rows=rows)
+
+
+def _rows(journal: Journal) -> Iterator[Row]:
+    groups: dict[float | None, list[Findings]] = {}
+    for one in journal.findings:
+        groups.setdefault(one.strength, []).append(one)
+    for strength, found in groups.items():
+        kept = [one.sidecar for one in found if one.sidecar is not None]
+        yield Row(
+            title=journal.title,
+            strength=strength,
+            verdict=_worst([one.verdict for one in found]),
+            deviated=any(one.deviated for one in found),
+            lost=_sum([one.lost for one in found]),
+            wrong=_sum([one.wrong for one in found]),
+            sidecar_kept=all(not one.broken for one in kept) if kept else None,
+            left=sum(len(one.leftovers) for one in found),
+            reasons=tuple(dict.fromkeys(r for one in found for r in one.reasons)),
+            repeated=repetitions(found),
+        )
+
+
+def _worst(verdicts: Sequence[Verdict]) -> Verdict:
+    return max(verdicts, key=_VERDICTS.index)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _row_change(
+    key: tuple[str, float | None], before: Row | None, after: Row | None
+) -> RowChange:
+    changes: tuple[Change, ...] = ()
+    calls: list[Call] = []
+    if before is not None and after is not None:
+        changes = tuple(
+            _change(
+                name,
+                before.repeated.numbers.get(name),
+                after.repeated.numbers.get(name),
+            )
+            for name in _TOLD
+            if name in before.repeated.numbers or name in after.repeated.numbers
+        )
+        calls.append(_of_verdicts(before.verdict, after.verdict))
+        calls.extend(c.call for c in changes if c.call in {"better", "worse"})
+    return RowChange(
+        title=key[0],
+        strength=key[1],
+        before=None if before is None else before.verdict,
+        after=None if after is None else after.verdict,
+        call=_together(calls) if calls else "unknown",
+        changes=changes,
+    )
+
+
+def _of_verdicts(before: Verdict, after: Verdict) -> Call:
+    if "invalid" in {before, after} or "failed" in {before, after}:
+        return "unknown"
+    if before == after:
+        return "same"
+    return "better" if after == "held" else "worse"
+
+
+def _change(name: str, before: Repeated | None, after: Repeated | None) -> Change:
+    return Change(
+        number=name, before=before, after=after, call=_call(name, before, after)
+    )
+
+
+def _call(name: str, before: Repeated | None, after: Repeated | None) -> Call:
+    """Only intervals that lie apart, by more than matters, are a change.
+
+    Medians of fewer than six repetitions have no interval: nothing is said then but of
+    ranges that lie apart, from three on.
+    """
+    if before is None or after is None:
+        return "unknown"
+    old, new = _ends(before), _ends(after)
+    if old is None or new is None:
+        return "unknown"
+    told = _TOLD[name]
+    matters = max(told.ratio * abs(before.median), told.least)
+    if abs(after.median - before.median) <= matters:
+        return "same"
+    if old[0] <= new[1] and new[0] <= old[1]:
+        return "same"
+    more = after.median > before.median
+    return "better" if more == told.more_is_better else "worse"
+
+
+def _ends(number: Repeated) -> tuple[float, float] | None:
+    if number.low is not None and number.high is not None:
+        return number.low, number.high
+    enough = 3
+    return (number.least, number.most) if number.known >= enough else None
+
+
+def _together(calls: Sequence[Call]) -> Call:
+    for call in ("worse", "unknown", "better"):
+        if call in calls:
+            return call
+    return "same"

@@ -1,0 +1,239 @@
+"""What stands beside a deployment under experiment: proxy, sidecar and Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from exporter.errors import TritonError
+from exporter.listening import bind
+from exporter.triton.http import HttpClient
+from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef
+from loadtests.chaos.running.supervisor import Supervisor
+from loadtests.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from loadtests.chaos.targets.base import Surroundings, Target
+    from loadtests.chaos.targets.local import LocalSite
+
+HOST: Final = "127.0.0.1"
+PROGRAM: Final = "prometheus"
+_START_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.02
+_COLLECTORS: Final = ("server", "statistics", "process", "runs")
+_INTERVAL_SECONDS: Final = 1.0
+
+
+@contextlib.contextmanager
+def beside(target: Target, site: LocalSite, around: Surroundings) -> Generator[None]:
+    """Start what the target wants beside it, and tell the site.
+
+    Raises:
+        LoadError: something does not start.
+    """
+    with contextlib.ExitStack() as stack:
+        if target.proxy:
+            from loadtests.chaos.network.proxy_process import FaultProxy  # noqa: PLC0415
+
+            proxy = FaultProxy(grpc=site.grpc, http=site.http, seed=around.seed)
+            site.proxy = stack.enter_context(proxy).control
+        if target.sidecar is not None:
+            sidecar = Child("sidecar", around)
+            stack.callback(sidecar.stop)
+            _start_sidecar(sidecar, target.sidecar, site)
+            delay = target.sidecar_restart_seconds
+            stack.enter_context(
+                Supervisor(
+                    "sidecar",
+                    lambda: sidecar.running,
+                    sidecar.start,
+                    delay,
+                    around.note,
+                )
+            )
+        wanted = around.alerts or target.prometheus
+        if wanted and site.sidecar_url is not None:
+            _start_prometheus(stack, site, around)
+        yield
+
+
+class Child:
+    """A process of the run's own, with an HTTP port that says when it is ready.
+
+    It ends with the run by the run's token in its environment, whoever ends the run.
+    """
+
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name = name
+        self.folder = around.scratch / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = self.folder / "log"
+        self.command: list[str] = []
+        self.address = ""
+        self._environment = {**os.environ, TOKEN_VARIABLE: around.token}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def reference(self) -> ProcessRef | None:
+        """Its process; None where it is not there."""
+        if self._process is None or not self.running:
+            return None
+        return ProcessRef.of(self._process.pid)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers /-/ready.
+
+        Raises:
+            LoadError: it does not; quotes its log.
+        """
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own arguments
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        client = HttpClient(self.address, connections=1)
+        try:
+            while not _ready(client):
+                if not self.running or time.monotonic() > deadline:
+                    said = self.log.read_text("utf-8", "replace")[-1000:]
+                    raise LoadError(f"the {self.name} did not start:\n{said}")
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            client.close()
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        # A frozen one would not hear of it.
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _ready(client: HttpClient) -> bool:
+    try:
+        client.get("/-/ready", timeout_seconds=0.5)
+    except TritonError:
+        return False
+    return True
+
+
+def _start_sidecar(child: Child, over: Mapping[str, Any], site: LocalSite) -> None:
+    with bind(HOST, 0) as page, bind(HOST, 0) as tap:
+        port, tap_port = page.getsockname()[1], tap.getsockname()[1]
+    file = child.folder / "tritonwatch.yaml"
+    config = sidecar_config(site, port, tap_port, over)
+    file.write_text(yaml.safe_dump(config), "utf-8")
+    child.command = [
+        *(sys.executable, "-m", "exporter.cli"),
+        *("serve", "--config", str(file)),
+    ]
+    child.address = f"{HOST}:{port}"
+    child.start()
+    site.sidecar_url = f"http://{child.address}"
+    site.find_sidecar = child.reference
+    site.peers["tap"] = f"{HOST}:{tap_port}"
+    pushed = config.get("otlp")
+    if isinstance(pushed, dict) and isinstance(pushed.get("endpoint"), str):
+        site.peers["otlp"] = pushed["endpoint"].rpartition("//")[2].partition("/")[0]
+
+
+def sidecar_config(
+    site: LocalSite, port: int, tap_port: int, over: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Looks every second; what `over` says goes over it, key by key at the top."""
+    at_proxy = site.proxy
+    looks = {"interval_seconds": _INTERVAL_SECONDS}
+    quick = {"deadline_seconds": 0.9, "timeout_seconds": 0.4}
+    base: dict[str, Any] = {
+        "target": {
+            "grpc": site.grpc if at_proxy is None else at_proxy.grpc,
+            "http": site.http if at_proxy is None else at_proxy.http,
+            **({} if site.metrics is None else {"metrics": site.metrics}),
+        },
+        "listen": {"address": HOST, "port": port, "tap": {"port": tap_port}},
+        "log": {"level": "warning"},
+        "collectors": [
+            {"kind": kind, **looks, **(quick if kind in _COLLECTORS[:2] else {})}
+            for kind in _COLLECTORS
+        ],
+        "probes": [
+            {"kind": "synthetic", **looks, "max_requests_per_second": 20},
+        ],
+    }
+    return {**base, **over}
+
+
+def _start_prometheus(
+    stack: contextlib.ExitStack, site: LocalSite, around: Surroundings
+) -> None:
+    if shutil.which(PROGRAM) is None:
+        text = (
+            "no Prometheus here, so no alert is evaluated: apt-get install prometheus"
+        )
+        around.note("note", {"text": text})
+        return
+    assert site.sidecar_url is not None  # noqa: S101 - the caller has looked
+    child = Child(PROGRAM, around)
+    with bind(HOST, 0) as free:
+        child.address = f"{HOST}:{free.getsockname()[1]}"
+    file = child.folder / "prometheus.yml"
+    sidecar = site.sidecar_url.rpartition("//")[2]
+    file.write_text(yaml.safe_dump(prometheus_config(sidecar)), "utf-8")
+    child.command = [
+        PROGRAM,
+        f"--config.file={file}",
+        f"--storage.tsdb.path={child.folder / 'data'}",
+        f"--web.listen-address={child.address}",
+        "--log.level=warn",
+    ]
+    stack.callback(child.stop)
+    child.start()
+    site.prometheus_url = f"http://{child.address}"
+    site.peers["prometheus"] = child.address
+
+
+def prometheus_config(sidecar: str) -> dict[str, Any]:
+    """Scrapes the sidecar once a second, with the rules that are shipped."""
+    return {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(file) for file in shipped_rules()],
+        "scrape_configs": [
+            {"job_name": "tritonwatch", "static_configs": [{"targets": [sidecar]}]}
+        ],
+    }
+
+
+def shipped_rules() -> list[Path]:
+    """The rules of this checkout; none where there is no checkout."""
+    for root in (Path.cwd(), *Path(__file__).parents):
+        folder = root / "deploy" / "prometheus" / "rules"
+        if folder.is_dir():
+            return sorted(folder.glob("*.yaml"))
+    return []

@@ -1,0 +1,391 @@
+"""One time through an experiment: load all the while, looks all the while, undo always.
+
+    before     load alone; the steady state has to hold at its end, or nothing is broken
+    during     the method, in order; then the rollbacks, always, and whatever they leave
+               in effect is undone after them; then load alone, while it recovers
+    after      one last look: the steady state has to hold again
+
+A limit that is crossed, a failed action and a signal end the method at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from loadtests.announce import AnnouncedRun, Ending, SidecarAnnouncer, telling
+from loadtests.chaos import toolkit
+from loadtests.chaos.errors import FaultFailedError
+from loadtests.chaos.experiment import fault_of
+from loadtests.chaos.measuring.record import Record
+from loadtests.chaos.measuring.watching import AlertWatch, SidecarWatch, versions_of
+from loadtests.chaos.primitives.processes import new_token
+from loadtests.chaos.running.foreign import Foreign
+from loadtests.chaos.running.loading import Load
+from loadtests.chaos.running.looking import Limits, Looks
+from loadtests.chaos.running.method import Method
+from loadtests.chaos.running.right_answers import with_right_answers
+from loadtests.chaos.targets.base import Surroundings
+from loadtests.chaos.undoing.injection import injections
+from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
+from loadtests.chaos.undoing.journal import default_folder
+from loadtests.chaos.undoing.undo import residue
+from loadtests.prepare import prepared
+from loadtests.profiles.base import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from loadtests.announce import Announcer
+    from loadtests.chaos.experiment import Loaded
+    from loadtests.chaos.faults.base import Fault
+    from loadtests.chaos.measuring.evidence import Evidence, Status
+    from loadtests.chaos.measuring.live import LiveWindow
+    from loadtests.chaos.site import Site
+    from loadtests.chaos.targets.local import LocalSite
+    from loadtests.chaos.undoing.injection import Injected, Injections
+
+_BRING_UP_SECONDS: Final = 120.0
+"""Of target, sidecar and the rest, for the watchdog's deadline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run may be told beside the experiment."""
+
+    allow: Sequence[str] = ()
+    """Targets that may be broken, beside the embedded one; shell-style patterns."""
+    state: Path = field(default_factory=default_folder)
+    """Where undo journals lie."""
+    announcers: Sequence[Announcer] = ()
+    """Who is told of the run, beside the target's own sidecar."""
+    tell: Callable[[str], None] = lambda _line: None
+    """Called with a line now and then, for whoever watches."""
+
+
+class Repetition:
+    """One time through; also the `Running` of the toolkit's functions."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        options: RunOptions,
+        needs: str | None,
+        repetition: int,
+        strength: float | None,
+    ) -> None:
+        self._loaded = loaded
+        self._experiment = loaded.experiment
+        self._extension = loaded.experiment.extension
+        self._options = options
+        self._repetition = repetition
+        self._strength = strength
+        self._foreign = None if needs is None else Foreign(loaded.document, needs)
+        self._record = Record()
+        self._stop = threading.Event()
+        self._why: str | None = None
+        self._load: Load | None = None
+        self._site: LocalSite | None = None
+        self._faults: Injections | None = None
+        self._injected: list[Injected] = []
+        self._status: Status = "completed"
+        self._ended = 0.0
+        self._breaking = False
+        self._told: AnnouncedRun | None = None
+
+    @property
+    def site(self) -> Site | None:
+        """What is broken."""
+        return self._site
+
+    @property
+    def live(self) -> LiveWindow | None:
+        """What users see now."""
+        return None if self._load is None else self._load.live
+
+    def run(self) -> Evidence:
+        """All of it."""
+        with interrupted_once():
+            try:
+                with self.standing():
+                    self._go_through()
+            except Interrupted as error:
+                self._interrupted(error)
+            except FaultFailedError as error:
+                if self._faults is None:
+                    raise
+                # Something is left; what was seen is told all the same.
+                self._record.problem(str(error))
+        return self._evidence()
+
+    @contextlib.contextmanager
+    def standing(self) -> Generator[None]:
+        """Target, load and watchers while a block lasts, and the undo at its end.
+
+        Raises:
+            FaultFailedError: there is no watchdog, or something could not be undone.
+            LoadError, TritonwatchError: something does not come up.
+        """
+        name = f"{self._loaded.name}-{new_token()}"
+        with _scratch() as scratch:
+            kept = injections(
+                self._options.state,
+                name,
+                deadline_seconds=self._deadline_seconds(),
+                scratch=scratch,
+            )
+            with kept as faults:
+                self._faults = faults
+                with contextlib.ExitStack() as stack:
+                    self._bring_up(stack, scratch, faults.token)
+                    yield
+
+    def inject(self, fault: Fault) -> None:
+        """Break something, with a record of how to undo it."""
+        assert self._faults is not None  # noqa: S101 - the run has begun
+        if self._site is None:
+            raise toolkit.NotRunningError("target")
+        detail = fault.model_dump(mode="json")
+        began = time.perf_counter()
+        injected = self._faults.inject(fault, self._site)
+        self._injected.append(injected)
+        self._record.note("inject", detail, max(injected.at, began))
+        self._record.note("injected", detail, injected.verified_at)
+        self._options.tell(f"injected {injected.entry.kind}")
+
+    def undo(self) -> list[str]:
+        """Undo everything that is in effect; what is left."""
+        assert self._faults is not None  # noqa: S101 - the run has begun
+        entries = self._faults.open()
+        if not entries:
+            return []
+        kinds = [entry.kind for entry in entries]
+        began = time.perf_counter()
+        left = self._faults.revert_all()
+        ended = time.perf_counter()
+        for kind in kinds:
+            self._record.note("revert", {"kind": kind}, began)
+            self._record.note("reverted", {"kind": kind, "left": left}, ended)
+        self._options.tell(f"undone {', '.join(kinds)} in {ended - began:.2f} s")
+        return left
+
+    def _deadline_seconds(self) -> float:
+        return _BRING_UP_SECONDS + 2 * self._seconds()
+
+    def _seconds(self) -> float:
+        """The longest that load is sent."""
+        timing = self._extension.timing
+        return (
+            timing.before_seconds
+            + self._experiment.method_seconds
+            + timing.after_seconds
+        )
+
+    def _bring_up(self, stack: contextlib.ExitStack, scratch: Path, token: str) -> None:
+        """Target, load, watchers: all that goes on while the phases pass."""
+        extension, record = self._extension, self._record
+        stack.enter_context(toolkit.during(self))
+        detect = extension.detect
+        if extension.target is not None:
+            around = Surroundings(
+                scratch=scratch,
+                token=token,
+                note=record.note,
+                seed=extension.seed,
+                alerts=any(one.alert for one in detect),
+            )
+            self._options.tell(f"bringing up {extension.target.name} …")
+            self._site = stack.enter_context(extension.target.opened(around))
+            self._require()
+            record.versions |= versions_of(self._site.http)
+        if extension.load is not None:
+            self._load = stack.enter_context(self._loading(stack))
+        self._announce(stack)
+        if self._site is not None and self._site.sidecar_url is not None:
+            metrics = frozenset[str]().union(*(one.metrics for one in detect))
+            watch = SidecarWatch(
+                self._site.sidecar_url, metrics, record, self._site.sidecar
+            )
+            stack.enter_context(watch)
+        if self._site is not None and self._site.prometheus_url is not None:
+            stack.enter_context(AlertWatch(self._site.prometheus_url, record))
+            record.alerts_watched = True
+
+    def _require(self) -> None:
+        """Every fault of the method can be injected, as far as can be told before."""
+        assert self._site is not None  # noqa: S101 - the caller has it
+        for activity in self._experiment.method:
+            fault = fault_of(activity)
+            if fault is not None:
+                fault.require(self._site)
+
+    def _loading(self, stack: contextlib.ExitStack) -> Load:
+        extension = self._extension
+        assert extension.load is not None  # noqa: S101 - the caller has looked
+        assert self._site is not None  # noqa: S101 - a load has a target
+        address = self._site.loaded(extension.load.protocol)
+        scenario = self._loaded.scenario(address, self._seconds())
+        assert scenario is not None  # noqa: S101 - a load has a scenario
+        mix = stack.enter_context(prepared(scenario))
+        target = scenario.target.target()
+        mix = with_right_answers(target, mix, scenario.timeout_seconds)
+        self._record.remark(extension.load.client)
+        return Load(scenario, mix, extension.load.backoff)
+
+    def _announce(self, stack: contextlib.ExitStack) -> None:
+        announcers = list(self._options.announcers)
+        tap = None if self._site is None else self._site.peers.get("tap")
+        if tap is not None:
+            announcers.append(SidecarAnnouncer(f"http://{tap}"))
+        told = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
+        self._told = told
+        stack.callback(self._remark, told.problems)
+        phases = (Phase("before", 0.0, math.inf, None),)
+        stack.enter_context(telling(told, announcers, phases))
+        stack.callback(self._say_ended, told)
+
+    def _say_ended(self, told: AnnouncedRun) -> None:
+        """Stop the load, whose result belongs to what is told of the run's end."""
+        if self._load is None:
+            return
+        self._load.stop()
+        if self._load.result is not None:
+            of_load = Ending.of(self._load.result)
+            ending = f"{self._status}, {of_load.told}"
+            told.ended(replace(of_load, told=ending))
+
+    def _enter(self, phase: str) -> None:
+        if self._told is not None:
+            self._told.enter(phase)
+
+    def _remark(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            self._record.remark(text)
+
+    def _go_through(self) -> None:
+        timing, hypothesis = self._extension.timing, self._experiment.hypothesis
+        with contextlib.ExitStack() as stack:
+            looks: Looks | None = None
+            if hypothesis is not None:
+                looks = Looks(
+                    hypothesis, timing.every_seconds, self._record, self._foreign
+                )
+                stack.enter_context(looks)
+            limits = self._extension.abort
+            stack.enter_context(
+                Limits(limits, self._record, self._foreign, self._abort)
+            )
+            method = Method(self._experiment, self._record, self._foreign, self._stop)
+            try:
+                if self._steady(looks):
+                    self._break(method)
+            except Interrupted as error:
+                self._interrupted(error)
+            finally:
+                self._undo(method)
+            if self._status in {"completed", "failed"}:
+                self._watch_after(looks)
+
+    def _steady(self, looks: Looks | None) -> bool:
+        """Whether users are well before anything is broken."""
+        timing = self._extension.timing
+        self._options.tell(f"steady state for {timing.before_seconds:g} s …")
+        if self._load is not None:
+            begun = time.perf_counter() - self._load.origin
+            self._stop.wait(max(timing.before_seconds - begun, 0.0))
+        found = [] if looks is None else looks.look()
+        missed = [check for check in found if not check.met]
+        for check in missed:
+            self._record.problem(
+                f"the steady state did not hold before the method: {check.probe} was "
+                f"{check.value}; nothing was broken"
+            )
+        if missed:
+            self._status = "failed"
+        return not missed
+
+    def _break(self, method: Method) -> None:
+        self._record.phase = "during"
+        self._enter("during")
+        self._breaking = True
+        problem = method.run(self._experiment.method, "method")
+        self._breaking = False
+        if self._why is not None:
+            self._status = "aborted"
+        elif problem is not None:
+            self._status = "failed"
+            self._record.problem(problem)
+
+    def _undo(self, method: Method) -> None:
+        """The rollbacks, and whatever is in effect after them; at once where it hurts."""
+        self._breaking = False
+        if self._status in {"aborted", "interrupted"}:
+            self._record.leftovers += self.undo()
+        self._stop.clear()
+        # Nothing was broken where the method was not begun, and nothing is put back.
+        if self._record.phase != "before":
+            problem = method.run(self._experiment.rollbacks, "rollbacks")
+            if problem is not None:
+                self._record.problem(problem)
+        self._record.leftovers += self.undo()
+        self._ended = time.perf_counter()
+
+    def _watch_after(self, looks: Looks | None) -> None:
+        if self._record.phase == "before":
+            return
+        self._enter("after")
+        seconds = self._extension.timing.after_seconds
+        self._options.tell(f"recovery for {seconds:g} s …")
+        try:
+            if self._load is not None:
+                self._stop.wait(seconds)
+            # As in Chaos Toolkit, "after" is one look, when it has had time to recover.
+            self._record.phase = "after"
+            if looks is not None:
+                looks.look()
+        except Interrupted as error:
+            self._interrupted(error)
+
+    def _interrupted(self, error: Interrupted) -> None:
+        self._record.note("interrupted", {"text": str(error)})
+        self._status = "interrupted"
+
+    def _abort(self, why: str) -> None:
+        """Called by whoever sees a limit crossed; ends the method."""
+        if self._why is None and self._breaking:
+            self._why = why
+            self._record.note("abort", {"text": why})
+            self._stop.set()
+
+    def _evidence(self) -> Evidence:
+        load = self._load
+        for injected in self._injected:
+            self._record.leftovers += residue(injected.entry)
+        if load is not None and load.problem is not None:
+            self._record.problem(f"the load ended early: {load.problem}")
+        self._record.leftovers = list(dict.fromkeys(self._record.leftovers))
+        return self._record.evidence(
+            self._loaded.document,
+            origin=None if load is None else load.origin,
+            status=self._status,
+            load=None if load is None else load.result,
+            repetition=self._repetition,
+            strength=self._strength,
+            ended=self._ended or time.perf_counter(),
+        )
+
+
+@contextlib.contextmanager
+def _scratch() -> Generator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="tritonwatch-chaos-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

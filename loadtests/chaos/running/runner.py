@@ -1,0 +1,44 @@
+"""Runs an experiment: every strength and every repetition, each on a target made anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadtests.chaos.running.foreign import activities_of, needed_by
+from loadtests.chaos.running.repetition import Repetition, RunOptions
+from loadtests.chaos.targets.base import require_allowed
+
+if TYPE_CHECKING:
+    from loadtests.chaos.experiment import Loaded
+    from loadtests.chaos.measuring.evidence import Evidence
+
+__all__ = ["RunOptions", "run"]
+
+
+def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
+    """Run every strength and repetition of an experiment; what was seen of each.
+
+    The first that was interrupted or aborted is the last.
+
+    Raises:
+        NotAllowedError: its target may not be broken.
+        FaultRefusedError: a fault cannot be injected there; nothing was touched.
+        PlanError: it needs what is not installed.
+        LoadError, TritonwatchError: the target or the load does not come up.
+    """
+    extension = loaded.experiment.extension
+    require_allowed(extension.target, options.allow)
+    target, needs = extension.target, needed_by(loaded)
+    if target is not None and not all(map(target.covers, activities_of(loaded))):
+        # What is not ours may touch anything, whatever the target.
+        require_allowed(None, options.allow)
+    found: list[Evidence] = []
+    strengths = (None,) if extension.sweep is None else extension.sweep.values
+    for strength in strengths:
+        chosen = loaded if strength is None else loaded.with_strength(strength)
+        for repetition in range(extension.repetitions):
+            one = Repetition(chosen, options, needs, repetition, strength)
+            found.append(one.run())
+            if found[-1].status in {"interrupted", "aborted"}:
+                return found
+    return found

@@ -1,0 +1,1 @@
+"""What undoes faults whatever happens to who injected them."""

@@ -1,0 +1,139 @@
+"""Injects the faults of one run so that every one of them is undone.
+
+with injections(folder, run, deadline_seconds=60) as faults:
+    injected = faults.inject(FreezeServer(), site)
+    ...
+# undone here, whatever happened; killed before, by the watchdog
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from loadtests.chaos.faults.base import FaultFailedError
+from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.undoing.undo import revert_entries
+from loadtests.chaos.undoing.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from loadtests.chaos.faults.base import Fault
+    from loadtests.chaos.site import Site
+    from loadtests.chaos.undoing.journal import Entry
+
+_VERIFY_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """A fault in effect."""
+
+    fault: Fault
+    entry: Entry
+    at: float
+    """Instant of perf_counter when it began to be injected."""
+    verified_at: float
+    """When it was seen to be in effect."""
+
+
+class Injections:
+    """The faults of one run, in the order of injection."""
+
+    def __init__(self, journal: Journal, watchdog: Watchdog) -> None:
+        self._journal = journal
+        self._watchdog = watchdog
+
+    @property
+    def token(self) -> str:
+        """For the environment of what the run starts, which ends with it."""
+        return self._journal.token
+
+    @property
+    def watchdog_pid(self) -> int:
+        """Of the process that undoes if this one cannot."""
+        return self._watchdog.pid
+
+    def inject(self, fault: Fault, site: Site) -> Injected:
+        """Break it, and see that it is broken.
+
+        Raises:
+            FaultRefusedError: it cannot be done there; nothing was touched.
+            FaultFailedError: it was not done; what was begun is undone.
+            JournalError: the undo record could not be kept; nothing was touched.
+        """
+        fault.require(site)
+        self._watchdog.require()
+        record = fault.prepare(site)
+        kind = str(type(fault).model_fields["kind"].default)
+        entry = self._journal.open(kind, record)
+        began = time.perf_counter()
+        try:
+            fault.inject(record)
+            _verify(fault, entry)
+        except Exception:
+            self._revert((entry,))
+            raise
+        return Injected(fault, entry, began, time.perf_counter())
+
+    def open(self) -> tuple[Entry, ...]:
+        """Those not undone."""
+        return self._journal.contents().entries
+
+    def revert(self, injected: Injected) -> list[str]:
+        """Undo one; what is left of it. Nothing to do where it is undone already."""
+        numbers = {entry.number for entry in self.open()}
+        if injected.entry.number not in numbers:
+            return []
+        return self._revert((injected.entry,))
+
+    def revert_all(self) -> list[str]:
+        """Undo all that are in effect, the last first; what is left."""
+        return self._revert(self.open())
+
+    def _revert(self, entries: tuple[Entry, ...]) -> list[str]:
+        return revert_entries(self._journal, entries, settle=False)[1]
+
+
+@contextlib.contextmanager
+def injections(
+    folder: Path, run: str, *, deadline_seconds: float, scratch: Path | None = None
+) -> Generator[Injections]:
+    """A journal and a watchdog for a block, at whose end everything is undone.
+
+    Raises:
+        JournalError: there is no journal to be had in the folder.
+        FaultFailedError: there is no watchdog to be had, or at the end of the block
+            something could not be undone.
+    """
+    journal = Journal.create(folder, run, scratch)
+    left: list[str] = []
+    try:
+        with Watchdog(journal, deadline_seconds) as watchdog:
+            faults = Injections(journal, watchdog)
+            try:
+                yield faults
+            finally:
+                left = faults.revert_all()
+    finally:
+        journal.end()
+    if left:
+        raise FaultFailedError(f"not undone: {'; '.join(left)}")
+
+
+def _verify(fault: Fault, entry: Entry) -> None:
+    last = time.monotonic() + _VERIFY_SECONDS
+    while True:
+        missing = fault.missing(entry.record)
+        if not missing:
+            return
+        if time.monotonic() > last:
+            raise FaultFailedError(
+                f"{entry.kind} was injected and is not in effect: {'; '.join(missing)}"
+            )
+        time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,246 @@
+"""What undoes a run's faults, on disk before anything is broken.
+
+One file a run, one JSON object a line, each on disk (fsync) before the run goes on:
+
+    {"run": "kill_stub-3f2a", "runner": [812, 55012], "token": "tw1f…", "scratch": "/tmp/…"}
+    {"open": 1, "kind": "freeze_server", "record": {"processes": [[801, 54411]]}}
+    {"closed": 1}
+
+The file is locked while the runner or its watchdog lives; `tritonwatch chaos undo` takes
+those that nobody holds. It is removed when nothing in it is open.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from loadtests.chaos.primitives.processes import ProcessRef, new_token
+from loadtests.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUFFIX: Final = ".undo.jsonl"
+MAX_BYTES: Final = 64 << 20
+
+
+class JournalError(LoadError):
+    """An undo record cannot be kept or read; nothing may be broken without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One fault that may be in effect, and all that its `revert` needs."""
+
+    number: int
+    kind: str
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a journal says."""
+
+    path: Path
+    run: str
+    runner: ProcessRef | None
+    token: str | None
+    """In the environment of every process that the run started."""
+    scratch: Path | None
+    """A folder of the run's own, removed when it is over."""
+    entries: tuple[Entry, ...]
+    """Those not closed, in the order of injection."""
+    problems: tuple[str, ...] = ()
+    """Lines that cannot be understood."""
+
+
+class Journal:
+    """The journal of a run that goes on. `close` it, or it stays locked."""
+
+    def __init__(self, path: Path, descriptor: int, token: str) -> None:
+        self.path = path
+        self.token = token
+        self._descriptor = descriptor
+        self._next = 1
+
+    @classmethod
+    def create(cls, folder: Path, run: str, scratch: Path | None = None) -> Self:
+        """A new one, `run` being its name, locked.
+
+        Raises:
+            JournalError: the folder cannot be written to.
+        """
+        path = folder / f"{run}{SUFFIX}"
+        draft = folder / f".{run}.new"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            descriptor = os.open(draft, flags | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Nobody may find it before it is locked: `undo` would take it for done.
+            path.hardlink_to(draft)
+            draft.unlink()
+        except OSError as error:
+            raise JournalError(
+                f"{path} cannot be made: {error.strerror}; nothing is broken without a "
+                "record of how to undo it: give another folder with --state"
+            ) from None
+        journal = cls(path, descriptor, new_token())
+        runner = ProcessRef.of(os.getpid())
+        journal.write(
+            {
+                "run": run,
+                "runner": None if runner is None else runner.to_record(),
+                "token": journal.token,
+                "scratch": None if scratch is None else str(scratch),
+            }
+        )
+        _sync_folder(folder)
+        return journal
+
+    @classmethod
+    def adopt(cls, path: Path, descriptor: int, token: str) -> Self:
+        """The same journal in another process, which has inherited its descriptor."""
+        return cls(path, descriptor, token)
+
+    def fileno(self) -> int:
+        """Its descriptor; who inherits it holds the lock, too."""
+        return self._descriptor
+
+    def open(self, kind: str, record: dict[str, Any]) -> Entry:
+        """A fault is about to be injected; its record is on disk when this returns."""
+        entry = Entry(self._next, kind, record)
+        self._next += 1
+        self.write({"open": entry.number, "kind": kind, "record": record})
+        return entry
+
+    def closed(self, entry: Entry) -> None:
+        """It is reverted, and nothing is left of it."""
+        self.write({"closed": entry.number})
+
+    def contents(self) -> Contents:
+        """What it says now."""
+        return read(self.path)
+
+    def end(self) -> None:
+        """Give the lock back; removes the file if nothing in it is open."""
+        if self._descriptor < 0:
+            return
+        remove_if_done(self.path)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append a line.
+
+        Raises:
+            JournalError: it is not on disk.
+        """
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        try:
+            written = os.write(self._descriptor, data)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise JournalError(
+                f"{self.path} cannot be written: {error.strerror}"
+            ) from None
+        if written != len(data):
+            raise JournalError(f"{self.path} cannot be written: its volume is full")
+
+
+def read(path: Path) -> Contents:
+    """The journal in a file.
+
+    A last line without its end was being written when the runner was killed: what it
+    announces had not begun.
+
+    Raises:
+        JournalError: there is no such file, or it is none.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES)
+    except OSError as error:
+        raise JournalError(f"{path} cannot be read: {error.strerror}") from None
+    header: dict[str, Any] = {}
+    entries: dict[int, Entry] = {}
+    problems: list[str] = []
+    for number, line in enumerate(raw.split(b"\n")[:-1], 1):
+        try:
+            _apply(json.loads(line), header, entries)
+        except (ValueError, LookupError, TypeError):
+            problems.append(f"{path}, line {number}: is no line of an undo journal")
+    scratch, runner = header.get("scratch"), header.get("runner")
+    return Contents(
+        path=path,
+        run=str(header.get("run", path.name.removesuffix(SUFFIX))),
+        runner=None if runner is None else ProcessRef.from_record(runner),
+        token=header.get("token"),
+        scratch=None if scratch is None else Path(scratch),
+        entries=tuple(entries.values()),
+        problems=tuple(problems),
+    )
+
+
+def _apply(
+    line: dict[str, Any], header: dict[str, Any], entries: dict[int, Entry]
+) -> None:
+    if "open" in line:
+        number = int(line["open"])
+        entries[number] = Entry(number, str(line["kind"]), dict(line["record"]))
+    elif "closed" in line:
+        entries.pop(int(line["closed"]), None)
+    elif "run" in line:
+        header.update(line)
+
+
+def default_folder() -> Path:
+    """`$XDG_STATE_HOME/tritonwatch/chaos`, by default below ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "tritonwatch" / "chaos"
+
+
+def journals(folder: Path) -> Iterator[Path]:
+    """Those in a folder, by name."""
+    yield from sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def take(path: Path) -> int | None:
+    """Its descriptor, locked; None where its run goes on or it is gone."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its run may have ended, and removed it, between the two.
+        if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def remove_if_done(path: Path) -> None:
+    """Remove it where nothing in it is open and every line was understood."""
+    try:
+        contents = read(path)
+    except JournalError:
+        return
+    if not contents.entries and not contents.problems:
+        path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

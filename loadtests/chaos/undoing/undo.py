@@ -1,0 +1,213 @@
+"""Undoes what runs have left: every fault of a journal, the last one first.
+
+Whoever comes to it: the runner at its end, the watchdog at the runner's, or
+`tritonwatch chaos undo` after both. One undo that fails or hangs keeps none of the
+others from being tried.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from loadtests.chaos.faults import FAULTS
+from loadtests.chaos.primitives.processes import started_with
+from loadtests.chaos.undoing import journal as journals
+from loadtests.chaos.undoing.journal import Journal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadtests.chaos.undoing.journal import Contents, Entry
+
+_TRY_SECONDS: Final = 2.0
+"""How long one revert is waited for before the next is begun, and one that fails is
+tried again."""
+_PATIENCE_SECONDS: Final = 60.0
+"""How long one that has not ended is waited for."""
+_PAUSE_SECONDS: Final = 0.02
+_LOOKS: Final = 2
+SETTLE_SECONDS: Final = 0.15
+"""After an undo, before what is left is looked for again: a program that the fault had
+started when its runner was killed may do its work a moment later."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneRun:
+    """What became of one journal."""
+
+    run: str
+    path: Path
+    undone: tuple[str, ...] = ()
+    """Kinds of the faults that were undone."""
+    problems: tuple[str, ...] = ()
+    """What is left, and how to remove it; nothing where all is gone."""
+    busy: bool = False
+    """Its run goes on, so that nothing was touched."""
+
+
+def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
+    """Undo every journal of a folder whose run is gone. Any number of times.
+
+    `force` takes those of runs that go on, too, whose faults then end early.
+    """
+    found = (_undo(path, force=force) for path in journals.journals(folder))
+    return tuple(run for run in found if run is not None)
+
+
+def _undo(path: Path, *, force: bool) -> UndoneRun | None:
+    """None where it has gone meanwhile: its run has ended well."""
+    descriptor = journals.take(path)
+    if descriptor is None:
+        if not path.exists():
+            return None
+        if not force:
+            return UndoneRun(path.name.removesuffix(journals.SUFFIX), path, busy=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        contents = journals.read(path)
+        held = Journal.adopt(path, descriptor, contents.token or "")
+        return undo_journal(held, contents)
+    finally:
+        os.close(descriptor)
+
+
+def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
+    """Undo all that is open in a journal, and end what the run has started."""
+    undone, problems = revert_entries(held, contents.entries)
+    problems = [*contents.problems, *problems]
+    if contents.token:
+        problems += end_processes(contents.token)
+    if contents.scratch is not None:
+        shutil.rmtree(contents.scratch, ignore_errors=True)
+    journals.remove_if_done(held.path)
+    return UndoneRun(contents.run, held.path, tuple(undone), tuple(problems))
+
+
+def revert_entries(
+    held: Journal, entries: tuple[Entry, ...], *, settle: bool = True
+) -> tuple[list[str], list[str]]:
+    """Undo these, the last first: kinds undone, and what is left in sentences.
+
+    `settle` looks twice, as after a runner that was killed.
+    """
+    attempts = [_Attempt(entry) for entry in entries[::-1]]
+    for attempt in attempts:
+        attempt.go_on(_TRY_SECONDS)
+    if settle and entries:
+        time.sleep(SETTLE_SECONDS)
+    undone: list[str] = []
+    problems: list[str] = []
+    for attempt in attempts:
+        entry, left = attempt.entry, attempt.until_gone()
+        if left:
+            problems += [f"{entry.kind}: {what}" for what in left]
+        else:
+            held.closed(entry)
+            undone.append(entry.kind)
+    return undone, problems
+
+
+class _Attempt:
+    """Undoes one fault, in a thread: what hangs in the kernel cannot be interrupted."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self._thread: threading.Thread | None = None
+        self._problem: str | None = None
+
+    def go_on(self, seconds: float) -> None:
+        """Give it so long, or less where it ends before; begin where it has ended."""
+        if not self._busy:
+            self._problem = None
+            self._thread = threading.Thread(target=self._revert, daemon=True)
+            self._thread.start()
+        assert self._thread is not None  # noqa: S101 - for the type checker
+        self._thread.join(seconds)
+
+    def until_gone(self) -> list[str]:
+        """Revert until nothing is left, or it fails for too long; what is left then.
+
+        One that takes its time, as loading a model does, is waited for.
+        """
+        began = time.monotonic()
+        while True:
+            left = residue(self.entry)
+            if not left and not self._busy:
+                return []
+            spent = time.monotonic() - began
+            if spent > (_PATIENCE_SECONDS if self._busy else _TRY_SECONDS):
+                told = self._problem
+                if self._busy:
+                    told = f"the undo has not ended after {spent:.0f} s"
+                return [*left, *([] if told is None else [told])]
+            self.go_on(_TRY_SECONDS)
+            time.sleep(_PAUSE_SECONDS)
+
+    @property
+    def _busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _revert(self) -> None:
+        kind = FAULTS.get(self.entry.kind)
+        if kind is None:
+            self._problem = _unknown(self.entry)
+            return
+        try:
+            kind.revert(self.entry.record)
+        except Exception as error:  # noqa: BLE001 - the other faults have to be undone too
+            self._problem = f"{type(error).__name__}: {error}"
+
+
+def residue(entry: Entry) -> list[str]:
+    """What is left of a fault, in sentences."""
+    kind = FAULTS.get(entry.kind)
+    if kind is None:
+        return [_unknown(entry)]
+    found: list[str] = []
+
+    def look() -> None:
+        try:
+            found.extend(kind.residue(entry.record))
+        except Exception as error:  # noqa: BLE001 - as in `_revert`
+            found.append(f"{type(error).__name__}: {error}")
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_TRY_SECONDS)
+    if thread.is_alive():
+        return [f"what is left could not be told within {_TRY_SECONDS:g} s"]
+    return found
+
+
+def end_processes(token: str) -> list[str]:
+    """Kill every process that was started with this token; those that stay.
+
+    Looks twice: for a moment while it begins a program, a process shows no environment.
+    """
+    last = time.monotonic() + _TRY_SECONDS
+    looks_without = 0
+    while True:
+        found = started_with(token)
+        for process in found:
+            process.send(signal.SIGKILL)
+        looks_without = (
+            0 if any(process.alive for process in found) else looks_without + 1
+        )
+        if looks_without == _LOOKS:
+            return []
+        if found and time.monotonic() > last:
+            return [f"process {process.pid} does not end" for process in found]
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _unknown(entry: Entry) -> str:
+    return (
+        f"found no fault {entry.kind!r} in this version; undo it with the version that "
+        f"injected it, or by hand: {entry.record}"
+    )

@@ -1,0 +1,170 @@
+"""Undoes a run's faults when its runner can no longer do it.
+
+A process in a session of its own that holds the read end of a pipe to the runner. The
+pipe's end is the runner's end, however it died, SIGKILL included; a hard deadline is the
+end of a runner that hangs. Then every open record of the journal is undone.
+
+    watchdog.py PIPE JOURNAL_DESCRIPTOR JOURNAL DEADLINE_SECONDS
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from loadtests.chaos.faults.base import FaultFailedError
+from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.undoing.undo import undo_journal
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from loadtests.chaos.undoing.journal import Contents
+
+READY: Final = "ready"
+_START_SECONDS: Final = 30.0
+_END_SECONDS: Final = 10.0
+_GRACE_SECONDS: Final = 1.0
+_IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Watchdog:
+    """The watchdog of a run, from the runner's side. It is ready when its block begins.
+
+    Args:
+        journal: what it will undo.
+        deadline_seconds: from now, when it ends the runner and undoes.
+    """
+
+    def __init__(self, journal: Journal, deadline_seconds: float) -> None:
+        self._journal = journal
+        self._deadline_seconds = deadline_seconds
+        self._process: subprocess.Popen[str] | None = None
+        self._pipe = -1
+
+    def __enter__(self) -> Self:
+        reading, self._pipe = os.pipe()
+        held = self._journal.fileno()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
+                [
+                    *(sys.executable, "-m", "loadtests.chaos.undoing.watchdog"),
+                    *(str(reading), str(held), str(self._journal.path)),
+                    str(self._deadline_seconds),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                text=True,
+                pass_fds=(reading, held),
+                start_new_session=True,
+            )
+        finally:
+            os.close(reading)
+        try:
+            self._wait()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_SECONDS)
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return 0 if self._process is None else self._process.pid
+
+    def require(self) -> None:
+        """Raise where it is not there to undo what is injected now.
+
+        Raises:
+            FaultFailedError: it has ended.
+        """
+        # Killed, it is a zombie for a moment before poll() hears of its end.
+        process = self._process
+        watching = None if process is None else ProcessRef.of(process.pid)
+        if (
+            process is None
+            or process.poll() is not None
+            or not (watching is not None and watching.alive)
+        ):
+            raise FaultFailedError(
+                "the watchdog of this run has ended, so nothing more is broken"
+            )
+
+    def _wait(self) -> None:
+        assert self._process is not None  # noqa: S101 - for the type checker
+        assert self._process.stdout is not None  # noqa: S101
+        ready, _, _ = select.select([self._process.stdout], [], [], _START_SECONDS)
+        said = self._process.stdout.readline().strip() if ready else ""
+        if said != READY:
+            raise FaultFailedError(
+                f"the watchdog was not ready within {_START_SECONDS:g} s, so nothing "
+                "was broken"
+            )
+
+
+def main(arguments: list[str]) -> int:
+    """Wait for the runner's end or the deadline, and undo."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    # It has to run on a machine without memory or processor time to spare.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("-900", "ascii")
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    pipe, descriptor, path = int(arguments[0]), int(arguments[1]), Path(arguments[2])
+    deadline = time.monotonic() + float(arguments[3])
+    os.write(1, f"{READY}\n".encode())
+    # Where the runner is killed, nobody reads on.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    held = Journal.adopt(path, descriptor, "")
+    if not _ended(pipe, deadline):
+        _end_runner(held.contents(), pipe)
+    if path.exists():
+        contents = held.contents()
+        done = undo_journal(held, contents)
+        if path.exists() and done.problems:
+            held.write({"left": done.problems})
+    return 0
+
+
+def _ended(pipe: int, deadline: float) -> bool:
+    """Whether the runner ended before the deadline."""
+    ready, _, _ = select.select([pipe], [], [], max(deadline - time.monotonic(), 0.0))
+    return bool(ready)
+
+
+def _end_runner(contents: Contents, pipe: int) -> None:
+    """It hangs, and would go on injecting after the undo: it has to end first."""
+    if contents.runner is None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        contents.runner.send(number)
+        if _ended(pipe, time.monotonic() + _GRACE_SECONDS):
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
