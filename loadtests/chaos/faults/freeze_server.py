@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from loadtests.chaos.faults.base import Fault, FaultFailedError
+from loadtests.chaos.faults.base import Fault
 from loadtests.chaos.faults.needs import server_of
+from loadtests.chaos.primitives import stopping
 from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
-
-_WAIT_SECONDS: Final = 0.5
 
 
 class FreezeServer(Fault):
@@ -31,29 +29,20 @@ class FreezeServer(Fault):
 
     def inject(self, record: dict[str, Any]) -> None:
         """Stop them, the server first, so that it does not see a stub hang."""
-        for process in _processes(record):
-            process.send(signal.SIGSTOP)
-        for process in _processes(record):
-            process.wait_until("Tt", _WAIT_SECONDS)
+        stopping.stop(_processes(record))
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """Those that still run."""
         return [
             f"process {process.pid} is not stopped"
             for process in _processes(record)
-            if process.state not in {"T", "t"}
+            if not stopping.is_stopped(process)
         ]
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """Let them go on, stubs first: a server that waits for one longer aborts."""
-        for process in reversed(_processes(record)):
-            process.send(signal.SIGCONT)
-        for process in _processes(record):
-            if process.alive and not process.wait_until("RSDI", _WAIT_SECONDS):
-                raise FaultFailedError(
-                    f"process {process.pid} is still stopped; kill -CONT {process.pid}"
-                )
+        stopping.go_on(_processes(record)[::-1])
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
@@ -61,7 +50,7 @@ class FreezeServer(Fault):
         return [
             f"process {process.pid} is stopped"
             for process in _processes(record)
-            if process.state in {"T", "t"}
+            if stopping.is_stopped(process)
         ]
 
 

@@ -7,18 +7,16 @@ see the gray failure become a crash, whose remains undo clears away.
 
 from __future__ import annotations
 
-import signal
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from loadtests.chaos.faults import needs
-from loadtests.chaos.faults.base import Fault, FaultFailedError
+from loadtests.chaos.faults.base import Fault
+from loadtests.chaos.primitives import stopping
 from loadtests.chaos.primitives.backends import Belongings
 from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
-
-_WAIT_SECONDS: Final = 0.5
 
 
 class FreezeStub(Fault):
@@ -42,30 +40,23 @@ class FreezeStub(Fault):
 
     def inject(self, record: dict[str, Any]) -> None:
         """Stop them."""
-        for victim in _victims(record):
-            victim.send(signal.SIGSTOP)
-        for victim in _victims(record):
-            victim.wait_until("Tt", _WAIT_SECONDS)
+        stopping.stop(_victims(record))
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """Those that still run, or are gone."""
         return [
             f"backend process {victim.pid} is not stopped"
             for victim in _victims(record)
-            if victim.state not in {"T", "t"}
+            if not stopping.is_stopped(victim)
         ]
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """Let them go on; where the server aborted, clear away what it left."""
-        for victim in _victims(record):
-            victim.send(signal.SIGCONT)
-        Belongings.from_record(record["belongings"]).sweep()
-        for victim in _victims(record):
-            if victim.alive and not victim.wait_until("RSDI", _WAIT_SECONDS):
-                raise FaultFailedError(
-                    f"process {victim.pid} is still stopped; kill -CONT {victim.pid}"
-                )
+        try:
+            stopping.go_on(_victims(record))
+        finally:
+            Belongings.from_record(record["belongings"]).sweep()
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
@@ -73,7 +64,7 @@ class FreezeStub(Fault):
         return [
             f"backend process {victim.pid} is stopped"
             for victim in _victims(record)
-            if victim.state in {"T", "t"}
+            if stopping.is_stopped(victim)
         ] + Belongings.from_record(record["belongings"]).left()
 
 

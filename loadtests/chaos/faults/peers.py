@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import socket
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import Field
 
-from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
+from loadtests.chaos.errors import FaultRefusedError
 from loadtests.chaos.faults.base import Fault
 from loadtests.chaos.faults.needs import signalled
-from loadtests.chaos.primitives import agents
+from loadtests.chaos.primitives import agents, stopping
 from loadtests.chaos.primitives.backends import listener
 from loadtests.chaos.primitives.processes import ProcessRef, new_token, started_with
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 ADDRESS: Final = r"^(127\.[0-9.]+|localhost):[0-9]{1,5}$"
 """Of loopback: a fault touches this host alone."""
-_WAIT_SECONDS: Final = 0.5
 _MAX_CONNECTIONS: Final = 256
 _LOOK_SECONDS: Final = 0.2
 _READ_BYTES: Final = 65_536
@@ -74,14 +72,13 @@ class PeerFault(Fault):
                 longest_seconds=record["longest_seconds"],
             )
             return
-        process.send(signal.SIGSTOP)
-        process.wait_until("Tt", _WAIT_SECONDS)
+        stopping.stop([process])
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """A process that is not stopped, or does not stand in."""
         process = _frozen(record)
         if process is not None:
-            stopped = process.state in {"T", "t"}
+            stopped = stopping.is_stopped(process)
             return [] if stopped else [f"process {process.pid} is not stopped"]
         if started_with(record["token"]):
             return []
@@ -94,18 +91,14 @@ class PeerFault(Fault):
         if process is None:
             agents.stop(record["token"])
             return
-        process.send(signal.SIGCONT)
-        if process.alive and not process.wait_until("RSDI", _WAIT_SECONDS):
-            raise FaultFailedError(
-                f"process {process.pid} is still stopped; kill -CONT {process.pid}"
-            )
+        stopping.go_on([process])
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
         """A process that is stopped, or stands in."""
         process = _frozen(record)
         if process is not None:
-            stopped = process.state in {"T", "t"}
+            stopped = stopping.is_stopped(process)
             return [f"process {process.pid} is stopped"] if stopped else []
         return agents.left(record["token"])
 

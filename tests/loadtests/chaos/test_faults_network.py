@@ -10,7 +10,7 @@ import os
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from parts import as_nobody, require, require_root
@@ -46,15 +46,6 @@ BODY = json.dumps(
 def site(loaded) -> Generator[EmbeddedSite]:
     with FaultProxy(grpc=loaded.grpc, http=loaded.http, seed=3) as proxy:
         yield EmbeddedSite(loaded, proxy=proxy.control)
-
-
-@pytest.fixture
-def undone() -> Generator[list[tuple[type[NetworkFault], dict[str, Any]]]]:
-    """What is in it is reverted in any case: the server is everybody's."""
-    injected: list[tuple[type[NetworkFault], dict[str, Any]]] = []
-    yield injected
-    for kind, record in injected:
-        kind.revert(record)
 
 
 def needs_root() -> None:

@@ -73,15 +73,6 @@ def site(loaded, tmp_path_factory) -> Generator[EmbeddedSite]:
         sidecar.close()
 
 
-@pytest.fixture
-def undone() -> Generator[list[tuple[type[Fault], dict[str, Any]]]]:
-    """What is in it is reverted in any case."""
-    injected: list[tuple[type[Fault], dict[str, Any]]] = []
-    yield injected
-    for kind, record in injected:
-        kind.revert(record)
-
-
 def injected(fault: Fault, site: Any, undone: list) -> dict[str, Any]:
     """Its record, once it is in effect; undone before that too, which does nothing."""
     fault.require(site)
