@@ -62,7 +62,7 @@ generate: env  ## METRICS.md, CONFIG.md, the config schema and the dashboards
 	$(BIN)/tritonwatch schema --markdown > CONFIG.md
 	$(BIN)/tritonwatch schema > exporter/config.schema.json
 	$(BIN)/python -m grafana.build
-	for kind in run capacity comparison; do \
+	for kind in run capacity comparison efficiency pair; do \
 	  $(BIN)/tritonwatch load report --schema $$kind > loadtests/report/$$kind.schema.json; done
 
 lint: env

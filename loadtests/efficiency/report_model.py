@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 from pydantic import Field
@@ -93,3 +94,8 @@ class PairReport(Settings):
     reasons: tuple[str, ...]
     versions: dict[str, str]
     hardware: dict[str, Any]
+
+
+def schema(report: type[EfficiencyReport | PairReport]) -> str:
+    """The JSON schema of a report."""
+    return json.dumps(report.model_json_schema(), indent=2, sort_keys=True)

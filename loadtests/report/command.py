@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 EXIT_OK: Final = 0
 EXIT_FINDING: Final = 1
 EXIT_UNKNOWN: Final = 3
+SCHEMAS: Final = ("run", "capacity", "comparison", "efficiency", "pair")
+"""Kinds of reports whose schema is published."""
 _DESCRIPTION: Final = """\
 Make a report of what `load run --json` or `load capacity --json` wrote, or compare two
 of them: exit 0 if the second is not worse, 1 if it is, 3 if that cannot be told. The
@@ -53,8 +55,8 @@ def add(commands: Subparsers) -> None:
     )
     parser.add_argument(
         "--schema",
-        choices=("run", "capacity", "comparison"),
-        help="print the JSON schema of a report, and end",
+        choices=SCHEMAS,
+        help="print the JSON schema of a kind of report, and end",
     )
     parser.set_defaults(run=_run)
 
@@ -87,14 +89,19 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def schema(kind: str) -> str:
-    """The published JSON schema of one kind of report."""
+    """The published JSON schema of one of `SCHEMAS`."""
     from loadtests.capacity import report_model  # noqa: PLC0415
+    from loadtests.efficiency import report_model as efficiency  # noqa: PLC0415
     from loadtests.report import compare, run_report  # noqa: PLC0415
 
     if kind == "run":
         return run_report.schema()
     if kind == "capacity":
         return report_model.schema()
+    if kind == "efficiency":
+        return efficiency.schema(efficiency.EfficiencyReport)
+    if kind == "pair":
+        return efficiency.schema(efficiency.PairReport)
     found = compare.Comparison.model_json_schema()
     return json.dumps(found, indent=2, sort_keys=True)
 

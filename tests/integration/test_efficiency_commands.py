@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(300)]
 
 COMMAND = Path(sys.executable).with_name("tritonwatch")
-MODELS = Path(__file__).parents[2] / "deploy" / "models"
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "deploy" / "models"
 
 
 def run(triton, *arguments):
@@ -35,6 +37,14 @@ def run(triton, *arguments):
     return done.stdout
 
 
+def read(kind, file):
+    """The report, which its published schema describes."""
+    report = json.loads(file.read_text())
+    published = ROOT / "loadtests" / "report" / f"{kind}.schema.json"
+    jsonschema.validate(report, json.loads(published.read_text()))
+    return report
+
+
 def test_the_curve_has_eleven_levels_and_its_source(triton, tmp_path):
     json_file, page = tmp_path / "curve.json", tmp_path / "curve.html"
     told = run(
@@ -46,7 +56,7 @@ def test_the_curve_has_eleven_levels_and_its_source(triton, tmp_path):
         f"--json={json_file}",
         f"--html={page}",
     )
-    report = json.loads(json_file.read_text())
+    report = read("efficiency", json_file)
     assert [level["name"] for level in report["levels"]] == [
         *(f"{percent}%" for percent in range(100, 0, -10)),
         "idle",
@@ -74,7 +84,7 @@ def test_a_pair_tells_speed_energy_and_accuracy_with_intervals(triton, tmp_path)
         f"--labelled={MODELS / 'digits_fp32' / 'data' / 'held_out.npz'}",
         f"--json={json_file}",
     )
-    report = json.loads(json_file.read_text())
+    report = read("pair", json_file)
     known = json.loads((MODELS / "metrics.json").read_text())["models"]
     for model in ("digits_fp32", "digits_int8"):
         assert report["accuracy"][model] == pytest.approx(

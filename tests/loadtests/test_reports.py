@@ -99,7 +99,7 @@ def whole(html: str) -> Tags:
     return tags
 
 
-@pytest.mark.parametrize("kind", ["run", "capacity", "comparison"])
+@pytest.mark.parametrize("kind", command.SCHEMAS)
 def test_the_published_schema_is_the_code_s(kind) -> None:
     """`make generate` writes it anew."""
     committed = ROOT / "loadtests" / "report" / f"{kind}.schema.json"
