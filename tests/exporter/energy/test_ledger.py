@@ -17,6 +17,7 @@ from exporter.work import Look, ModelWork
 A, B = ("a", "1"), ("b", "1")
 WATTS = {A: 320.0, B: 130.0}
 IDLE = 60.0
+WINDOW_SECONDS = 5
 PARTS = (
     catalogue.MODEL_ENERGY,
     catalogue.IDLE_ENERGY,
@@ -74,7 +75,7 @@ class Fleet:
                 for name in ("energy", "power", "field.185", "field.186")
             }
             self.script.change(number, **kept)
-        if look and self.now % 5 == 0:
+        if look and self.now % WINDOW_SECONDS == 0:
             work = {k: ModelWork(s, s, round(100 * s)) for k, s in self.busy.items()}
             self.access.work.publish(Look(self.now, work))
         self.samples = self.collector.collect()
@@ -111,16 +112,23 @@ def mix(second):
 
 def test_every_minute_is_counted_to_a_thousandth_though_the_counter_starts_over(fleet):
     counted, true = [], []
-    for second in range(241):
+    for second in range(245):
         fleet.second(mix(second), reset=second in {33, 70, 91, 150})
         fleet.assert_balanced()
-        if second % 60 == 59:
+        if fleet.now % WINDOW_SECONDS == 0:
             counted.append(sum(fleet.boards().values()))
             true.append(sum(fleet.truth.values()))
-    # The first second is what there was to compare the next ones with.
-    for before, after in ((0, 1), (1, 2), (2, 3)):
-        minute = true[after] - true[before]
-        assert counted[after] - counted[before] == pytest.approx(minute, rel=1e-3)
+    # Every minute there is, from one window's end to another's.
+    windows = round(60 / WINDOW_SECONDS)
+    minutes = [
+        (now - before, truth - earlier)
+        for before, now, earlier, truth in zip(
+            counted, counted[windows:], true, true[windows:], strict=False
+        )
+    ]
+    assert len(minutes) == 37
+    for found, truth in minutes:
+        assert found == pytest.approx(truth, rel=1e-3)
     resets = fleet.values(catalogue.SENSOR_RESETS)
     assert sorted(resets.values()) == [0, 4]
 
