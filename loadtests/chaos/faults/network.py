@@ -9,6 +9,7 @@ from pydantic import Field
 from loadtests.chaos.faults.base import Fault
 from loadtests.chaos.network.mechanism import Wanted, choose
 from loadtests.chaos.network.netem import Netem
+from loadtests.chaos.network.nfqueue import Nfqueue
 from loadtests.chaos.network.nft import Nft
 from loadtests.chaos.network.through_proxy import ThroughProxy
 from loadtests.chaos.primitives.processes import new_token
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _MECHANISMS: Final[dict[str, Mechanism]] = {
     "netem": Netem(),
     "nft": Nft(),
+    "nfqueue": Nfqueue(),
     "proxy": ThroughProxy(),
 }
 
@@ -28,9 +30,12 @@ _MECHANISMS: Final[dict[str, Mechanism]] = {
 class NetworkFault(Fault):
     """The network between the server and everybody, or those who go by the proxy."""
 
-    mechanism: Literal["auto", "netem", "nft", "proxy"] = Field(default="auto")
+    mechanism: Literal["auto", "netem", "nft", "nfqueue", "proxy"] = Field(
+        default="auto"
+    )
     """`netem`: disciplines of the kernel on loopback (root). `nft`: rules of nftables on
-    loopback (root), which drop and reset and cannot delay. `proxy`: the TCP fault proxy
+    loopback (root), which drop and reset and cannot delay. `nfqueue`: a process that the
+    kernel asks about every packet (root), which cannot reset. `proxy`: the TCP fault proxy
     before the server. `auto`: the first of them that can do it here."""
     protocols: tuple[Literal["grpc", "http"], ...] = Field(
         default=("grpc", "http"), min_length=1

@@ -39,7 +39,7 @@ class Netem:
         """Root, tc, a kernel that has the disciplines, and a loopback without any."""
         if effect.reset_ratio:
             return "cannot reset connections"
-        reason = ports.refusal(site)
+        reason = ports.refusal(site, versions=(4,))
         if reason is not None:
             return reason
         if programs.find("tc") is None:

@@ -1,32 +1,19 @@
-"""Lost and refused packets: rules of nftables in a table of our own.
-
-The table is named by the fault's token and hooked before all others, where packets come
-in over loopback; it names the server's ports and nothing else. Set as one transaction:
-it is there as a whole or not at all.
-"""
+"""Lost and refused packets: rules of nftables in a table of our own."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.errors import FaultFailedError
-from loadtests.chaos.network import ports
-from loadtests.chaos.network.effect import DIRECTIONS, Effect
+from loadtests.chaos.network import ports, tables
+from loadtests.chaos.network.effect import Effect
 from loadtests.chaos.primitives import programs
 
 if TYPE_CHECKING:
-    from loadtests.chaos.network.effect import Direction
     from loadtests.chaos.network.mechanism import Wanted
     from loadtests.chaos.site import Site
 
-_FAMILY: Final = "inet"
 _GRAIN: Final = 10_000
 """What nftables draws of: ratios to a hundredth of a percent."""
-_MATCHES: Final[dict[Direction, str]] = {
-    "requests": "tcp dport",
-    "answers": "tcp sport",
-}
 
 
 class Nft:
@@ -42,15 +29,7 @@ class Nft:
         reason = ports.refusal(site)
         if reason is not None:
             return reason
-        if programs.find("nft") is None:
-            return "nft is not installed (apt-get install nftables)"
-        # In a network of its own, that goes with the command.
-        table = _ruleset("probe", [1], effect)
-        tried = programs.attempt("", ["unshare", "-n", "nft", "-f", "-"], given=table)
-        if tried.returncode:
-            found = tried.stderr.strip().splitlines()[:1]
-            return f"nft does not work here ({' '.join(found)})"
-        return None
+        return tables.refusal(tables.ruleset("probe", _rules([1], effect)))
 
     def prepare(self, site: Site, wanted: Wanted) -> dict[str, Any]:
         """The table, by its name and what is in it."""
@@ -63,68 +42,31 @@ class Nft:
 
     def inject(self, record: dict[str, Any]) -> None:
         """Add the table."""
-        ruleset = _ruleset(
-            record["token"], record["ports"], Effect.from_record(record["effect"])
-        )
-        programs.run(record["token"], ["nft", "-f", "-"], given=ruleset)
+        token = record["token"]
+        tables.add(token, tables.ruleset(token, _rules_of(record)))
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """The table, or rules of it."""
-        token = record["token"]
-        wanted = len(_rules(record["ports"], Effect.from_record(record["effect"])))
-        listed = programs.attempt(token, ["nft", "-j", "list", "table", _FAMILY, token])
-        if listed.returncode:
-            return [f"there is no nftables table {token}"]
-        found = sum("rule" in entry for entry in json.loads(listed.stdout)["nftables"])
-        if found != wanted:
-            return [f"the nftables table {token} has {found} rules of {wanted}"]
-        return []
+        return tables.missing(record["token"], len(_rules_of(record)))
 
     def revert(self, record: dict[str, Any]) -> None:
         """Remove the table."""
-        token = record["token"]
-        programs.end_all(token)
-        if not _there(token):
-            return
-        command = ["nft", "delete", "table", _FAMILY, token]
-        if programs.attempt(token, command).returncode and _there(token):
-            raise FaultFailedError(
-                f"the nftables table {token} cannot be removed; as root: "
-                f"{' '.join(command)}"
-            )
+        programs.end_all(record["token"])
+        tables.remove(record["token"])
 
     def residue(self, record: dict[str, Any]) -> list[str]:
         """The table."""
-        token = record["token"]
-        return [f"the nftables table {token} is there"] if _there(token) else []
+        return tables.residue(record["token"])
 
 
-def _there(token: str) -> bool:
-    listed = programs.run(token, ["nft", "-j", "list", "tables"])
-    return any(
-        entry.get("table", {}).get("name") == token
-        for entry in json.loads(listed)["nftables"]
-    )
-
-
-def _ruleset(name: str, at: list[int], effect: Effect) -> str:
-    rules = "\n    ".join(_rules(at, effect))
-    return f"""\
-table {_FAMILY} {name} {{
-  chain incoming {{
-    type filter hook input priority -300; policy accept;
-    {rules}
-  }}
-}}
-"""
+def _rules_of(record: dict[str, Any]) -> list[str]:
+    return _rules(record["ports"], Effect.from_record(record["effect"]))
 
 
 def _rules(at: list[int], effect: Effect) -> list[str]:
-    found = ", ".join(map(str, at))
     return [
-        f"iif lo {_MATCHES[direction]} {{ {found} }} {statement}"
-        for direction in DIRECTIONS
-        if effect.applies_to(direction)
+        f"{those} {statement}"
+        for those in tables.packets(at, effect).values()
         for statement in _statements(effect)
     ]
 

@@ -7,6 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from loadtests.chaos.site import Site
 
 
@@ -15,10 +17,11 @@ def port_of(site: Site, protocol: str) -> int:
     return int(getattr(site, protocol).rpartition(":")[2])
 
 
-def refusal(site: Site) -> str | None:
+def refusal(site: Site, *, versions: Collection[int] = (4, 6)) -> str | None:
     """Why packets to that server are not to be touched; None where they may be.
 
-    Only packets over loopback, of IPv4: beyond it a rule could reach somebody else.
+    Only packets over loopback: beyond it a rule could reach somebody else. Of these
+    versions of IP.
     """
     if os.geteuid() != 0:
         return "needs root"
@@ -30,6 +33,8 @@ def refusal(site: Site) -> str | None:
             found = ipaddress.ip_address(host)
         except ValueError:
             return f"{address} is not an address of loopback"
-        if not found.is_loopback or found.version != 4:  # noqa: PLR2004 - of IP
-            return f"{address} is not an IPv4 address of loopback"
+        if not found.is_loopback:
+            return f"{address} is not an address of loopback"
+        if found.version not in versions:
+            return f"{address} is an address of IPv{found.version}"
     return None

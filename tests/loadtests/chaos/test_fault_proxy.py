@@ -16,10 +16,11 @@ import pytest
 from tcp_peers import TcpServer, connect, echo, receive
 
 from loadtests.chaos.network.effect import Effect
+from loadtests.chaos.network.link import RETRANSMISSION_SECONDS
 from loadtests.chaos.network.proxy import MAX_FAULTS
 from loadtests.chaos.network.proxy_control import ProxyFailedError, ProxyGoneError, ask
 from loadtests.chaos.network.proxy_process import FaultProxy
-from loadtests.chaos.network.wire import ALL_HELD_BYTES, RETRANSMISSION_SECONDS
+from loadtests.chaos.network.wire import ALL_HELD_BYTES
 from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
@@ -297,6 +298,7 @@ def test_nobody_there_is_told_apart_from_a_refusal(tmp_path: Path):
 OWNER = """
 import sys, time
 from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.wire import ALL_HELD_BYTES
 with FaultProxy(grpc=sys.argv[1], http=sys.argv[1]) as proxy:
     print(proxy.pid, proxy.control.control, flush=True)
     time.sleep(60)

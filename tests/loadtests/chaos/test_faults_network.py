@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import http.client
 import json
 import os
 import subprocess
-import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from bad_networks import ask_model, echoed, in_own_network, tables
 from parts import as_nobody, require, require_root
 from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo, receive
@@ -26,20 +24,14 @@ from loadtests.chaos.faults.network_jitter import NetworkJitter
 from loadtests.chaos.faults.network_loss import NetworkLoss
 from loadtests.chaos.faults.partition import Partition
 from loadtests.chaos.faults.reset import Reset
+from loadtests.chaos.network.link import RETRANSMISSION_SECONDS
 from loadtests.chaos.network.proxy_control import ask
 from loadtests.chaos.network.proxy_process import FaultProxy
-from loadtests.chaos.network.wire import RETRANSMISSION_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from loadtests.chaos.faults.network import NetworkFault
-
-NEW_NETWORK = 0x40000000
-"""CLONE_NEWNET of unshare(2)."""
-BODY = json.dumps(
-    {"inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [1.0] * 8}]}
-)
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +43,6 @@ def site(loaded) -> Generator[EmbeddedSite]:
 def needs_root() -> None:
     require_root("this fault")
     require("nft", "tc")
-
-
-def ask_model(address: str, *, padding: int = 0, timeout: float = 20.0) -> float:
-    """Seconds of one inference over HTTP on a connection of its own, answer checked."""
-    started = time.perf_counter()
-    host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=timeout)
-    with contextlib.closing(connection):
-        body = BODY + " " * padding
-        connection.request("POST", "/v2/models/double/infer", body)
-        answer = connection.getresponse()
-        assert json.load(answer)["outputs"][0]["data"] == [2.0] * 8
-    return time.perf_counter() - started
 
 
 def delayed(address: str) -> None:
@@ -96,6 +75,13 @@ def broken(address: str) -> None:
 
 
 CASES = [
+    (NetworkDelay(delay_ms=100, mechanism="nfqueue"), delayed),
+    (NetworkDelay(delay_ms=50, directions="both", mechanism="nfqueue"), delayed),
+    (NetworkJitter(delay_ms=30, jitter_ms=30, mechanism="nfqueue"), spread),
+    (NetworkLoss(loss_percent=40, mechanism="nfqueue"), stalled),
+    (Bandwidth(kilobits_per_second=512, mechanism="nfqueue"), narrow),
+    (Partition(mechanism="nfqueue"), parted),
+    (Partition(mechanism="nfqueue", directions="answers"), parted),
     (NetworkDelay(delay_ms=100, mechanism="proxy"), delayed),
     (NetworkDelay(delay_ms=50, directions="both", mechanism="proxy"), delayed),
     (NetworkJitter(delay_ms=30, jitter_ms=30, mechanism="proxy"), spread),
@@ -121,9 +107,9 @@ def test_a_client_sees_it_and_after_it_is_undone_no_more(
     fault: NetworkFault,
     seen: Callable[[str], None],
 ):
-    if fault.mechanism == "nft":
+    if fault.mechanism != "proxy":
         needs_root()
-    address = site.http if fault.mechanism == "nft" else site.proxy.http
+    address = site.proxy.http if fault.mechanism == "proxy" else site.http
     fault.require(site)
     record = json.loads(json.dumps(fault.prepare(site)))
     assert fault.missing(record)
@@ -175,9 +161,9 @@ def test_a_grpc_client_sees_them_on_the_connection_that_it_keeps(
             assert time.monotonic() < deadline
 
 
-@pytest.mark.parametrize("mechanism", ["nft", "proxy"])
+@pytest.mark.parametrize("mechanism", ["nft", "nfqueue", "proxy"])
 def test_to_undo_what_was_never_done_does_nothing(site: EmbeddedSite, mechanism: str):
-    if mechanism == "nft":
+    if mechanism != "proxy":
         needs_root()
     record = Partition(mechanism=mechanism).prepare(site)
     for _ in range(2):
@@ -252,18 +238,21 @@ def test_without_root_the_proxy_is_taken_or_named(loaded, site: EmbeddedSite):
     with as_nobody():
         with pytest.raises(FaultRefusedError) as refused:
             Partition().require(EmbeddedSite(loaded))
-        assert "netem: needs root; nft: needs root" in refused.value.reason
+        for mechanism in ("netem", "nft", "nfqueue"):
+            assert f"{mechanism}: needs root; " in refused.value.reason
         assert "no fault proxy stands before the server" in refused.value.reason
         assert "proxy" in refused.value.alternative
-        with pytest.raises(FaultRefusedError, match="nft: needs root"):
-            Partition(mechanism="nft").require(site)
+        for mechanism in ("nft", "nfqueue"):
+            with pytest.raises(FaultRefusedError, match=f"{mechanism}: needs root"):
+                Partition(mechanism=mechanism).require(site)
 
 
 def test_only_loopback_is_touched():
     needs_root()
     elsewhere = EmptySite(grpc="10.0.0.7:8001", http="127.0.0.1:8000")
-    with pytest.raises(FaultRefusedError, match=r"10\.0\.0\.7:8001 is not"):
-        Partition(mechanism="nft").require(elsewhere)
+    for mechanism in ("nft", "nfqueue"):
+        with pytest.raises(FaultRefusedError, match=r"10\.0\.0\.7:8001 is not"):
+            Partition(mechanism=mechanism).require(elsewhere)
 
 
 def test_what_a_mechanism_cannot_do_it_says(site: EmbeddedSite):
@@ -272,6 +261,7 @@ def test_what_a_mechanism_cannot_do_it_says(site: EmbeddedSite):
         (NetworkDelay(mechanism="nft"), "nft: cannot delay packets"),
         (Bandwidth(mechanism="nft"), "nft: cannot make a link narrow"),
         (Reset(mechanism="netem"), "netem: cannot reset connections"),
+        (Reset(mechanism="nfqueue"), "nfqueue: cannot reset connections"),
     ):
         with pytest.raises(FaultRefusedError, match=reason):
             fault.require(site)
@@ -279,37 +269,14 @@ def test_what_a_mechanism_cannot_do_it_says(site: EmbeddedSite):
 
 def test_auto_takes_the_first_that_can(site: EmbeddedSite):
     delay = NetworkDelay().prepare(site)
-    assert delay["mechanism"] in {"netem", "proxy"}
     reset = Reset().prepare(site)
-    assert reset["mechanism"] == ("nft" if os.geteuid() == 0 else "proxy")
+    if os.geteuid() == 0:
+        # Which of the two is the kernel's business.
+        assert delay["mechanism"] in {"netem", "nfqueue"}
+        assert reset["mechanism"] == "nft"
+    else:
+        assert delay["mechanism"] == reset["mechanism"] == "proxy"
     assert ask(site.proxy.control, {"do": "state"})["faults"] == {}
-
-
-def tables() -> set[str]:
-    listed = subprocess.run(
-        ["nft", "-j", "list", "tables"], capture_output=True, check=True
-    )
-    found = json.loads(listed.stdout)["nftables"]
-    return {entry["table"]["name"] for entry in found if "table" in entry}
-
-
-def in_own_network(act: Callable[[], None]) -> None:
-    """Run in a thread with a loopback of its own, which goes with it."""
-    problems: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            assert ctypes.CDLL(None).unshare(NEW_NETWORK) == 0
-            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-            act()
-        except BaseException as error:  # noqa: BLE001 - raised again below
-            problems.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if problems:
-        raise problems[0]
 
 
 def test_the_kernels_disciplines_make_a_link_narrow():
@@ -341,16 +308,6 @@ def test_the_kernels_disciplines_make_a_link_narrow():
             assert quick < 0.5
 
     in_own_network(act)
-
-
-def echoed(address: str) -> float:
-    """Seconds until 200 kB came back, sent in small writes."""
-    started = time.perf_counter()
-    with connect(address) as connection:
-        for _ in range(100):
-            connection.sendall(bytes(2000))
-            assert len(receive(connection, 2000)) == 2000
-    return time.perf_counter() - started
 
 
 def test_a_kernel_without_netem_is_refused_with_its_own_words():
