@@ -7,6 +7,7 @@ neither a champion's measurement nor anything else.
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,8 @@ class Asker:
         self._wake = threading.Condition()
         self._job: tuple[Side, Input] | None = None
         self._busy = False
+        self._began = 0.0
+        self._waited = 0.0
         self._ending = False
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
@@ -52,8 +55,15 @@ class Asker:
             if self._busy or self._ending:
                 return False
             self._job, self._busy = (side, asked), True
+            self._began = time.monotonic()
             self._wake.notify()
         return True
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long answers were waited for, in all; one still under way counts."""
+        with self._wake:
+            return self._waited + self._under_way()
 
     def close(self) -> None:
         """Take nothing more; the thread ends after what it is at."""
@@ -75,8 +85,12 @@ class Asker:
             except Exception as error:  # noqa: BLE001 - told beside the comparison
                 side.answered = Answered(None, f"{type(error).__name__}: {error}")
             with self._wake:
+                self._waited += self._under_way()
                 self._busy = False
             side.done.set()
+
+    def _under_way(self) -> float:
+        return time.monotonic() - self._began if self._busy else 0.0
 
 
 class Question:

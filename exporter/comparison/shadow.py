@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from exporter.comparison.settings import ComparisonSettings, Metric
     from exporter.inventory import ModelKey
     from exporter.triton.model import ModelSpec
+    from exporter.work import Look
 
 log = structlog.get_logger()
 
@@ -67,6 +68,7 @@ class Shadow:
         self.budget = Budget(settings.budget, access.clock())
         self.keys: tuple[ModelKey, ModelKey] | None = None
         self.problem = _NOT_LOOKED
+        self._looked: Look | None = None
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._open: deque[tuple[Side, Side, Input]] = deque()
         self._ending = threading.Event()
@@ -115,14 +117,22 @@ class Shadow:
 
     def look(self) -> None:
         """Earn what production allows, as the latest look at the statistics has it."""
-        if self.keys is None:
-            return
         look = self._access.work.current
-        work = None if look is None else look.models.get(self.keys[0])
+        if self.keys is None or look is None or look is self._looked:
+            # The same look once more does not say that production rests.
+            return
+        self._looked = look
+        champion, challenger = (look.models.get(key) for key in self.keys)
+        if champion is None:
+            self.budget.look(None)
+            return
         self.budget.look(
-            None
-            if work is None
-            else Production(work.inferences, work.production_busy_seconds)
+            Production(champion.inferences, champion.production_busy_seconds),
+            sum(
+                max(0.0, work.busy_seconds - work.production_busy_seconds)
+                for work in (champion, challenger)
+                if work is not None
+            ),
         )
 
     def _sources(self) -> Inputs:
@@ -179,6 +189,9 @@ class Shadow:
         now = self._access.clock()
         if self.problem == _NOT_LOOKED:
             self.problem = ""
+        self.budget.waited(
+            self._champion.waited_seconds + self._challenger.waited_seconds
+        )
         wait = self.budget.wait_seconds(now, 1, busy)
         if wait > 0:
             return min(wait, _IDLE_SECONDS)
@@ -192,7 +205,7 @@ class Shadow:
             return _IDLE_SECONDS / 4
         rows = _rows(specs[0], asked)
         # The rows are known only now; what they cost more is paid all the same.
-        self.budget.spend(now, rows, busy)
+        self.budget.spend(now, rows)
         self._ask(specs, asked)
         return 0.0
 

@@ -26,13 +26,34 @@ def settings(**changes):
     )
 
 
-def asked_until_refused(budget, now, inferences=1):
-    asked = 0
-    while budget.wait_seconds(now + asked / 500, inferences, COST) == 0:
-        budget.spend(now + asked / 500, inferences, COST)
-        asked += 1
-        assert asked < 100_000
-    return asked
+class Server:
+    """Answers pairs; each takes what it takes, and is booked when it is looked at."""
+
+    def __init__(self, budget):
+        self.budget = budget
+        self.seconds = self.waited = 0.0
+        self.production = Production(0, 0.0)
+        budget.look(self.production)
+
+    def serve(self, inferences, busy_seconds):
+        """Production, and a look at what was served and booked since."""
+        before = self.production
+        self.production = Production(
+            before.inferences + inferences, before.busy_seconds + busy_seconds
+        )
+        self.budget.look(self.production, self.seconds)
+
+    def ask(self, now, inferences=1, expected=COST, takes=COST, waited=COST):
+        """Pairs until the budget says no; how many."""
+        asked = 0
+        while self.budget.wait_seconds(now + asked / 500, inferences, expected) == 0:
+            self.budget.spend(now + asked / 500, inferences)
+            self.seconds += takes
+            self.waited += max(waited, takes)
+            self.budget.waited(self.waited)
+            asked += 1
+            assert asked < 100_000
+        return asked
 
 
 def test_nothing_is_asked_before_production_was_seen():
@@ -46,17 +67,17 @@ def test_nothing_is_asked_before_production_was_seen():
 @pytest.mark.parametrize("inferences", [1, 8])
 def test_a_tenth_of_the_inferences_is_asked_and_no_more(inferences):
     budget = Budget(settings(), 0.0)
-    budget.look(Production(0, 0.0))
-    budget.look(Production(1600, 1000.0))
-    assert asked_until_refused(budget, 1.0, inferences) == 160 // inferences
+    server = Server(budget)
+    server.serve(1600, 1000.0)
+    assert server.ask(1.0, inferences) == 160 // inferences
     assert budget.used.requests_ratio == pytest.approx(0.1)
 
 
 def test_an_eighth_of_the_busy_time_is_taken_and_no_more():
     budget = Budget(settings(busy_ratio=0.125), 0.0)
-    budget.look(Production(0, 0.0))
-    budget.look(Production(100_000, 1.0))
-    assert asked_until_refused(budget, 1.0) == 0.125 / COST
+    server = Server(budget)
+    server.serve(100_000, 1.0)
+    assert server.ask(1.0) == 0.125 / COST
     assert budget.used.busy_ratio == 0.125
 
 
@@ -65,7 +86,7 @@ def test_an_idle_champion_is_asked_at_the_idle_rate():
     budget.look(Production(5, 1.0))
     budget.look(Production(5, 1.0))
     assert budget.wait_seconds(1.0, 1, COST) == 0
-    budget.spend(1.0, 1, COST)
+    budget.spend(1.0, 1)
     assert budget.wait_seconds(1.25, 1, COST) == pytest.approx(0.75)
     never = Budget(settings(idle_pairs_per_second=0), 0.0)
     never.look(Production(5, 1.0))
@@ -75,12 +96,12 @@ def test_an_idle_champion_is_asked_at_the_idle_rate():
 
 def test_what_was_asked_of_a_champion_that_was_not_idle_after_all_is_paid_for():
     budget = Budget(settings(idle_pairs_per_second=1000), 0.0)
-    budget.look(Production(0, 0.0))
-    budget.look(Production(0, 0.0))
+    server = Server(budget)
+    server.serve(0, 0.0)
     for step in range(5):
-        budget.spend(step / 1000, 1, COST)
-    budget.look(Production(100, 1000.0))
-    assert asked_until_refused(budget, 1.0) == 5
+        budget.spend(step / 1000, 1)
+    server.serve(100, 1000.0)
+    assert server.ask(1.0) == 5
 
 
 @given(
@@ -89,10 +110,63 @@ def test_what_was_asked_of_a_champion_that_was_not_idle_after_all_is_paid_for():
 )
 def test_the_share_is_kept_whatever_production_does(rises, ratio):
     budget = Budget(settings(request_ratio=ratio, idle_pairs_per_second=0), 0.0)
+    server = Server(budget)
     seen, asked = 0, 0
-    budget.look(Production(0, 0.0))
     for second, rise in enumerate(rises):
         seen += rise
-        budget.look(Production(seen, 1e6 * (second + 1)))
-        asked += asked_until_refused(budget, float(second))
+        server.serve(rise, 1e6)
+        asked += server.ask(float(second))
         assert asked <= ratio * seen + 1e-9
+
+
+@given(
+    costs=st.lists(st.sampled_from([COST, 8 * COST, 64 * COST]), max_size=20),
+    queueing=st.sampled_from([1.0, 3.0]),
+)
+def test_busy_time_stays_within_its_share_though_a_model_gets_slower(costs, queueing):
+    """What is expected is never right again; the pair that tells may go beyond."""
+    budget = Budget(settings(request_ratio=1, idle_pairs_per_second=0), 0.0)
+    server = Server(budget)
+    busy = 0.0
+    for second, cost in enumerate(costs):
+        busy += 1.0
+        server.serve(1000, 1.0)
+        server.ask(float(second), takes=cost, waited=queueing * cost)
+        assert server.seconds <= 0.1 * busy + cost
+        assert budget.used.busy_ratio * busy >= server.seconds - 1e-9
+
+
+def test_time_in_the_queue_is_given_back_when_it_is_booked():
+    server = Server(Budget(settings(request_ratio=1), 0.0))
+    asked = 0
+    for second in range(60):
+        server.serve(1000, 1.0)
+        asked += server.ask(float(second), waited=4 * COST)
+    # What is not booked yet, three looks at most, counts three seconds' share too much each.
+    assert 0.1 * (60 - 3 * 3 - 2) / COST <= asked <= 0.1 * 60 / COST
+
+
+def test_what_is_asked_while_production_rests_is_no_share_of_it():
+    budget = Budget(settings(idle_pairs_per_second=1000), 0.0)
+    server = Server(budget)
+    server.serve(1000, 1.0)
+    asked = server.ask(1.0)
+    for _ in range(3):
+        server.serve(0, 0.0)
+        for _ in range(100):
+            server.seconds += COST
+        budget.waited(server.seconds)
+    server.serve(0, 0.0)
+    assert budget.used.busy_ratio == pytest.approx(asked * COST)
+
+
+def test_no_stock_of_unused_time_is_burnt_when_a_model_gets_slower():
+    server = Server(Budget(settings(request_ratio=0.01, busy_ratio=0.5), 0.0))
+    for second in range(100):
+        server.serve(1000, 1.0)
+        server.ask(float(second))
+    before = server.seconds
+    server.serve(100_000, 1.0)
+    server.ask(101.0, takes=0.2)
+    # Five seconds of asking at what a pair took, and the pair that told.
+    assert server.seconds - before <= 5 * 1000 * COST + 0.2

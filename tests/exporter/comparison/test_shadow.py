@@ -114,6 +114,23 @@ def test_nothing_is_asked_while_production_is_unknown(shadow):
     assert found.budget_used == {"requests": None, "busy": None}
 
 
+def test_a_look_seen_twice_does_not_say_that_production_rests(shadow):
+    most = {"idle_pairs_per_second": 500, "max_pairs_per_second": 500}
+    found = shadow(budget={**most, "request_ratio": 0.01, "busy_ratio": 1})
+    until(found, lambda: found.outcomes["both"] >= 5)
+    served = ModelWork(busy_seconds=9.0, production_busy_seconds=9.0, inferences=1000)
+    look = Look(1.0, {("m", "1"): served, ("m", "2"): WORK})
+    shadow.access.work.publish(look)
+    found.look()
+    time.sleep(0.2)
+    asked = sum(found.outcomes.values())
+    for _ in range(20):
+        found.look()
+        time.sleep(0.02)
+    # What production has earned so far, and no idle hours.
+    assert sum(found.outcomes.values()) <= asked + 10
+
+
 def spec(name, inputs, outputs=("y",), **more):
     return ModelSpec(
         name,

@@ -138,3 +138,51 @@ def test_under_load_the_budget_is_never_exceeded(access, server) -> None:
     assert asked >= 5
     assert probing.value("triton_golden_budget_used_ratio", "requests") <= share
     assert probing.value("triton_golden_budget_used_ratio", "busy") <= 0.3
+
+
+def booked(access):
+    """Triton's own books of the model: busy seconds of single rows, and of batches."""
+    (entry,) = (
+        e for e in access.grpc.statistics(timeout_seconds=10) if e.name == "digits_fp32"
+    )
+    seconds = {True: 0.0, False: 0.0}
+    for batch in entry.batches:
+        parts = (batch.compute_input, batch.compute_infer, batch.compute_output)
+        seconds[batch.batch_size == 1] += 1e-9 * sum(part.ns for part in parts)
+    return seconds[True], seconds[False]
+
+
+def test_under_load_busy_time_stays_within_its_share_by_tritons_own_books(
+    access, server, lie
+) -> None:
+    """Production asks single rows and we ask 32, so Triton's books tell them apart."""
+    share, takes = 0.1, 0.005
+    lie("digits_fp32", "slow", factor=1.0, delay_ms=1e3 * takes)
+    statistics = StatisticsSettings(cross_check=False).build(access)
+    statistics.collect()
+    probing = Probing(
+        access,
+        data=labelled(),
+        request_share=0.5,
+        busy_share=share,
+        idle_requests_per_second=0.02,
+        idle_busy_ratio=0.0001,
+    )
+    theirs, ours = booked(access)
+    asked = refused = 0
+    with Load(server.grpc, 100) as load:
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            statistics.collect()
+            verdict = probing.attempt()
+            asked += verdict is not None
+            refused += verdict is None
+            time.sleep(0.01)
+    after = booked(access)
+    theirs, ours = after[0] - theirs, after[1] - ours
+    assert asked >= 3
+    assert refused > asked
+    # Busy time is what held it back: the share of requests would have let it ask more.
+    assert asked < 0.4 * (asked + load.sent)
+    # The first tells what one takes, which nobody knew before.
+    assert takes < ours <= share * (ours + theirs) + 2 * takes
