@@ -34,12 +34,18 @@ READ_SECONDS: Final = 10.0
 """From the call, or the latest message of a stream, to the end of the next one."""
 ANSWER_SECONDS: Final = 0.05
 """A sender waits no longer to be told what was wrong."""
+BROKEN_SECONDS: Final = 0.1
+"""From a stream's end until it is sure that nobody has broken it off."""
 _STOP_SECONDS: Final = 1.0
 _SERVICE: Final = "inference.GRPCInferenceService"
 _EMPTY: Final = b""
 """An empty ModelInferResponse, or ModelStreamInferResponse, as it is serialised."""
 # No type checker knows it.
 _EOF: Final[Any] = vars(aio)["EOF"]
+# Of a message over the limit the core, which refuses it unread, tells us no more than of
+# a sender that gave up: the end of the call, as an end of reading or as a cancellation,
+# whichever comes first.
+_NO_MESSAGE: Final[Outcome] = "too_large_or_aborted"
 _CODES: Final[dict[Outcome, grpc.StatusCode]] = {
     "malformed": grpc.StatusCode.INVALID_ARGUMENT,
     "unsupported": grpc.StatusCode.INVALID_ARGUMENT,
@@ -52,8 +58,14 @@ _CODES: Final[dict[Outcome, grpc.StatusCode]] = {
 class GrpcTap:
     """Listens while a collector takes messages."""
 
-    def __init__(self, route: Callable[[], MessageRoute | None]) -> None:
+    def __init__(
+        self,
+        route: Callable[[], MessageRoute | None],
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
         self._routes = route
+        self._answer_seconds = answer_seconds
         self._route: MessageRoute | None = None
         self._server: Any = None
         self._starting: asyncio.Task[None] | None = None
@@ -170,12 +182,8 @@ class GrpcTap:
         try:
             taken = 0
             while taken != most:
-                message = await self._message(route, context)
+                message = await self._message(route, context, most)
                 if message is None:
-                    if most is not None:
-                        # The core has refused what is over the limit, and tells us no
-                        # more than that nothing comes. A stream may end at any time.
-                        self._outcomes[route.source, "too_large"] += 1
                     return
                 taken += 1
                 outcome, reason = await self._take(route, message)
@@ -185,21 +193,31 @@ class GrpcTap:
         finally:
             self._open -= 1
 
-    async def _message(self, route: MessageRoute, context: Any) -> bytes | None:
+    async def _message(
+        self, route: MessageRoute, context: Any, most: int | None
+    ) -> bytes | None:
         """The next message; None after the last."""
         message: Any = _EOF
         try:
             async with asyncio.timeout(READ_SECONDS):
                 message = await context.read()
+            if message is _EOF and most is None:
+                # A stream may end at any time. One that is broken off is cancelled at
+                # its end, or before, as the core's two events come.
+                await asyncio.sleep(BROKEN_SECONDS)
+                return None
         except TimeoutError:
             self._outcomes[route.source, "timeout"] += 1
             await context.abort(
                 _CODES["timeout"], f"no message came within {READ_SECONDS:g} s"
             )
         except asyncio.CancelledError:
-            self._outcomes[route.source, "aborted"] += 1
+            self._outcomes[route.source, _NO_MESSAGE] += 1
             raise
-        return None if message is _EOF else message
+        if message is _EOF:
+            self._outcomes[route.source, _NO_MESSAGE] += 1
+            return None
+        return bytes(message)
 
     async def _take(self, route: MessageRoute, message: bytes) -> tuple[Outcome, str]:
         # Of a stream that goes on over a reload, too.
@@ -221,7 +239,7 @@ class GrpcTap:
         self._held_bytes += size
         future = self._workers.submit(route.take, message)
         future.add_done_callback(lambda done: self._worked(route, size, done))
-        done, _ = await asyncio.wait({future}, timeout=ANSWER_SECONDS)
+        done, _ = await asyncio.wait({future}, timeout=self._answer_seconds)
         return future.result() if done else ("accepted", "")
 
     def _worked(

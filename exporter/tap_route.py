@@ -22,6 +22,7 @@ Outcome = Literal[
     "timeout",
     "overloaded",
     "aborted",
+    "too_large_or_aborted",
 ]
 
 

@@ -11,8 +11,9 @@ TAP_REQUESTS: Final = MetricSpec(
     "counter",
     "Requests to a tap by source (otlp, http, grpc, cloudevents, traces) and outcome:"
     " accepted; sampled_out, unwanted (nobody looks at that model), unknown_model and own"
-    " are passed over; malformed, too_large, unsupported, timeout, overloaded and"
-    " aborted are not taken. For otlp_forward: forwarded, failed, dropped.",
+    " are passed over; malformed, too_large, unsupported, timeout, overloaded,"
+    " aborted and, over gRPC, too_large_or_aborted (its core tells no difference) are"
+    " not taken. For otlp_forward: forwarded, failed, dropped.",
     ("source", "outcome"),
 )
 TAP_SAMPLES: Final = MetricSpec(

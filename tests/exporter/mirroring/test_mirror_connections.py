@@ -127,7 +127,7 @@ def test_a_later_request_that_is_never_whole_is_cut_off(serve, hurried, part):
 def test_a_reader_that_is_stuck_costs_senders_nothing_and_drops_are_counted(serve):
     """Answers wait for no reader; what has no room is refused, the rest is not lost."""
     stuck = threading.Event()
-    served = serve()
+    served = serve(patient=False)
     served.access.mirror.subscribe(lambda _: True, lambda _: stuck.wait(30))
     served.tap._max_held_bytes = 5 * len(request())
     started = time.monotonic()
