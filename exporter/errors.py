@@ -14,6 +14,7 @@ TritonwatchError
     ├── DeadlineError        no answer in time
     ├── ModelError           the server answered: this request failed
     ├── InvalidRequestError  the server answered: this request is wrong
+    │   └── UnsupportedError   it has no such call
     └── ProtocolError        the answer is not what the protocol allows
 """
 
@@ -132,6 +133,10 @@ class ModelError(TritonError):
 
 class InvalidRequestError(TritonError):
     """The server answered that the request does not fit: unknown model, wrong tensor."""
+
+
+class UnsupportedError(InvalidRequestError):
+    """The server answered that it has no such call: one of Triton's own, of another."""
 
 
 class ProtocolError(TritonError):

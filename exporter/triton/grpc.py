@@ -14,6 +14,7 @@ import grpc
 
 from exporter import errors
 from exporter.triton.control_channel import ControlChannel
+from exporter.triton.infer_messages import infer_message, outputs_of, parsed
 from exporter.triton.kserve import service_pb2, service_pb2_grpc
 from exporter.triton.model import (
     BatchStatistics,
@@ -27,7 +28,6 @@ from exporter.triton.model import (
     ServerInfo,
     TensorSpec,
 )
-from exporter.triton.tensors import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,6 +59,7 @@ _OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
+_INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _SHOWN_CHARACTERS: Final = 1_000
 _SILENT_CALLS: Final = 2
 
@@ -67,7 +68,6 @@ _INVALID: Final = frozenset(
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.NOT_FOUND,
         grpc.StatusCode.OUT_OF_RANGE,
-        grpc.StatusCode.UNIMPLEMENTED,
         grpc.StatusCode.ALREADY_EXISTS,
     }
 )
@@ -103,6 +103,8 @@ class GrpcClient:
         stub = service_pb2_grpc.GRPCInferenceServiceStub
         self._stub: Any = stub(ControlChannel(self._channel))
         self._infer_stub: Any = stub(self._channel)
+        # Bytes to bytes: making and reading messages is our time, not the server's.
+        self._infer: Any = self._channel.unary_unary(_INFER)
 
     def close(self) -> None:
         """Close the channel; calls in flight end with an error."""
@@ -154,11 +156,7 @@ class GrpcClient:
             pb.ModelMetadataRequest(name=name, version=version),
             timeout_seconds,
         )
-        config = self._call(
-            self._stub.ModelConfig,
-            pb.ModelConfigRequest(name=name, version=version),
-            timeout_seconds,
-        ).config
+        config = self._config(name, version, timeout_seconds)
         for what, entries, most in (
             ("inputs", metadata.inputs, MAX_TENSORS),
             ("outputs", metadata.outputs, MAX_TENSORS),
@@ -182,6 +180,15 @@ class GrpcClient:
                 for s in config.ensemble_scheduling.step
             ),
         )
+
+    def _config(self, name: str, version: str, timeout_seconds: float) -> Any:
+        request = pb.ModelConfigRequest(name=name, version=version)
+        try:
+            reply = self._call(self._stub.ModelConfig, request, timeout_seconds)
+        except errors.UnsupportedError:
+            # An extension of Triton's that other KServe servers need not have.
+            reply = pb.ModelConfigResponse()
+        return reply.config
 
     def statistics(self, *, timeout_seconds: float) -> tuple[ModelStatistics, ...]:
         """Cumulative statistics of every ready model version."""
@@ -233,21 +240,19 @@ class GrpcClient:
 
     def infer(self, request: InferRequest, *, timeout_seconds: float) -> InferReply:
         """One request, one response."""
-        message = _infer_message(request)
+        message = infer_message(request).SerializeToString()
         metadata = (*self._metadata, *request.headers.items())
         started = time.perf_counter()
         with _translated():
-            reply = self._infer_stub.ModelInfer(
-                message, timeout=timeout_seconds, metadata=metadata
-            )
+            reply = self._infer(message, timeout=timeout_seconds, metadata=metadata)
         duration = time.perf_counter() - started
-        return InferReply(_outputs(reply), duration)
+        return InferReply(outputs_of(parsed(reply)), duration)
 
     def infer_stream(
         self, request: InferRequest, *, timeout_seconds: float
     ) -> InferReply:
         """One request to a decoupled model, all its responses up to the final one."""
-        message = _infer_message(request)
+        message = infer_message(request)
         # Without it a model that sends nothing more leaves the stream open for ever.
         message.parameters["triton_enable_empty_final_response"].bool_param = True
         outputs: tuple[OutputTensor, ...] = ()
@@ -265,7 +270,7 @@ class GrpcClient:
                     raise errors.ModelError(part.error_message)
                 if part.infer_response.outputs:
                     responses += 1
-                    outputs = _outputs(part.infer_response)
+                    outputs = outputs_of(part.infer_response)
         return InferReply(outputs, time.perf_counter() - started, responses)
 
     def _call(
@@ -318,6 +323,8 @@ def _error(error: Any) -> errors.TritonError:
         return errors.UnavailableError(text)
     if "deserializing" in details or "Failed parsing" in details:
         return errors.ProtocolError(text)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return errors.UnsupportedError(text)
     if code in _INVALID:
         return errors.InvalidRequestError(text)
     return errors.ModelError(text)
@@ -366,35 +373,4 @@ def _statistics(entry: Any) -> ModelStatistics:
             for batch in entry.batch_stats
         ),
         memory_bytes=sum(usage.byte_size for usage in entry.memory_usage),
-    )
-
-
-def _infer_message(request: InferRequest) -> Any:
-    message = pb.ModelInferRequest(
-        model_name=request.model, model_version=request.version, id=request.request_id
-    )
-    for name, array in request.inputs.items():
-        datatype = request.datatypes[name]
-        message.inputs.add(name=name, datatype=datatype, shape=array.shape)
-        message.raw_input_contents.append(encode(array, datatype))
-    for key, value in request.parameters.items():
-        # bool before int: a Python bool is an int as well.
-        if isinstance(value, bool):
-            message.parameters[key].bool_param = value
-        elif isinstance(value, int):
-            message.parameters[key].int64_param = value
-        else:
-            message.parameters[key].string_param = value
-    return message
-
-
-def _outputs(reply: Any) -> tuple[OutputTensor, ...]:
-    raw = list(reply.raw_output_contents)
-    if len(raw) != len(reply.outputs):
-        raise errors.ProtocolError(
-            f"found {len(raw)} raw contents for {len(reply.outputs)} outputs"
-        )
-    return tuple(
-        OutputTensor(tensor.name, tensor.datatype, tuple(tensor.shape), data)
-        for tensor, data in zip(reply.outputs, raw, strict=True)
     )

@@ -34,8 +34,9 @@ class IndexEntry:
 
     @property
     def ready(self) -> bool:
-        """Whether Triton calls this version ready."""
-        return self.state == "READY"
+        """Whether the server calls this version ready."""
+        # MLServer tells "State.READY" over gRPC.
+        return self.state.removeprefix("State.") == "READY"
 
 
 @dataclass(frozen=True, slots=True)
