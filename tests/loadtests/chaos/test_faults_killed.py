@@ -19,6 +19,8 @@ from loadtests.chaos.faults.cpu_limit import CpuLimit
 from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.memory_hog import MemoryHog
 from loadtests.chaos.faults.memory_limit import MemoryLimit
+from loadtests.chaos.faults.network import NetworkFault
+from loadtests.chaos.faults.network_delay import NetworkDelay
 from loadtests.chaos.faults.otlp_hang import OtlpHang
 from loadtests.chaos.faults.partition import Partition
 from loadtests.chaos.faults.tap_stalled import TapStalled
@@ -39,6 +41,7 @@ WITHOUT_ROOT = [
 ]
 WITH_ROOT = [
     Partition(mechanism="nft"),
+    NetworkDelay(mechanism="nfqueue"),
     CpuLimit(),
     MemoryLimit(headroom_mebibytes=512),
     DiskFull(mechanism="mount"),
@@ -93,7 +96,7 @@ def test_an_injection_is_undone_wherever_it_is_cut(
 ) -> None:
     if fault in WITH_ROOT:
         require_root("this fault")
-    if isinstance(fault, Partition) and fault.mechanism == "nft":
+    if isinstance(fault, NetworkFault) and fault.mechanism != "proxy":
         require("nft")
     undone(fault, recorded(fault, site))
     taken = whole(fault, site, injector)
