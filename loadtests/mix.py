@@ -22,7 +22,8 @@ class Body:
     """One request, ready for the wire.
 
     For gRPC the serialised ModelInferRequest; for HTTP the JSON and then the tensors'
-    binary content, `header_bytes` of it being JSON that ends in "}}".
+    binary content, `header_bytes` of it being JSON that ends in "}}": all of it, where
+    tensors are JSON or lie in shared memory.
     """
 
     data: bytes

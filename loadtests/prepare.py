@@ -16,7 +16,7 @@ from loadtests.mix import Entry, Mix, Style
 from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.corrupt import all_corrupted
 from loadtests.payloads.data_file import rows_of
-from loadtests.payloads.metadata import model_spec, require_fit
+from loadtests.payloads.metadata import model_spec, require_fit, takes_binary
 from loadtests.payloads.shared_memory import shared
 from loadtests.result import Outcome
 
@@ -46,6 +46,7 @@ def prepared(scenario: Scenario) -> Generator[Mix]:
     """
     target = scenario.target.target()
     samples = getattr(scenario.profile, "samples_per_query", None)
+    binary: bool | None = None
     with contextlib.ExitStack() as stack:
         entries: list[Entry] = []
         for model in scenario.models:
@@ -53,8 +54,13 @@ def prepared(scenario: Scenario) -> Generator[Mix]:
                 model = model.model_copy(update={"batch": samples})  # noqa: PLW2901
             spec = model_spec(target, model.model, model.version)
             require_fit(spec, target)
+            binary = takes_binary(target) if binary is None else binary
             rows = _rows(spec, model, scenario.seed)
-            bodies = _bodies(stack, target, spec, model, rows)
+            bodies = (
+                _shared(stack, target, spec, rows)
+                if model.shared_memory
+                else _bodies(target, spec, rows, binary=binary)
+            )
             entries += _entries(spec, model, bodies, scenario.seed)
         mix = Mix(tuple(entries))
         for entry in mix.entries:
@@ -87,7 +93,9 @@ def _overrides(spec: ModelSpec, model: ModelSettings) -> dict[str, InputSettings
     overrides = dict(model.inputs)
     if model.batch == 1:
         return overrides
-    if not spec.max_batch_size:
+    # Without Triton's configuration a first dimension left open is all that tells.
+    opens = all(t.shape[:1] == (-1,) for t in spec.inputs if not t.optional)
+    if not spec.max_batch_size and not opens:
         raise PlanError(
             f"found batch {model.batch}; {spec.name} takes no batches",
             f"model {model.model}",
@@ -101,29 +109,29 @@ def _overrides(spec: ModelSpec, model: ModelSettings) -> dict[str, InputSettings
     return overrides
 
 
-def _bodies(
-    stack: contextlib.ExitStack,
-    target: Target,
-    spec: ModelSpec,
-    model: ModelSettings,
-    rows: Sequence[Row],
+def _shared(
+    stack: contextlib.ExitStack, target: Target, spec: ModelSpec, rows: Sequence[Row]
 ) -> tuple[Body, ...]:
-    if model.shared_memory:
-        regions = stack.enter_context(shared(target, spec, rows))
-        return tuple(
-            body_of(spec, row, target.protocol, regions=places)
-            for row, places in zip(rows, regions, strict=True)
-        )
+    regions = stack.enter_context(shared(target, spec, rows))
+    return tuple(
+        body_of(spec, row, target.protocol, regions=places)
+        for row, places in zip(rows, regions, strict=True)
+    )
+
+
+def _bodies(
+    target: Target, spec: ModelSpec, rows: Sequence[Row], *, binary: bool
+) -> tuple[Body, ...]:
     bodies: list[Body] = []
     size = 0
     for row in rows:
-        bodies.append(body_of(spec, row, target.protocol))
+        bodies.append(body_of(spec, row, target.protocol, binary=binary))
         size += len(bodies[-1].data)
         if size > MAX_BYTES:
             raise PlanError(
                 f"found more than {MAX_BYTES} bytes in the first {len(bodies)} requests; "
                 "give fewer variants",
-                f"model {model.model}",
+                f"model {spec.name}",
             )
     return tuple(bodies)
 

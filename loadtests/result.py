@@ -141,6 +141,8 @@ class RunResult:
     """What was said, and how often: the first `MAX_MESSAGES` kinds."""
     sidecar: Mapping[str, Any] = field(default_factory=dict)
     """What the sidecar saw meanwhile (`sidecar_view.between`); empty where unknown."""
+    reference_seconds: tuple[float | None, ...] = ()
+    """Median latency of one request at a time before the run and after it, if asked."""
 
     @classmethod
     def of(

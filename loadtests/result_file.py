@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from loadtests.result import Floats
+
 FORMAT: Final = "tritonwatch-load-run"
 VERSION: Final = 1
 MAX_FILE_BYTES: Final = 1 << 30
@@ -45,6 +47,7 @@ def to_document(result: RunResult) -> dict[str, Any]:
         "sender_cpu_seconds": result.sender_cpu_seconds,
         "errors": dict(result.errors),
         "sidecar": dict(result.sidecar),
+        "reference_seconds": list(result.reference_seconds),
         "summary": summary(result),
         "histograms": {name: getattr(result, name).to_state() for name in _HISTOGRAMS},
         "requests": _packed(result.requests),
@@ -65,6 +68,8 @@ def summary(result: RunResult) -> dict[str, Any]:
         "latency_seconds": _quantiles(result.from_intended),
         "service_seconds": _quantiles(result.from_send),
         "dispatch_delay_seconds": _quantiles(result.dispatch_delay),
+        "schedule": _pace(result.requests.intended),
+        "sends": _pace(result.requests.sent),
         "first_response_seconds": _quantiles(result.first_response),
         "between_responses_seconds": _quantiles(result.between_responses),
     }
@@ -140,11 +145,22 @@ def _read(document: Mapping[str, Any]) -> RunResult:
         verdict=Verdict(tuple(verdict["reasons"]), tuple(verdict["warnings"])),
         errors=document["errors"],
         sidecar=document.get("sidecar", {}),
+        reference_seconds=tuple(document.get("reference_seconds", ())),
         **{
             name: Histogram.from_state(document["histograms"][name])
             for name in _HISTOGRAMS
         },
     )
+
+
+def _pace(instants: Floats) -> dict[str, Any]:
+    """Rate and coefficient of variation of the gaps, which is 1 of a Poisson process."""
+    gaps = np.diff(np.sort(instants[np.isfinite(instants)]))
+    mean = float(gaps.mean()) if gaps.size else 0.0
+    return {
+        "requests_per_second": 1.0 / mean if mean else None,
+        "gap_variation": float(gaps.std()) / mean if mean else None,
+    }
 
 
 def _quantiles(histogram: Histogram) -> dict[str, Any]:

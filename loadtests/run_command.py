@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EXIT_OK: Final = 0
 EXIT_FINDING: Final = 1
 EXIT_INVALID: Final = 3
+_MOST_REFERENCE_SECONDS: Final = 600.0
 _DESCRIPTION: Final = """\
 Send requests when a profile says so, whatever the server does (open loop), or keep so
 many in flight (closed loop), check every answer, and tell what a user of the service
@@ -72,6 +73,13 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         help="INVALID, and not only noted, where others disturbed the machine",
     )
     parser.add_argument(
+        "--reference",
+        type=float,
+        metavar="S",
+        help="send one request at a time for so long before and after the run, and tell "
+        "where the two differ (with --strict 1, else 0: not)",
+    )
+    parser.add_argument(
         "--metrics",
         metavar="URL",
         help="the sidecar's /metrics: where its time and energy went goes into the result",
@@ -92,12 +100,13 @@ def _run(options: argparse.Namespace) -> int:
     scenario = scenario_of(options)
     if options.json is not None:
         _require_writable(options.json)
+    reference = _reference_of(options)
     announcers = announcers_among(options)
     line = None if options.quiet else Line(sys.stderr, scenario)
     with announced(scenario, announcers) as run:
         before = _page(options.metrics)
         with Guard(scenario.target.target(), GuardLimits()) as guard:
-            result = _measured(scenario, line)
+            result = _measured(scenario, line, reference, strict=options.strict)
         result = guarded(result, guard.watch(), strict=options.strict)
         result = _seen(result, before, _page(options.metrics))
         run.ended(Ending.of(result))
@@ -125,16 +134,41 @@ def _seen(result: RunResult, before: Page | None, after: Page | None) -> RunResu
     return replace(result, sidecar=sidecar_view.between(before, after))
 
 
-def _measured(scenario: Scenario, line: object) -> RunResult:
+def _reference_of(options: argparse.Namespace) -> float:
+    from loadtests.errors import PlanError  # noqa: PLC0415 - beside the heavy ones
+
+    seconds: float | None = options.reference
+    if seconds is None:
+        return 1.0 if options.strict else 0.0
+    if not 0 <= seconds <= _MOST_REFERENCE_SECONDS:
+        raise PlanError(
+            f"found {seconds:g} s; want 0 to {_MOST_REFERENCE_SECONDS:g}", "--reference"
+        )
+    return seconds
+
+
+def _measured(
+    scenario: Scenario, line: object, reference_seconds: float, *, strict: bool
+) -> RunResult:
     from loadtests.engine import Options  # noqa: PLC0415
     from loadtests.execute import execute  # noqa: PLC0415
     from loadtests.interrupt import interruptible  # noqa: PLC0415
     from loadtests.prepare import prepared  # noqa: PLC0415
+    from loadtests.reference import between_levels  # noqa: PLC0415
     from loadtests.summary import Line  # noqa: PLC0415
 
     told = line.tell if isinstance(line, Line) else None
     with prepared(scenario) as mix, interruptible() as asked:
-        result = execute(scenario, mix, Options(progress=told, stop=asked))
+
+        def run() -> RunResult:
+            return execute(scenario, mix, Options(progress=told, stop=asked))
+
+        if reference_seconds:
+            result = between_levels(
+                scenario, mix, reference_seconds, run, strict=strict
+            )
+        else:
+            result = run()
     if isinstance(line, Line):
         line.end()
     return result

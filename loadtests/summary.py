@@ -94,6 +94,9 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
         yield from histogram_line("sender late by", result.dispatch_delay)
     yield from histogram_line("first response", result.first_response)
     yield from histogram_line("between", result.between_responses)
+    if result.reference_seconds:
+        levels = [_time(seconds) for seconds in result.reference_seconds]
+        yield f"  one at a time  p50 {' before, '.join(levels)} after"
     yield from _misses(result)
     yield from _slo(scenario, result)
     yield f"  {result.verdict}"

@@ -62,10 +62,12 @@ def head_of(target: Target, entry: Entry) -> bytes:
     path = f"/v2/models/{quote(entry.spec.name, safe='')}"
     if entry.version:
         path += f"/versions/{quote(entry.version, safe='')}"
+    whole = all(len(body.data) == body.header_bytes for body in entry.bodies)
+    kind = "json" if whole else "octet-stream"
     lines = [
         f"POST {path}/infer HTTP/1.1",
         f"Host: {target.address}",
-        "Content-Type: application/octet-stream",
+        f"Content-Type: application/{kind}",
         *(f"{name}: {value}" for name, value in target.headers.items()),
     ]
     return "\r\n".join(lines).encode("latin-1")

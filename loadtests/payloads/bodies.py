@@ -1,4 +1,8 @@
-"""Arrays to bodies: once before the run, for gRPC or for HTTP with binary tensors."""
+"""Arrays to bodies: once before the run, for gRPC or for HTTP.
+
+Over HTTP tensors are binary where the server has that extension, as Triton does, and
+JSON where it is a KServe-v2 server without it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tritonclient.grpc import service_pb2
 
 from exporter.triton.tensors import encode
+from loadtests.errors import PlanError
 from loadtests.mix import Body
 
 if TYPE_CHECKING:
@@ -45,11 +50,21 @@ def body_of(
     protocol: Protocol,
     *,
     regions: Mapping[str, Region] | None = None,
+    binary: bool = True,
 ) -> Body:
-    """The body of one request. Inputs in `regions` are there already, and only named."""
-    make = _grpc if protocol == "grpc" else _http
+    """The body of one request. Inputs in `regions` are there already, and only named.
+
+    Without `binary`, HTTP bodies hold tensors as JSON.
+
+    Raises:
+        PlanError: JSON cannot hold a value.
+    """
     datatypes = {tensor.name: tensor.datatype for tensor in spec.inputs}
-    return make(spec, row, datatypes, regions or {})
+    if protocol == "grpc":
+        return _grpc(spec, row, datatypes, regions or {})
+    if binary:
+        return _http(spec, row, datatypes, regions or {})
+    return _json(spec, row, datatypes)
 
 
 def _rows(spec: ModelSpec, row: Row) -> int:
@@ -139,3 +154,40 @@ def _http(
         rows=_rows(spec, row),
         expected=row.expected,
     )
+
+
+def _json(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
+    """All of it JSON, as KServe's protocol has it without extensions."""
+    try:
+        inputs = [
+            {
+                "name": name,
+                "datatype": datatypes[name],
+                "shape": list(array.shape),
+                "data": [_plain(value) for value in array.ravel().tolist()],
+            }
+            for name, array in row.inputs.items()
+        ]
+        document = {
+            "inputs": inputs,
+            "parameters": {**row.parameters, "binary_data_output": False},
+        }
+        content = json.dumps(
+            document, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+        ).encode()
+    except ValueError as error:
+        raise PlanError(
+            f"the server takes no binary tensors over HTTP, and JSON cannot hold these: "
+            f"{error}; use --protocol grpc",
+            f"model {spec.name}",
+        ) from None
+    return Body(
+        content,
+        header_bytes=len(content),
+        rows=_rows(spec, row),
+        expected=row.expected,
+    )
+
+
+def _plain(value: object) -> object:
+    return value.decode() if isinstance(value, bytes) else value

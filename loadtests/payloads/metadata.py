@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_SECONDS: Final = 10.0
 _SHOWN: Final = 10
+_BINARY: Final = "binary_tensor_data"
 
 
 def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
@@ -35,6 +36,21 @@ def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
             return _spec(client, model, version)
     except TritonError as error:
         raise LoadError(_told(error, target, model, version)) from None
+
+
+def takes_binary(target: Target) -> bool:
+    """Whether tensors may be sent as binary data: over HTTP that is an extension.
+
+    Where the server does not say which extensions it has, it is taken for Triton.
+    """
+    try:
+        with _client(target) as client:
+            if isinstance(client, GrpcClient):
+                return True
+            extensions = _document(client, "/v2").get("extensions")
+    except TritonError:
+        return True
+    return not isinstance(extensions, list) or _BINARY in extensions
 
 
 @contextlib.contextmanager
@@ -141,8 +157,13 @@ def require_fit(spec: ModelSpec, target: Target) -> None:
     """Whether the protocol can be used for the model at all.
 
     Raises:
-        PlanError: a decoupled model over HTTP.
+        PlanError: a decoupled model over HTTP, or one of which nothing is known.
     """
+    if not spec.inputs:
+        raise PlanError(
+            f"{target.address} does not say what {spec.name!r} takes: its metadata has "
+            "no inputs; declare them where the model is set up"
+        )
     if spec.decoupled and target.protocol == "http":
         raise PlanError(
             f"found the decoupled model {spec.name!r} over HTTP; Triton streams over "

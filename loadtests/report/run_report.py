@@ -142,6 +142,9 @@ class RunReport(Settings):
     sidecar: SidecarView | None
     mlperf: MlperfVerdict | None
     """LoadGen's verdict, where the profile is one of MLPerf's scenarios."""
+    reference_seconds: tuple[float | None, ...] = ()
+    """Median latency of one request at a time, before the run and after it; empty where
+    it was not asked for."""
     errors: dict[str, int]
     sender_cpu_seconds: float
     seed: int
@@ -182,6 +185,7 @@ def report_of(result: RunResult) -> RunReport:
         trend=_trend(slices),
         sidecar=SidecarView.model_validate(result.sidecar) if result.sidecar else None,
         mlperf=judged(result),
+        reference_seconds=result.reference_seconds,
         errors=dict(result.errors),
         sender_cpu_seconds=result.sender_cpu_seconds,
         seed=about.seed,

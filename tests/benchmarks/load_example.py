@@ -1,9 +1,9 @@
 """The two reports in loadtests/README.md, from runs on the real Triton.
 
-    python tests/benchmarks/load_example.py [--write] [--only run|capacity]
+    python tests/benchmarks/load_example.py [--write | --quick] [--only run|capacity]
 
-Tries again while a report is INVALID, a few times; only a VALID one is written into the
-page, between its two marks. Nothing in between is written by hand.
+Tries again while a report is INVALID, `--tries` times in all; only a VALID one is written
+into the page, between its two marks. Nothing in between is written by hand.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ COMMANDS = {
     "run": 'load run --quiet --model double --profile poisson --rate 50 --duration 30 --slo "p99<50ms,errors<0.1%"',
     "capacity": 'load capacity --quiet --model slow --slo "p99<60ms,errors<0.1%"',
 }
+# As brief as shows that all of it works; such a report is not written.
+QUICK = {
+    "run": "--duration 3",
+    "capacity": "--budget 8 --run-seconds 2 --repetitions 3",
+}
 _TRIES = 4
 _TIMEOUT_SECONDS = 300
 _WIDTH = 98
@@ -40,10 +45,11 @@ def marks(name: str) -> tuple[str, str]:
     return begin, f"<!-- {name}: end -->"
 
 
-def report(name: str, triton: EmbeddedTriton) -> str | None:
+def report(name: str, triton: EmbeddedTriton, *, quick: bool) -> str | None:
     """What the command says; None while it is INVALID."""
     command = [str(Path(sys.executable).with_name("tritonwatch"))]
     command += [*shlex.split(COMMANDS[name]), "--address", triton.grpc]
+    command += shlex.split(QUICK[name]) if quick else []
     done = subprocess.run(
         command,
         capture_output=True,
@@ -52,6 +58,8 @@ def report(name: str, triton: EmbeddedTriton) -> str | None:
         timeout=_TIMEOUT_SECONDS,
     )
     sys.stderr.write(done.stdout + done.stderr)
+    if done.returncode not in {0, 1, 3}:
+        raise SystemExit(f"{shlex.join(command)} ended with {done.returncode}")
     return done.stdout if done.returncode in {0, 1} else None
 
 
@@ -83,8 +91,11 @@ def broken(line: str) -> list[str]:
 def main() -> int:
     """Make the reports; 1 where one of them never became VALID."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--write", action="store_true")
+    how.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=sorted(COMMANDS))
+    parser.add_argument("--tries", type=int, default=_TRIES, metavar="N")
     options = parser.parse_args()
     missing = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -94,13 +105,13 @@ def main() -> int:
         with EmbeddedTriton(repository) as triton:
             for name in [options.only] if options.only else COMMANDS:
                 told = None
-                for _ in range(_TRIES):
-                    told = report(name, triton)
+                for turn in range(1 if options.quick else options.tries):
+                    time.sleep(5 if turn else 0)
+                    told = report(name, triton, quick=options.quick)
                     if told is not None:
                         break
-                    time.sleep(5)
                 if told is None:
-                    missing += 1
+                    missing += not options.quick
                 elif options.write:
                     page = written(PAGE.read_text("utf-8"), name, told)
                     PAGE.write_text(page, "utf-8")

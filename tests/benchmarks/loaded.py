@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from processes import COMMAND, Process
+from tritonclient.grpc import service_pb2 as pb
 
+from exporter.histogram import Histogram
 from exporter.triton.grpc import GrpcClient
 
 if TYPE_CHECKING:
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 
 MODEL: Final = "double"
 ROOT: Final = Path(__file__).parents[2]
+LOADGEN_HOW: Final = (
+    "python -m venv build/loadgen && build/loadgen/bin/pip install "
+    "mlcommons-loadgen==6.0.17 grpcio"
+)
+_LOADGEN: Final = ROOT / "build" / "loadgen" / "bin" / "python"
 _WARM_SECONDS: Final = 0.5
 _WARM_REQUESTS: Final = 500
 _TIMEOUT_SECONDS: Final = 120
@@ -170,8 +177,42 @@ def plain_locust_p99(triton: EmbeddedTriton, rate: int, seconds: int) -> float:
     raise RuntimeError("Locust reported no requests")
 
 
+def has_loadgen() -> bool:
+    """Whether the real LoadGen can be run, and ask over gRPC."""
+    command = [str(_LOADGEN), "-c", "import grpc, mlperf_loadgen"]
+    return (
+        _LOADGEN.is_file()
+        and not subprocess.run(command, capture_output=True, check=False).returncode
+    )
+
+
+def loadgen_p99(triton: EmbeddedTriton, rate: int, seconds: float) -> float:
+    """MLPerf's LoadGen, its Server scenario over gRPC: seconds of its p99."""
+    message = pb.ModelInferRequest(model_name=MODEL)
+    message.inputs.add(name="x", datatype="FP32", shape=(1, 8))
+    message.raw_input_contents.append(bytes(4 * 8))
+    done = subprocess.run(
+        [
+            *(str(_LOADGEN), str(Path(__file__).with_name("loadgen_server.py"))),
+            *(triton.grpc, str(rate), str(seconds)),
+        ],
+        input=message.SerializeToString(),
+        stdout=subprocess.PIPE,
+        timeout=_TIMEOUT_SECONDS,
+        check=True,
+    )
+    return float(done.stdout)
+
+
+def locust_p99(triton: EmbeddedTriton, rate: int, seconds: float) -> float | None:
+    """Our open loop inside Locust: seconds of the p99 that it reports."""
+    document = locust_document(triton, rate, seconds, seed=rate)
+    state = document["histograms"]["from_intended"]
+    return Histogram.from_state(state).quantile(0.99)
+
+
 def locust_document(
-    triton: EmbeddedTriton, rate: int, seconds: float
+    triton: EmbeddedTriton, rate: int, seconds: float, *, seed: int
 ) -> dict[str, Any]:
     """Our open loop inside Locust: the document that `--result` writes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -182,7 +223,7 @@ def locust_document(
                 *("--headless", "--only-summary", "--host", f"grpc://{triton.grpc}"),
                 *("--model", MODEL, "--load-profile", "poisson"),
                 *("--rate", str(rate), "--duration", f"{seconds:g}"),
-                *("--seed", str(rate), "--result", str(result)),
+                *("--seed", str(seed), "--result", str(result)),
             ],
             capture_output=True,
             cwd=ROOT,
