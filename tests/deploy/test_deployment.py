@@ -11,10 +11,12 @@ from pathlib import Path
 
 import helm_python
 import kubernetes_validate
+import promql
 import pytest
 import yaml
 
 from exporter import config
+from exporter.slo.rules import rules_file
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -144,6 +146,34 @@ class TestKubernetes:
         for name in listed:
             for document in documents((DEPLOY / "kubernetes" / name).read_text()):
                 assert_valid(document)
+
+    def test_the_autoscaler_asks_for_what_the_rules_record(self) -> None:
+        folder = DEPLOY / "kubernetes" / "autoscaling"
+        [scaler] = documents((folder / "horizontalpodautoscaler.yaml").read_text())
+        assert_valid(scaler)
+        [deployment] = documents(
+            (DEPLOY / "kubernetes" / "deployment.yaml").read_text()
+        )
+        assert scaler["spec"]["scaleTargetRef"] == {
+            "apiVersion": deployment["apiVersion"],
+            "kind": deployment["kind"],
+            "name": deployment["metadata"]["name"],
+        }
+        asked = [m["external"]["metric"]["name"] for m in scaler["spec"]["metrics"]]
+        values = (folder / "prometheus-adapter-values.yaml").read_text()
+        [rules] = documents(values)
+        offered = rules["rules"]["external"]
+        assert [rule["name"]["as"] for rule in offered] == asked
+        recorded = {
+            rule.get("record")
+            for group in yaml.safe_load(rules_file([]))["groups"]
+            for rule in group["rules"]
+        }
+        for rule in offered:
+            assert rule["seriesQuery"] in recorded
+            query = rule["metricsQuery"].replace("<<.Series>>", rule["seriesQuery"])
+            query = query.replace("<<.LabelMatchers>>", 'model="resnet"')
+            assert [s.metric for s in promql.selectors(query)] == [rule["seriesQuery"]]
 
     def test_the_sidecar_is_native_and_hardened(self) -> None:
         [deployment] = documents(
