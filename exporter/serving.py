@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from exporter import logs
+from exporter import logs, memory
 from exporter.app import Sidecar
 from exporter.config import load
 from exporter.errors import ConfigError
@@ -41,6 +41,7 @@ def serve(
         ConfigError: the file is wrong.
         ListenError: the address cannot be bound.
     """
+    memory.use_few_arenas()
     config = load(path)
     web = None
     if web_config is not None:
@@ -84,6 +85,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         sidecar.start()
+        memory.settle()
         host, port = listener.getsockname()[:2]
         log.info("serving", address=f"{host}:{port}", triton=config.target.grpc)
         await server.serve(sockets=[listener])
