@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 
 import pytest
 from accesses import access_to
+from metrics_page import MetricsPage
 
 from exporter import catalogue
 from exporter.energy.collector import EnergyCollector
@@ -28,14 +30,17 @@ PARTS = (
 class Fleet:
     """Two boards with one truth each; the first runs the models."""
 
-    def __init__(self, nvml, **power):
+    def __init__(self, nvml, *, first=None, metrics=None, **power):
         self.now = 0.0
-        self.script = nvml({n: self._fields(n, 1e6, IDLE) for n in (0, 1)})
+        boards = {n: self._fields(n, 1e6, IDLE) for n in (0, 1)}
+        self.script = nvml({**boards, 0: {**boards[0], **(first or {})}})
         self.millijoules = {0: 1e9, 1: 1e9}
         self.truth = {0: 0.0, 1: 0.0}
         self.busy = dict.fromkeys(WATTS, 0.0)
         self.spent = dict.fromkeys(WATTS, 0.0)
-        self.access = access_to(GrpcClient("127.0.0.1:1"), clock=lambda: self.now)
+        self.access = access_to(
+            GrpcClient("127.0.0.1:1"), clock=lambda: self.now, metrics=metrics
+        )
         settings = PowerSettings.model_validate(
             {"sources": [{"kind": "nvml", "idle_watts": IDLE}], **power}
         )
@@ -97,13 +102,15 @@ class Fleet:
         parts = sum(self.sum(spec) for spec in PARTS)
         assert parts == pytest.approx(self.sum(catalogue.GPU_ENERGY), rel=1e-9)
 
+    def close(self):
+        self.collector.close()
+        self.access.grpc.close()
+
 
 @pytest.fixture
 def fleet(nvml):
-    fleet = Fleet(nvml)
-    yield fleet
-    fleet.collector.close()
-    fleet.access.grpc.close()
+    with contextlib.closing(Fleet(nvml)) as fleet:
+        yield fleet
 
 
 def mix(second):
@@ -193,3 +200,37 @@ def test_between_windows_what_is_divided_stands_still(fleet):
     fleet.second({A: 0.5})
     assert {s.labels: s.value for s in fleet.samples if s.spec in PARTS} == divided
     assert fleet.values(catalogue.GPU_POWER)
+
+
+def test_under_mig_the_board_is_measured_and_its_instances_are_attributed(nvml):
+    instances = {A: "MIG-a", B: "MIG-b"}
+    mig = {"mig": 1, "instance.0": instances[A], "instance.1": instances[B]}
+    with (
+        contextlib.closing(MetricsPage()) as page,
+        contextlib.closing(Fleet(nvml, first=mig, metrics=page.client)) as fleet,
+    ):
+        for second in range(161):
+            # They were asked something before.
+            page.body = "".join(
+                f'nv_inference_compute_infer_duration_us{{gpu_uuid="{uuid}",'
+                f'model="{model}",version="{version}"}} {1 + 1e6 * fleet.busy[model, version]}\n'
+                for (model, version), uuid in instances.items()
+            ).encode()
+            fleet.second(mix(second))
+            fleet.assert_balanced()
+        # Only boards are measured.
+        boards = {labels[1] for labels in fleet.values(catalogue.GPU_ENERGY)}
+        assert not boards & set(instances.values())
+        (first,) = {labels[1] for labels in fleet.values(catalogue.MIG_ENERGY)}
+        assert first in boards
+        attributed = {
+            labels[0]: value
+            for labels, value in fleet.values(catalogue.MIG_ENERGY).items()
+        }
+        models = {
+            labels[:2]: value
+            for labels, value in fleet.values(catalogue.MODEL_ENERGY).items()
+        }
+        for key, uuid in instances.items():
+            assert attributed[uuid] == pytest.approx(models[key])
+            assert attributed[uuid] == pytest.approx(fleet.spent[key], rel=0.05)

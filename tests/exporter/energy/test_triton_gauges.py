@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-
 import pytest
+from metrics_page import MetricsPage
 
 from exporter.energy.meter import Meter
 from exporter.energy.placement import PlacementReader
@@ -13,7 +11,6 @@ from exporter.energy.readings import Device
 from exporter.energy.sources.base import Surroundings
 from exporter.energy.sources.triton_gauges import TritonGaugesSettings
 from exporter.errors import TritonError
-from exporter.triton.http import HttpClient
 from exporter.work import WorkBoard
 
 PAGE = """\
@@ -32,39 +29,17 @@ nv_inference_count{{model="m",version="1"}} 7
 """
 
 
-class MetricsPage:
-    """A metrics page on a real socket, as a Triton with a GPU would show it."""
-
-    def __init__(self):
-        self.body = b""
-        page = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(page.body)
-
-            def log_message(self, *_):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.client = HttpClient(f"127.0.0.1:{self._server.server_port}")
+class GpuPage(MetricsPage):
+    """That of a Triton with a GPU."""
 
     def show(self, watts=120.0, joules=5000.0, on_gpu=300, on_cpu=100):
         text = PAGE.format(watts=watts, joules=joules, on_gpu=on_gpu, on_cpu=on_cpu)
         self.body = text.encode()
 
-    def close(self):
-        self.client.close()
-        self._server.shutdown()
-        self._server.server_close()
-
 
 @pytest.fixture
 def page():
-    page = MetricsPage()
+    page = GpuPage()
     page.show()
     yield page
     page.close()
