@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from monitoring import free_port
 from sidecars import SidecarProcess
 
 from exporter.listening import bind
@@ -45,7 +46,10 @@ class Deployment:
             "trace_folder": str(folder / "traces"),
             "proxy": [str(control.control), control.grpc, control.http],
             "sidecar_url": f"http://127.0.0.1:{self.sidecar.port}",
-            "peers": {"tap": f"127.0.0.1:{self.tap}"},
+            "peers": {
+                "tap": f"127.0.0.1:{self.tap}",
+                "otlp": f"127.0.0.1:{free_port()}",
+            },
         }
 
     def _start_sidecar(self) -> SidecarProcess:
@@ -64,6 +68,10 @@ class Deployment:
         sidecar = SidecarProcess(config, self.folder / "sidecar")
         sidecar.wait_listening()
         return sidecar
+
+    def close(self) -> None:
+        """End what it has started, the sidecar that runs now."""
+        self.sidecar.close()
 
     def mend(self) -> None:
         """Running and serving, whatever a fault has ended for good."""

@@ -17,6 +17,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import TypeAdapter
@@ -24,6 +25,7 @@ from pydantic import TypeAdapter
 from loadtests.chaos.faults import AnyFault, FaultRefusedError
 from loadtests.chaos.site import ProxyControl
 from loadtests.chaos.targets.local import LocalSite
+from loadtests.chaos.undoing import watchdog
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
 
@@ -45,6 +47,8 @@ class Ended:
     """Its journal as it was then."""
     refused: str
     """Why the fault cannot be injected here; empty where it can."""
+    mechanism: str
+    """Which one the fault has chosen; empty where it has no choice, or was not injected."""
 
 
 class Nursery:
@@ -80,8 +84,12 @@ class Nursery:
         *,
         point: int = 0,
         number: signal.Signals = signal.SIGKILL,
+        quick: bool = False,
     ) -> Ended:
-        """Run a fault to its end, or until the runner comes to a point."""
+        """Run a fault to its end, or until the runner comes to a point.
+
+        With `quick` its watchdog is a fork, and need not begin by importing everything.
+        """
         assert self._process.stdin
         assert self._process.stdout
         out = self._folder / "out.json"
@@ -93,6 +101,7 @@ class Nursery:
             "point": point,
             "signal": int(number),
             "out": str(out),
+            "quick": quick,
         }
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -103,15 +112,54 @@ class Nursery:
         return Ended(**told)
 
 
+class _Forked:
+    """As much of subprocess.Popen as a Watchdog asks for, with everything imported.
+
+    Its imports are most of what a runner costs, and over before its first point.
+    """
+
+    def __init__(
+        self, command: list[str], *, pass_fds: tuple[int, ...], **_: object
+    ) -> None:
+        self.returncode: int | None = None
+        reading, writing = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(writing, 1)
+            for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+                if descriptor > 2 and descriptor not in pass_fds:
+                    with contextlib.suppress(OSError):
+                        os.close(descriptor)
+            # Of `python -m module ARGUMENTS`.
+            os._exit(watchdog.main(command[3:]))
+        os.close(writing)
+        self.stdout = os.fdopen(reading, encoding="utf-8")
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
 class _Points:
     """Counts lines that are run for the first time, and ends the process at one."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._order = order
         self._seen: set[tuple[str, int]] = set()
+        self._over = False
         self.journal: Path | None = None
+        self.mechanism = ""
 
     def trace(self, frame: FrameType, event: str, _arg: object) -> Any:
+        if self._over:
+            # A runner outside of tests is not traced, which makes it slow.
+            sys.settrace(None)
+            return None
         if _PACKAGE not in frame.f_code.co_filename:
             return None
         if event == "line":
@@ -121,7 +169,8 @@ class _Points:
         return self.trace
 
     def _end(self) -> None:
-        self._order["point"] = 0
+        self._over = True
+        threading.settrace(None)  # type: ignore[arg-type]
         self.tell(time.monotonic())
         os.kill(os.getpid(), self._order["signal"])
 
@@ -134,6 +183,7 @@ class _Points:
             "killed_at": killed_at,
             "journal": journal,
             "refused": refused,
+            "mechanism": self.mechanism,
         }
         Path(self._order["out"]).write_text(json.dumps(told))
 
@@ -149,6 +199,10 @@ def _run(order: dict[str, Any]) -> None:
         given["proxy"] = ProxyControl(Path(control), grpc, http)
     site = LocalSite(**given)
     state = Path(order["state"])
+    if order["quick"]:
+        watchdog.subprocess = SimpleNamespace(  # type: ignore[assignment]
+            Popen=_Forked, DEVNULL=subprocess.DEVNULL, PIPE=subprocess.PIPE
+        )
     points = _Points(order)
     points.journal = state / "killed.undo.jsonl"
     kept = injections(state, "killed", deadline_seconds=60)
@@ -165,6 +219,7 @@ def _run(order: dict[str, Any]) -> None:
         faults.revert(injected)
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type]
+        points.mechanism = str(injected.entry.record.get("mechanism", ""))
         points.tell(None)
 
 

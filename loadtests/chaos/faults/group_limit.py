@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import contextlib
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from loadtests.chaos.faults.base import Fault
+from loadtests.chaos.faults.base import Fault, FaultFailedError
 from loadtests.chaos.faults.needs import server_of
 from loadtests.chaos.primitives.cgroups import Group
 from loadtests.chaos.primitives.processes import ProcessRef, new_token
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
+
+_UNLIMITED: Final = {
+    "cpu.cfs_quota_us": "-1",
+    "cpu.max": "max",
+    "memory.limit_in_bytes": "-1",
+    "memory.memsw.limit_in_bytes": "-1",
+    "memory.max": "max",
+    "memory.swap.max": "max",
+}
 
 
 class GroupLimit(Fault):
@@ -65,8 +75,14 @@ class GroupLimit(Fault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Move all home, those started since too, and remove the group."""
-        Group.from_record(record).remove()
+        """Lift the limit, move all home, those started since too, remove the group."""
+        group = Group.from_record(record)
+        # Who is throttled serves again at once, and goes home the sooner.
+        for name, _ in reversed(record["limits"]):
+            if name in _UNLIMITED and group.read(name) is not None:
+                with contextlib.suppress(FaultFailedError):
+                    group.write(name, _UNLIMITED[name])
+        group.remove()
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 WRAPPER: Final = Path(loadtests.__file__).parents[1] / "deploy" / "faults" / "model.py"
 _MODEL, _ORIGINAL, _FAULT = "model.py", "original.py", "fault.json"
+_FAULT_DRAFTS: Final = ("fault.new", ".fault.json.new")
+_NO_FAULT: Final = b'{"fault": "none"}'
 
 
 def require(site: Site, model: str) -> Path:
@@ -124,6 +126,8 @@ def missing(record: dict[str, Any]) -> list[str]:
 def take_off(record: dict[str, Any]) -> None:
     """Give the model its own file back and load it, unless there is no server any more.
 
+    Users get right answers at once, from the wrapper; a load takes its time.
+
     Raises:
         FaultFailedError: it could not be; what is left and how to remove it.
     """
@@ -133,11 +137,14 @@ def take_off(record: dict[str, Any]) -> None:
             write(place / _FAULT, record["before"].encode(), 0o644)
         _draft(place).unlink(missing_ok=True)
         return
-    _restore(place, record["digest"])
     # While fault.json is there, the server may still have the model with the fault.
-    if (place / _FAULT).exists():
+    wrapped = (place / _FAULT).exists()
+    if wrapped:
+        write(place / _FAULT, _NO_FAULT, 0o644)
+    _restore(place, record["digest"])
+    if wrapped:
         _load(record)
-    for name in (_FAULT, "fault.new"):
+    for name in (_FAULT, *_FAULT_DRAFTS):
         (place / name).unlink(missing_ok=True)
     for compiled in (place / "__pycache__").glob("original.*.pyc"):
         compiled.unlink(missing_ok=True)
@@ -151,7 +158,7 @@ def left(record: dict[str, Any]) -> list[str]:
     if record["before"] is not None:
         same = (place / _FAULT).read_text("utf-8") == record["before"]
         return [] if same else [f"{place / _FAULT} is not as it was"]
-    names = (_ORIGINAL, _FAULT, "fault.new", _draft(place).name)
+    names = (_ORIGINAL, _FAULT, *_FAULT_DRAFTS, _draft(place).name)
     found = [
         f"file {place / name} is left" for name in names if (place / name).exists()
     ]

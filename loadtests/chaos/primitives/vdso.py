@@ -200,6 +200,8 @@ def _outside(process: ProcessRef, places: list[Patch]) -> bool:
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_SECONDS)
+        # Somebody who had stopped it, too, may just have let it go on.
+        process.send(signal.SIGSTOP)
     return not any(
         place.address
         <= counter

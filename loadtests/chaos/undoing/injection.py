@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.faults.base import Fault
     from loadtests.chaos.site import Site
     from loadtests.chaos.undoing.journal import Entry
+    from loadtests.chaos.undoing.undo import Attempt
 
 _VERIFY_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.01
@@ -48,6 +49,7 @@ class Injections:
     def __init__(self, journal: Journal, watchdog: Watchdog) -> None:
         self._journal = journal
         self._watchdog = watchdog
+        self._begun: dict[int, Attempt] = {}
 
     @property
     def token(self) -> str:
@@ -97,7 +99,10 @@ class Injections:
         return self._revert(self.open())
 
     def _revert(self, entries: tuple[Entry, ...]) -> list[str]:
-        return revert_entries(self._journal, entries, settle=False)[1]
+        _, left = revert_entries(
+            self._journal, entries, settle=False, begun=self._begun
+        )
+        return left
 
 
 @contextlib.contextmanager

@@ -90,13 +90,23 @@ def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
 
 
 def revert_entries(
-    held: Journal, entries: tuple[Entry, ...], *, settle: bool = True
+    held: Journal,
+    entries: tuple[Entry, ...],
+    *,
+    settle: bool = True,
+    begun: dict[int, Attempt] | None = None,
 ) -> tuple[list[str], list[str]]:
     """Undo these, the last first: kinds undone, and what is left in sentences.
 
-    `settle` looks twice, as after a runner that was killed.
+    Args:
+        held: where they are open, and closed when nothing is left of them.
+        entries: in the order of injection.
+        settle: look twice, as after a runner that was killed.
+        begun: attempts by number of entry, of somebody who was interrupted in the middle
+            of one: it goes on, and no second one gets in its way.
     """
-    attempts = [_Attempt(entry) for entry in entries[::-1]]
+    known = {} if begun is None else begun
+    attempts = [known.setdefault(e.number, Attempt(e)) for e in entries[::-1]]
     for attempt in attempts:
         attempt.go_on(_TRY_SECONDS)
     if settle and entries:
@@ -113,22 +123,26 @@ def revert_entries(
     return undone, problems
 
 
-class _Attempt:
+class Attempt:
     """Undoes one fault, in a thread: what hangs in the kernel cannot be interrupted."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self._thread: threading.Thread | None = None
+        # What CPython 3.11 says of a thread is wrong once a join was interrupted: it
+        # counts as ended (bpo-45274).
+        self._over = threading.Event()
         self._problem: str | None = None
 
     def go_on(self, seconds: float) -> None:
         """Give it so long, or less where it ends before; begin where it has ended."""
         if not self._busy:
-            self._problem = None
-            self._thread = threading.Thread(target=self._revert, daemon=True)
+            self._problem, self._over = None, threading.Event()
+            self._thread = threading.Thread(
+                target=self._revert, args=(self._over,), daemon=True
+            )
             self._thread.start()
-        assert self._thread is not None  # noqa: S101 - for the type checker
-        self._thread.join(seconds)
+        self._over.wait(seconds)
 
     def until_gone(self) -> list[str]:
         """Revert until nothing is left, or it fails for too long; what is left then.
@@ -151,17 +165,20 @@ class _Attempt:
 
     @property
     def _busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        begun = self._thread is not None and self._thread.ident is not None
+        return begun and not self._over.is_set()
 
-    def _revert(self) -> None:
+    def _revert(self, over: threading.Event) -> None:
         kind = FAULTS.get(self.entry.kind)
-        if kind is None:
-            self._problem = _unknown(self.entry)
-            return
         try:
-            kind.revert(self.entry.record)
+            if kind is None:
+                self._problem = _unknown(self.entry)
+            else:
+                kind.revert(self.entry.record)
         except Exception as error:  # noqa: BLE001 - the other faults have to be undone too
             self._problem = f"{type(error).__name__}: {error}"
+        finally:
+            over.set()
 
 
 def residue(entry: Entry) -> list[str]:

@@ -85,8 +85,7 @@ class Watchdog:
             os.close(self._pipe)
             self._pipe = -1
         if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_END_SECONDS)
+            _wait_for(self._process, _END_SECONDS)
             if self._process.stdout is not None:
                 self._process.stdout.close()
 
@@ -123,6 +122,18 @@ class Watchdog:
                 f"the watchdog was not ready within {_START_SECONDS:g} s, so nothing "
                 "was broken"
             )
+
+
+def _wait_for(process: subprocess.Popen[str], seconds: float) -> None:
+    """Until it has ended, at once: Popen.wait with a limit looks now and then."""
+    if process.poll() is not None:
+        return
+    handle = os.pidfd_open(process.pid)
+    try:
+        select.select([handle], [], [], seconds)
+    finally:
+        os.close(handle)
+    process.poll()
 
 
 def main(arguments: list[str]) -> int:
@@ -167,4 +178,5 @@ def _end_runner(contents: Contents, pipe: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # The runner waits for its end, and nothing of it is to be written or freed.
+    os._exit(main(sys.argv[1:]))

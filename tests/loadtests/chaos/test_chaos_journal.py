@@ -20,13 +20,16 @@ from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef, new
 from loadtests.chaos.targets.local import LocalSite
 from loadtests.chaos.undoing import journal as journals
 from loadtests.chaos.undoing.injection import injections
+from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
 from loadtests.chaos.undoing.journal import Journal, JournalError
-from loadtests.chaos.undoing.undo import undo_all
+from loadtests.chaos.undoing.undo import revert_entries, undo_all
 from loadtests.chaos.undoing.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
+
+    from loadtests.chaos.undoing.undo import Attempt
 
 _SECONDS = 20.0
 
@@ -185,6 +188,26 @@ def test_an_undo_that_takes_its_time_is_waited_for_and_holds_up_no_other(
     undoing.join(_SECONDS)
     assert found[0].undone == ("slow", "freeze_server")
     assert len(Slow.undone) == 1
+
+
+def test_an_undo_that_was_interrupted_goes_on_and_is_not_begun_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAULTS, "slow", Slow)
+    monkeypatch.setattr(Slow, "undone", [])
+    journal = Journal.create(tmp_path, "run")
+    entries = (journal.open("slow", {"seconds": 2.0}),)
+    begun: dict[int, Attempt] = {}
+    ending = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+    with interrupted_once():
+        ending.start()
+        with pytest.raises(Interrupted):
+            revert_entries(journal, entries, settle=False, begun=begun)
+    assert not Slow.undone
+    found = revert_entries(journal, entries, settle=False, begun=begun)
+    assert found == (["slow"], [])
+    assert len(Slow.undone) == 1
+    journal.end()
 
 
 def test_processes_of_a_gone_run_are_ended(tmp_path: Path) -> None:

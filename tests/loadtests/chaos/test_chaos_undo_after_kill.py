@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import undo_times
 from chaos_site import MODEL, Deployment, left_on_host
 from killed_runner import Nursery
+from monitoring import Job, Prometheus
+from parts import missing
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.faults import FAULTS
@@ -25,16 +29,30 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.triton
 
 MODELS = Path(__file__).parents[3] / "deploy" / "models"
-QUICK = ("freeze_server", "kill_stub")
+QUICK = ({"kind": "freeze_server"}, {"kind": "kill_stub"})
 """One whose undo is a signal, and one whose undo asks the server."""
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-POINTS = 20
+OTHER_WAYS: tuple[dict[str, Any], ...] = (
+    {"kind": "network_delay", "mechanism": "nfqueue"},
+    {"kind": "network_delay", "mechanism": "proxy"},
+    {"kind": "network_loss", "mechanism": "nfqueue"},
+    {"kind": "network_loss", "mechanism": "nft"},
+    {"kind": "partition", "mechanism": "nft"},
+    {"kind": "tap_stalled", "side": "sender"},
+    {"kind": "unload_model", "every_seconds": 0.1},
+)
+"""Of faults that can be done otherwise than by default."""
+EVERY = (*({"kind": kind} for kind in sorted(FAULTS)), *OTHER_WAYS)
 _DEADLINE_SECONDS = 20.0
+
+
+def name_of(fault: dict[str, Any]) -> str:
+    return " ".join(map(str, fault.values()))
 
 
 @pytest.fixture(scope="module")
 def deployment(
-    triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
+    triton_environment: Path, caches: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Deployment]:
     folder = tmp_path_factory.mktemp("deployment")
     (folder / "traces").mkdir()
@@ -43,16 +61,21 @@ def deployment(
         folder / "models",
         environment=triton_environment,
         model_control="explicit",
-        arguments=(f"--load-model={MODEL}",),
+        arguments=(
+            *(f"--load-model={MODEL}", f"--cache-directory={caches}"),
+            "--cache-config=local,size=1048576",
+        ),
         log=folder / "triton.log",
     )
-    with triton, FaultProxy(grpc=triton.grpc, http=triton.http) as proxy:
+    with triton, contextlib.ExitStack() as beside:
+        proxy = beside.enter_context(FaultProxy(grpc=triton.grpc, http=triton.http))
         found = Deployment(triton, proxy, folder)
-        try:
-            found.remember()
-            yield found
-        finally:
-            found.sidecar.close()
+        beside.callback(found.close)
+        if missing("prometheus") is None:
+            watching = beside.enter_context(Prometheus(folder, Job([found.port])))
+            found.site["peers"]["prometheus"] = f"127.0.0.1:{watching.port}"
+        found.remember()
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -61,21 +84,25 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Generator[Nursery]:
         yield found
 
 
-def settings_of(kind: str) -> dict[str, Any]:
-    """A short and small fault of this kind; its model is one that is loaded."""
-    fault: dict[str, Any] = {"kind": kind}
-    if "model" in FAULTS[kind].model_fields:
-        fault["model"] = MODEL
-    return fault
-
-
 class Undoing:
     """Runs a fault in runners that are ended, and sees what becomes of it."""
 
     def __init__(
-        self, kind: str, deployment: Deployment, nursery: Nursery, state: Path
+        self,
+        fault: dict[str, Any],
+        deployment: Deployment,
+        nursery: Nursery,
+        state: Path,
+        *,
+        quick: bool,
     ) -> None:
-        self.kind = kind
+        self.name = name_of(fault)
+        self.way = ""
+        self._quick = quick
+        self._kind = FAULTS[fault["kind"]]
+        self._fault = fault
+        if "model" in self._kind.model_fields:
+            self._fault = {**fault, "model": MODEL}
         self._deployment = deployment
         self._nursery = nursery
         self._state = state
@@ -83,11 +110,12 @@ class Undoing:
 
     def run(self, point: int = 0, number: signal.Signals = signal.SIGKILL) -> Ended:
         return self._nursery.run(
-            settings_of(self.kind),
+            self._fault,
             self._deployment.site,
             self._state,
             point=point,
             number=number,
+            quick=self._quick,
         )
 
     def points(self) -> int:
@@ -95,8 +123,9 @@ class Undoing:
         self._deployment.mend()
         ended = self.run()
         if ended.refused:
-            pytest.skip(f"{self.kind}: {ended.refused}")
+            pytest.skip(f"{self.name}: {ended.refused}")
         self._settled(ended, time.monotonic())
+        self.way = ended.mechanism
         return ended.points
 
     def end_at(self, point: int, number: signal.Signals) -> None:
@@ -122,7 +151,7 @@ class Undoing:
     def _residue(self, journal: str) -> list[str]:
         lines = [json.loads(line) for line in journal.splitlines()]
         records = [line["record"] for line in lines if "open" in line]
-        return [what for r in records for what in FAULTS[self.kind].residue(r)]
+        return [what for r in records for what in self._kind.residue(r)]
 
 
 @pytest.fixture
@@ -132,16 +161,18 @@ def undoing(
     nursery: Nursery,
     tmp_path: Path,
 ) -> Generator[Undoing]:
-    found = Undoing(request.param, deployment, nursery, tmp_path)
+    # Where there are thousands of runners, most of their start is saved.
+    quick = request.node.get_closest_marker("exhaustive") is not None
+    found = Undoing(request.param, deployment, nursery, tmp_path, quick=quick)
     yield found
     for number, took in sorted(found.took.items()):
         print(
-            f"{found.kind}: {number} at {len(took)} points: undone after "
+            f"{found.name}: {number} at {len(took)} points: undone after "
             f"{sorted(took)[len(took) // 2]:.2f} s, at most {max(took):.2f} s"
         )
 
 
-@pytest.mark.parametrize("undoing", QUICK, indirect=True)
+@pytest.mark.parametrize("undoing", QUICK, indirect=True, ids=name_of)
 def test_a_runner_that_is_ended_leaves_nothing(undoing: Undoing) -> None:
     points = undoing.points()
     kill, term, interrupt = SIGNALS
@@ -151,10 +182,15 @@ def test_a_runner_that_is_ended_leaves_nothing(undoing: Undoing) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("undoing", sorted(FAULTS), indirect=True)
-def test_a_runner_that_is_ended_at_any_point_leaves_nothing(undoing: Undoing) -> None:
+@pytest.mark.parametrize("undoing", EVERY, indirect=True, ids=name_of)
+def test_a_runner_that_is_ended_at_any_point_leaves_nothing(
+    undoing: Undoing, pytestconfig: pytest.Config
+) -> None:
     points = undoing.points()
-    assert points >= POINTS
+    assert points >= undo_times.POINTS
     for number in SIGNALS:
-        for place in range(POINTS):
-            undoing.end_at(1 + place * (points - 1) // POINTS, number)
+        for place in range(undo_times.POINTS):
+            undoing.end_at(1 + place * (points - 1) // undo_times.POINTS, number)
+    file = pytestconfig.getoption("--undo-times")
+    if file is not None:
+        undo_times.append(file, undoing.name, undoing.way, undoing.took)

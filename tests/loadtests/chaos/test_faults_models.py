@@ -119,6 +119,17 @@ def test_a_model_goes_wrong_and_right_again(site, client, fault, answer) -> None
     assert files(site.repository) == before
 
 
+def test_users_need_not_wait_for_the_load_that_ends_a_fault(site, client) -> None:
+    fault = ErringModel(model="double")
+    with in_effect(fault, site) as record, asking(site.http) as answers:
+        wait_until(lambda: answers[-1] != "right", "it errs")
+        erring = len(answers)
+        ErringModel.revert(record)
+        since = answers[erring:]
+    # The load alone lasts for dozens of requests.
+    assert since.count("right") > len(since) / 2 > 0
+
+
 def test_a_model_errs_for_a_share_of_its_requests(site, client) -> None:
     with in_effect(ErringModel(model="double", share=0.5), site):
         answers = [client.double() for _ in range(40)]
