@@ -62,6 +62,9 @@ class Span(Settings):
     """When the last of them was seen to be gone; None where that was not seen."""
     next_seconds: float | None
     """When the next one was injected."""
+    restarted_seconds: float | None = None
+    """When the server called itself ready again, where it was started anew: what comes
+    before is the machine's and the server's, what comes after is the clients'."""
 
 
 class Recovery(Settings):
@@ -108,11 +111,15 @@ def spans(events: Sequence[Event], hold_seconds: float) -> list[Span]:
         else:
             groups.append([event])
     reverts = sorted(e.at_seconds for e in events if e.what == "reverted")
+    starts = sorted(e.at_seconds for e in events if e.what == "server_ready")
     found = []
     for group, follower in zip(groups, [*groups, None][1:], strict=True):
         start = group[0].at_seconds
         end = None if follower is None else follower[0].at_seconds
-        mine = [at for at in reverts if at >= start and (end is None or at < end)]
+        mine, ready = (
+            [at for at in instants if at >= start and (end is None or at < end)]
+            for instants in (reverts, starts)
+        )
         kinds = tuple(str(event.detail.get("kind", "fault")) for event in group)
         found.append(
             Span(
@@ -120,6 +127,7 @@ def spans(events: Sequence[Event], hold_seconds: float) -> list[Span]:
                 inject_seconds=start,
                 reverted_seconds=mine[-1] if mine else None,
                 next_seconds=end,
+                restarted_seconds=ready[-1] if ready else None,
             )
         )
     return found

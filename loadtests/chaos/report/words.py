@@ -27,6 +27,8 @@ NAMES: Final = {
     "outage_seconds": "outage",
     "first_good_seconds": "first right answer after",
     "recovered_seconds": "recovered after",
+    "restarted_seconds": "server ready again after",
+    "recovered_since_restart_seconds": "recovered since then",
     "metric_seconds": "metric told after",
     "alert_seconds": "alert fired after",
     "bad_request_seconds": "bad request-seconds",
@@ -51,7 +53,10 @@ def interval(name: str, number: Repeated) -> str:
         return f"{value(name, number.low)} to {value(name, number.high)}"
     if number.known == 1:
         return "one repetition"
-    return f"{value(name, number.least)} to {value(name, number.most)} (range)"
+    return (
+        f"{value(name, number.least)} to {value(name, number.most)} (range; none is "
+        f"further than {value(name, number.within)} from the median)"
+    )
 
 
 def promise(kept: bool | None) -> str:  # noqa: FBT001 - it is what is told
@@ -83,6 +88,8 @@ def course(fault: FaultFindings) -> dict[str, str]:
         "injected at": f"{start:.3f} s",
         "seen to be undone": after(fault.span.reverted_seconds),
     }
+    if fault.span.restarted_seconds is not None:
+        told["server ready again"] = after(fault.span.restarted_seconds)
     if recovery is None:
         return told
     never = "never" if recovery.state == "unaffected" else None

@@ -133,6 +133,16 @@ def _recovered(fault: FaultFindings) -> float | None:
     return None if fault.recovery is None else fault.recovery.recovered_seconds
 
 
+def _restarted(fault: FaultFindings) -> float | None:
+    return fault.span.restarted_seconds
+
+
+def _since_restart(one: Findings) -> float | None:
+    """What of a recovery is no server's start: the clients', and how finely it is told."""
+    recovered, ready = (_after_fault(when)(one) for when in (_recovered, _restarted))
+    return None if recovered is None or ready is None else recovered - ready
+
+
 def _first_good(fault: FaultFindings) -> float | None:
     return None if fault.recovery is None else fault.recovery.first_good_seconds
 
@@ -169,6 +179,8 @@ NUMBERS: dict[str, Callable[[Findings], float | None]] = {
     "outage_seconds": _outage,
     "first_good_seconds": _after_fault(_first_good),
     "recovered_seconds": _after_fault(_recovered),
+    "restarted_seconds": _after_fault(_restarted),
+    "recovered_since_restart_seconds": _since_restart,
     "metric_seconds": _after_fault(_shown),
     "alert_seconds": _after_fault(_alerted),
     "bad_request_seconds": _bad_seconds,

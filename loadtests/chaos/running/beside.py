@@ -16,13 +16,15 @@ import yaml
 
 from exporter.errors import TritonError
 from exporter.listening import bind
+from exporter.slo.objectives import AvailabilityObjective
+from exporter.slo.rules import rules_file
 from exporter.triton.http import HttpClient
 from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef
 from loadtests.chaos.running.supervisor import Supervisor
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Mapping, Sequence
 
     from loadtests.chaos.targets.base import Surroundings, Target
     from loadtests.chaos.targets.local import LocalSite
@@ -34,6 +36,10 @@ _STOP_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.02
 _COLLECTORS: Final = ("server", "statistics", "process", "runs")
 _INTERVAL_SECONDS: Final = 1.0
+OBJECTIVE: Final = AvailabilityObjective(
+    name="probes", source="probes", objective_ratio=0.999
+)
+"""What the sidecar's probes are held to; its fast burn is the alert that pages."""
 
 
 @contextlib.contextmanager
@@ -83,6 +89,7 @@ class Child:
         self.command: list[str] = []
         self.address = ""
         self._environment = {**os.environ, TOKEN_VARIABLE: around.token}
+        self._beside = around.folder
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -109,6 +116,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 env=self._environment,
+                cwd=self._beside,
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_SECONDS
@@ -186,6 +194,7 @@ def sidecar_config(
         "probes": [
             {"kind": "synthetic", **looks, "max_requests_per_second": 20},
         ],
+        "slos": [OBJECTIVE.model_dump()],
     }
     return {**base, **over}
 
@@ -203,9 +212,11 @@ def _start_prometheus(
     child = Child(PROGRAM, around)
     with bind(HOST, 0) as free:
         child.address = f"{HOST}:{free.getsockname()[1]}"
-    file = child.folder / "prometheus.yml"
+    file, burns = child.folder / "prometheus.yml", child.folder / "slos.yaml"
+    burns.write_text(rules_file([OBJECTIVE]), "utf-8")
     sidecar = site.sidecar_url.rpartition("//")[2]
-    file.write_text(yaml.safe_dump(prometheus_config(sidecar)), "utf-8")
+    rules = [*shipped_rules(), burns]
+    file.write_text(yaml.safe_dump(prometheus_config(sidecar, rules)), "utf-8")
     child.command = [
         PROGRAM,
         f"--config.file={file}",
@@ -219,11 +230,11 @@ def _start_prometheus(
     site.peers["prometheus"] = child.address
 
 
-def prometheus_config(sidecar: str) -> dict[str, Any]:
-    """Scrapes the sidecar once a second, with the rules that are shipped."""
+def prometheus_config(sidecar: str, rules: Sequence[Path]) -> dict[str, Any]:
+    """Scrapes the sidecar once a second, with the rules of these files."""
     return {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(file) for file in shipped_rules()],
+        "rule_files": [str(file) for file in rules],
         "scrape_configs": [
             {"job_name": "tritonwatch", "static_configs": [{"targets": [sidecar]}]}
         ],

@@ -200,6 +200,7 @@ class Repetition:
                 note=record.note,
                 seed=extension.seed,
                 alerts=any(one.alert for one in detect),
+                folder=self._loaded.folder,
             )
             self._options.tell(f"bringing up {extension.target.name} …")
             self._site = stack.enter_context(extension.target.opened(around))

@@ -65,6 +65,9 @@ class Surroundings:
     seed: int
     alerts: bool
     """Whether alerts are expected, so that a Prometheus is wanted."""
+    folder: Path = Path()
+    """Of the experiment: files that the sidecar's configuration names are looked for
+    there."""
 
 
 class Target(Settings):

@@ -172,16 +172,25 @@ def patient(attempts: int) -> dict[str, Any]:
     return document
 
 
+def told(run, name: str, document: dict[str, Any]) -> Ended:
+    """Of a run in which the machine let the sender keep its times; one of three is."""
+    for attempt in range(3):
+        ended = run(f"{name}-{attempt}", document).result()
+        if ended.code != INVALID:
+            break
+    return ended
+
+
 def test_a_client_without_retries_is_found(run):
-    ended = run("impatient", patient(1)).result()
-    assert ended.code in {FINDING, INVALID}, ended.said
+    ended = told(run, "impatient", patient(1))
+    assert ended.code == FINDING, ended.said
     assert "availability" in ended.said
 
 
 def test_a_client_with_retries_does_not_notice(run):
-    ended = run("patient", patient(50)).result()
-    assert "availability" not in ended.said, ended.said
-    assert ended.code in {HELD, FINDING, INVALID}
+    ended = told(run, "patient", patient(50))
+    assert ended.code == HELD, ended.said
+    assert "availability" not in ended.said
 
 
 @pytest.mark.slow
