@@ -15,9 +15,15 @@ works off what lies in its sockets (of HTTP, all of it).
 With F requests of ours finished, I in flight, and every one of them booked by the look
 after the one that saw it finish, O <= F + I of a counter's sum S are ours, so that
 S - F - I is production at least, and all of it once nothing is in flight. The totals are
-the highest such bound so far: never too high, and exact as soon as we pause. A reset
-costs at most what both sides did since the last look before it; a request of ours that
-is never booked (merged, cached, lost) costs production one, once.
+the highest such bound so far: never too high, and exact as soon as we pause. A request
+of ours that is never booked (merged, cached) costs production one, once.
+
+A reset takes with it what production did since the last look before; nobody can know
+that. Of ours, those that were done when a look found no server were that server's, and
+all others the next one's: so what comes after a restart is exact, and lost is only what
+was held back. Where no look fell into it, as when a model is reloaded, ours since the
+last look before it are looked for among the next requests, and may cost production as
+many.
 
 Times cannot be known request by request: ours are taken at the mean of the look, for
 executions at the mean of the batch size ours had.
@@ -110,6 +116,14 @@ class OwnShare:
         """What of so many is missing was lost with the counters: it is not waited for."""
         self._taken = max(self._taken, finished)
 
+    def server_gone(self, finished: int) -> None:
+        """So many were done when it was gone, and what it had booked besides is lost.
+
+        Of what was held back nobody can tell any more whose it was: it is left out.
+        """
+        self.started_over(finished)
+        self._held = self._refused = 0
+
     def give_up(self, unresolved: int) -> None:
         """So many were asked of a server that is gone."""
         self._doubtful.clear()
@@ -147,22 +161,27 @@ class Production:
         after: ModelStatistics,
         own: OwnCounts,
         own_before: OwnCounts | None = None,
+        own_when_gone: OwnCounts | None = None,
     ) -> None:
         """Add what happened between two looks; `before` None is a model's first.
 
         `own` is the ledger after the later look, `own_before` the one before it, if
-        requests of ours can have ended in between.
+        requests of ours can have ended in between; `own_when_gone` the one when a look
+        between the two found no server.
         """
         started_over = before is not None and _started_over(before, after)
         if before is None or started_over:
             before = ModelStatistics(after.name, after.version)
         if started_over:
             self._give_up_unresolved(own)
+            if own_when_gone is not None:
+                self._give_up_gone(own_when_gone)
         self._requests(before, after, own)
         self._executions(before, after, own)
         if started_over:
             self.resets += 1
-            self._give_up_lost(own_before or own)
+            if own_when_gone is None:
+                self._give_up_lost(own_before or own)
 
     def _give_up_lost(self, own: OwnCounts) -> None:
         self._success.started_over(own.ok)
@@ -170,6 +189,13 @@ class Production:
         self._inferences.started_over(own.inferences)
         for size, share in self._batches.items():
             share.started_over(own.executed(size))
+
+    def _give_up_gone(self, own: OwnCounts) -> None:
+        self._success.server_gone(own.ok)
+        self._failure.server_gone(own.failed)
+        self._inferences.server_gone(own.inferences)
+        for size, share in self._batches.items():
+            share.server_gone(own.executed(size))
 
     def _give_up_unresolved(self, own: OwnCounts) -> None:
         self._success.give_up(own.unresolved)

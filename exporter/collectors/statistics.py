@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from exporter import catalogue
+from exporter import catalogue, errors
 from exporter.collectors.base import Access, CollectorSettings
 from exporter.collectors.crosscheck import CrossCheck
 from exporter.collectors.production import Production, Totals
@@ -52,6 +52,8 @@ class StatisticsCollector:
         self._access = access
         self._known: dict[ModelKey, _Known] = {}
         self._started = False
+        self._own_when_gone: dict[ModelKey, OwnCounts] = {}
+        """The ledger when a look found no server, until the model shows again."""
         self._cross_check = (
             CrossCheck(access.metrics, settings.timeout_seconds)
             if settings.cross_check and access.metrics is not None
@@ -66,15 +68,14 @@ class StatisticsCollector:
         """
         # What of ours is done by now, the look will show.
         ours_before = self._access.own.snapshot()
-        before = self._read()
         samples: list[AnySample] = []
-        if self._cross_check is not None:
-            page = self._cross_check.read()
-            # A second look brackets the page: what it shows must lie between the two.
-            after = self._read()
-            samples += self._cross_check.compare(before, page, after)
-        else:
-            after = before
+        try:
+            after = self._look(samples)
+        except errors.UnavailableError:
+            # What is done by now a server had counted that is gone. The first such look
+            # says so: at a later one others may have been answered by its successor.
+            self._own_when_gone = self._access.own.snapshot() | self._own_when_gone
+            raise
         # The ledger is read after the statistics and counts what is in flight, so that
         # a probe which Triton has already counted is never taken for production.
         own = self._access.own.snapshot()
@@ -90,6 +91,16 @@ class StatisticsCollector:
         self._forget(after)
         self._started = True
         return samples
+
+    def _look(self, samples: list[AnySample]) -> dict[ModelKey, ModelStatistics]:
+        before = self._read()
+        if self._cross_check is None:
+            return before
+        page = self._cross_check.read()
+        # A second look brackets the page: what it shows must lie between the two.
+        after = self._read()
+        samples += self._cross_check.compare(before, page, after)
+        return after
 
     def _work(self, present: Iterable[ModelKey]) -> dict[ModelKey, ModelWork]:
         return {
@@ -117,12 +128,13 @@ class StatisticsCollector:
         self, key: ModelKey, raw: ModelStatistics, own: OwnCounts, own_before: OwnCounts
     ) -> Iterator[AnySample]:
         known = self._known.get(key)
+        own_when_gone = self._own_when_gone.pop(key, None)
         if known is None:
             # A model that came while we watched is counted from its first request.
             known = self._known[key] = _Known(Production(OwnCounts()), raw)
             known.production.advance(None, raw, own, own_before)
         else:
-            known.production.advance(known.raw, raw, own, own_before)
+            known.production.advance(known.raw, raw, own, own_before, own_when_gone)
         known.raw = raw
         known.missing = 0
         yield from samples_of(key, known.production.totals, own)
@@ -137,6 +149,7 @@ class StatisticsCollector:
             missing_long = self._known[key].missing > _KEEP_MISSING_RUNS
             if missing_long and self._access.own.forget(key):
                 del self._known[key]
+                self._own_when_gone.pop(key, None)
 
 
 _KEEP_MISSING_RUNS = 120

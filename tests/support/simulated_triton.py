@@ -87,14 +87,18 @@ ENDINGS = {
 
 
 class Simulation:
-    """Plays requests in the order of their ticks and looks every TICKS."""
+    """Plays requests in the order of their ticks and looks every TICKS.
 
-    def __init__(self, own=(), clients=(), resets=(), first_look=0):
+    Nobody answers in the ticks of `away`; a new server does after them.
+    """
+
+    def __init__(self, own=(), clients=(), resets=(), first_look=0, away=range(0)):
         self.ledger = OwnTraffic(run_id="test")
         self.triton = Triton()
         self.production = None
         self.before = None
         self.seen = []  # (totals, truth) at each look
+        self.gone = None
         self._open = {}
         events = [(tick, 0, self._reset, None) for tick in resets]
         events += [(c.booked, 1, self.triton.book, c) for c in clients]
@@ -105,8 +109,12 @@ class Simulation:
             events.append((request.finished, 3, self._end, request))
         last = max([first_look, *(event[0] for event in events)])
         for look in range(first_look, last + 4 * TICKS, TICKS):
+            if look in away:
+                events.append((look, 4, self._find_nobody, None))
+                continue
             events.append((look, 4, self._read, None))
             events.append((look + LOOK_TICKS, 5, self._look, None))
+        events += [(away.stop, 0, self._reset, None)] if away else []
         self._truth = Triton()
         for event in sorted(events, key=lambda event: event[:2]):
             _, _, act, request = event
@@ -130,6 +138,9 @@ class Simulation:
     def _reset(self):
         self.triton.__init__()
 
+    def _find_nobody(self):
+        self.gone = self.gone or self.ledger.counts(KEY)
+
     def _read(self):
         if self.production is None:
             self.production = Production(self.ledger.counts(KEY))
@@ -140,8 +151,8 @@ class Simulation:
     def _look(self):
         before = self.raw if self.before is None else self.before
         own = self.ledger.counts(KEY)
-        self.production.advance(before, self.raw, own, self.ours)
-        self.before = self.raw
+        self.production.advance(before, self.raw, own, self.ours, self.gone)
+        self.before, self.gone = self.raw, None
         totals = self.production.totals
         self.seen.append((counts_of(totals), truth_of(self.truth)))
 

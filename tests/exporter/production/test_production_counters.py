@@ -118,6 +118,38 @@ def test_statistics_that_cannot_be_had_are_a_failure_of_the_run(looked, fake):
     assert looked() == 2
 
 
+def test_what_ours_a_server_that_is_gone_had_counted_is_not_taken_from_its_successor(
+    looked, fake
+):
+    fake.served("m", 100)
+    looked()
+    for _ in range(3):
+        looked.probe(fake)
+    fake.on("statistics").reply(UNAVAILABLE)
+    with pytest.raises(errors.UnavailableError):
+        looked()
+    fake.behave()
+    fake.reset_counters()
+    fake.served("m", 5)
+    looked.probe(fake)
+    assert looked() == 5
+    fake.served("m", 2)
+    assert looked() == 7
+
+
+def test_a_server_that_was_only_out_of_reach_goes_on_where_it_was(looked, fake):
+    looked()
+    for _ in range(3):
+        looked.probe(fake)
+    fake.on("statistics").reply(UNAVAILABLE)
+    with pytest.raises(errors.UnavailableError):
+        looked()
+    fake.behave()
+    looked.probe(fake)
+    fake.served("m", 5)
+    assert looked() == 5
+
+
 def test_ones_that_end_while_the_look_at_a_new_server_is_taken_are_not_lost():
     production = Production(OwnCounts())
     before, after = Triton(), Triton()

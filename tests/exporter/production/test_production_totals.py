@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -85,6 +86,37 @@ def test_a_reset_costs_at_most_what_happened_since_the_last_look(own, clients, r
     _, truth = simulation.seen[-1]
     for counter in ("success", "failure"):
         assert truth[counter] - lost <= before[counter] <= truth[counter] + kept
+
+
+@PATIENT
+@given(OWN, PRODUCTION, st.integers(31, 40), st.integers(41, 60))
+def test_a_restart_that_a_look_saw_costs_only_what_nobody_had_read(
+    own, clients, died, back
+):
+    away = range(died, back)
+    ours = [o for o in own if o.started not in away]
+    for place, request in enumerate(ours):
+        if request.started < died <= request.finished:
+            # Its connection ends with the server.
+            ours[place] = replace(request, finished=died, ending="refused")
+    theirs = [c for c in clients if c.booked not in away]
+    simulation = Simulation(ours, theirs, away=away)
+    # One after which as much is counted at once as before it cannot be seen.
+    assume(simulation.production.resets == 1)
+    unread = Triton()
+    for client in theirs:
+        # The last look before it was at 30, and at 40 where it lived until then.
+        if (died - 1) // TICKS * TICKS < client.booked < died:
+            unread.book(client)
+    last_look = (died - 1) // TICKS * TICKS
+    under_way = [o for o in ours if o.started <= last_look + LOOK_TICKS <= o.finished]
+    totals, truth = simulation.seen[-1]
+    expected = truth - truth_of(unread.statistics())
+    assert totals <= expected
+    for counter in ("success", "failure"):
+        assert expected[counter] - totals[counter] <= len(under_way)
+    if not under_way:
+        assert totals == expected
 
 
 @PATIENT
