@@ -44,7 +44,7 @@ FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (
 the sidecar, whose memory is the question."""
 
 GROWTH_BYTES_PER_HOUR: Final = 2e6
-"""More than that, with certainty, is a leak."""
+"""More than that, with certainty and to the end, is a leak."""
 _PAUSE_SECONDS: Final = 8.0
 """From one fault to the next, on average; enough to be served again."""
 _LONGEST: Final = 90
@@ -52,6 +52,8 @@ _LONGEST: Final = 90
 _WARM_UP_SHARE: Final = 0.25
 _BLOCK_SECONDS: Final = 10.0
 """Scrapes of so long count as one value, their median."""
+_MEMORY_BLOCK_SECONDS: Final = 60.0
+"""The same of memory, which goes in steps: blocks within one are one look."""
 _LEAST_BLOCKS: Final = 8
 _LEAST_SECONDS: Final = 600.0
 """Shorter than that after the warm-up, a slope by the hour says nothing."""
@@ -71,18 +73,26 @@ class Soak(Settings):
     growth_low: float | None
     growth_high: float | None
     """Its 95 % interval (Sen, JASA 63, 1968)."""
+    growth_late: float | None
+    """The same slope over the second half. What fills (windows of five minutes, arenas)
+    comes to an end, and then it is less; what leaks goes on."""
     open_fds_growth: int | None
     threads_growth: int | None
 
     @property
     def broken(self) -> tuple[str, ...]:
         """What grew, in words."""
-        low = self.growth_low
+        low, late = self.growth_low, self.growth_late
         told = []
-        if low is not None and low > GROWTH_BYTES_PER_HOUR:
+        if (
+            low is not None
+            and late is not None
+            and min(low, late) > GROWTH_BYTES_PER_HOUR
+        ):
             told.append(
-                f"resident memory grew by at least {low / 1e6:.2g} MB an hour; "
-                f"at most {GROWTH_BYTES_PER_HOUR / 1e6:g} are wanted"
+                f"resident memory grew by at least {low / 1e6:.2g} MB an hour, and by "
+                f"{late / 1e6:.2g} in the second half; at most "
+                f"{GROWTH_BYTES_PER_HOUR / 1e6:g} are wanted"
             )
         for what, growth in (
             ("descriptors", self.open_fds_growth),
@@ -174,7 +184,7 @@ def soaked(evidence: Evidence) -> Soak:
     end = scrapes[-1].at_seconds if scrapes else 0.0
     warm = _WARM_UP_SHARE * end
     scrapes = [scrape for scrape in scrapes if scrape.at_seconds >= warm]
-    resident = _blocks(scrapes, "resident_bytes")
+    resident = _blocks(scrapes, "resident_bytes", _MEMORY_BLOCK_SECONDS)
     slope = _slope(resident)
     return Soak(
         faults=sum(event.what == "injected" for event in evidence.events),
@@ -184,22 +194,21 @@ def soaked(evidence: Evidence) -> Soak:
         growth_bytes_per_hour=slope[0],
         growth_low=slope[1],
         growth_high=slope[2],
-        open_fds_growth=_growth(_blocks(scrapes, "open_fds")),
-        threads_growth=_growth(_blocks(scrapes, "threads")),
+        growth_late=None if slope[0] is None else _late(resident),
+        open_fds_growth=_growth(_blocks(scrapes, "open_fds", _BLOCK_SECONDS)),
+        threads_growth=_growth(_blocks(scrapes, "threads", _BLOCK_SECONDS)),
     )
 
 
-def _blocks(scrapes: Sequence[Scrape], what: str) -> np.ndarray:
+def _blocks(scrapes: Sequence[Scrape], what: str, seconds: float) -> np.ndarray:
     """(N, 2): the middle of each block in seconds, and the median of its values."""
     values: dict[int, list[float]] = {}
     for scrape in scrapes:
         value = getattr(scrape, what)
         if value is not None:
-            values.setdefault(int(scrape.at_seconds // _BLOCK_SECONDS), []).append(
-                value
-            )
+            values.setdefault(int(scrape.at_seconds // seconds), []).append(value)
     rows = [
-        ((block + 0.5) * _BLOCK_SECONDS, float(np.median(found)))
+        ((block + 0.5) * seconds, float(np.median(found)))
         for block, found in sorted(values.items())
     ]
     return np.array(rows).reshape(-1, 2)
@@ -209,6 +218,14 @@ def _slope(blocks: np.ndarray) -> tuple[float | None, float | None, float | None
     """Bytes an hour with their interval; None where they cover too short a time."""
     if len(blocks) < _LEAST_BLOCKS or blocks[-1, 0] - blocks[0, 0] < _LEAST_SECONDS:
         return None, None, None
+    return _slope_of(blocks)
+
+
+def _late(blocks: np.ndarray) -> float:
+    return _slope_of(blocks[len(blocks) // 2 :])[0]
+
+
+def _slope_of(blocks: np.ndarray) -> tuple[float, float, float]:
     from scipy.stats import theilslopes  # noqa: PLC0415 - heavy, only here
 
     found = np.asarray(theilslopes(blocks[:, 1], blocks[:, 0] / 3600.0), np.float64)

@@ -86,7 +86,8 @@ def text(soak: Soak, judged: Findings) -> str:
             f"resident {_mega(soak.resident_bytes_first)} to "
             f"{_mega(soak.resident_bytes_last)}; "
             f"{_mega(soak.growth_bytes_per_hour)} an hour "
-            f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}]; "
+            f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}], "
+            f"{_mega(soak.growth_late)} in the second half; "
             f"descriptors {_signed(soak.open_fds_growth)}, "
             f"threads {_signed(soak.threads_growth)}"
         ),

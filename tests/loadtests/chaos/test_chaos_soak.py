@@ -1,0 +1,102 @@
+"""A soak tells a sidecar that leaks from one whose windows fill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from simulated_outages import evidence
+
+from loadtests.chaos.measuring.evidence import Scrape
+from loadtests.chaos.soak import FAULTS, drawn, soaked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from loadtests.chaos.soak import Soak
+
+MINUTES = 20
+PAGE = 4096
+BASE = 88e6
+
+
+def watched(
+    extra: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    seed: int,
+    *,
+    minutes: float = MINUTES,
+    fds_an_hour: float = 0.0,
+) -> Soak:
+    """A sidecar that is scraped all the while; `extra` is what it holds by seconds."""
+    rng = np.random.default_rng(seed)
+    at = np.arange(0, minutes * 60, 0.5)
+    # Some pages come and go, and a minute's work is done in a burst.
+    noise = rng.normal(scale=15e3, size=at.size) + 30e3 * np.sin(at / 37)
+    held = BASE + extra(at) + noise
+    scrapes = tuple(
+        Scrape(
+            float(when),
+            0.002,
+            ok=True,
+            resident_bytes=int(value // PAGE * PAGE),
+            open_fds=20 + int(rng.integers(0, 3) + fds_an_hour * when / 3600),
+            threads=24,
+        )
+        for when, value in zip(at, held, strict=True)
+    )
+    return soaked(evidence(None, scrapes=scrapes))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_leak_is_found(seed):
+    soak = watched(lambda at: 5e6 * at / 3600, seed)
+    assert soak.growth_low < 5e6 < soak.growth_high
+    assert any("resident memory" in told for told in soak.broken)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_leak_in_steps_is_found(seed):
+    # A server that is killed every two minutes, and 200 kB each time.
+    soak = watched(lambda at: 200e3 * (at // 120), seed)
+    assert any("resident memory" in told for told in soak.broken)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_windows_that_fill_are_no_leak(seed):
+    soak = watched(lambda at: 4e6 * np.minimum(at / 500, 1), seed)
+    assert soak.growth_late < 1e6
+    assert soak.broken == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_that_stays_as_it_is_keeps_its_promise(seed):
+    soak = watched(np.zeros_like, seed)
+    assert soak.growth_low <= 0 <= soak.growth_high
+    assert soak.growth_high < 2e6
+    assert soak.broken == ()
+    assert soak.open_fds_growth == soak.threads_growth == 0
+
+
+def test_descriptors_that_are_not_closed_are_found():
+    soak = watched(np.zeros_like, 1, fds_an_hour=60)
+    assert any("descriptors more" in told for told in soak.broken)
+
+
+def test_of_two_minutes_no_slope_is_told():
+    soak = watched(lambda at: 5e6 * at / 3600, 1, minutes=2)
+    assert soak.growth_bytes_per_hour is soak.growth_late is None
+    assert soak.open_fds_growth is not None
+
+
+def test_every_fault_comes_once_before_one_comes_twice():
+    method = drawn(MINUTES, seed=3).document["method"]
+    kinds = [
+        step["provider"]["arguments"]["fault"]["kind"]
+        for step in method
+        if step["provider"]["func"] == "inject"
+    ]
+    assert set(kinds[: len(FAULTS)]) == {fault["kind"] for fault, _ in FAULTS}
+    assert len(kinds) > 3 * len(FAULTS)
