@@ -129,7 +129,7 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
     least: float | None = 0,
     most: float | None = None,
 ) -> Any:
-    """Lines over time. `band` names the lower and the upper series of an interval."""
+    """Lines over time. `band` has patterns of the lower and the upper series of an interval."""
     panel = _common(timeseries.Panel(), title, description, unit, span)
     panel = (
         panel.line_width(1)
@@ -173,17 +173,21 @@ def _legend() -> Any:
 
 
 def _banded(panel: Any, lower: str, upper: str) -> Any:
-    """Fill between two series: an interval reads as an area, not as two lines."""
+    """Draw the ends of an interval as dashed lines, which the legend leaves out.
+
+    Grafana fills between two series only where both have names known beforehand: its
+    `fillBelowTo` takes no pattern (grafana#85757), and there is an interval a model.
+    """
     value = models.DynamicConfigValue
-    hidden = value(id_val="custom.lineWidth", value=0)
-    return panel.override_by_regexp(lower, [hidden]).override_by_regexp(
-        upper,
-        [
-            hidden,
-            value(id_val="custom.fillBelowTo", value=lower),
-            value(id_val="custom.fillOpacity", value=20),
-        ],
-    )
+    dashed = [
+        value(id_val="custom.lineStyle", value={"fill": "dash", "dash": [4, 4]}),
+        value(id_val="custom.fillOpacity", value=0),
+        value(
+            id_val="custom.hideFrom",
+            value={"legend": True, "tooltip": False, "viz": False},
+        ),
+    ]
+    return panel.override_by_regexp(lower, dashed).override_by_regexp(upper, dashed)
 
 
 def number(

@@ -97,13 +97,22 @@ def _capacity() -> list[Any]:
             "Capacity with its interval, and production",
             "The highest rate that held the objective, and what is asked now.",
             "reqps",
-            Query(
-                'max by (model, slo) (triton_capacity_requests_per_second<m,bound="estimate">)',
-                "{{model}} {{slo}}",
+            *(
+                Query(
+                    "max by (model, slo) (triton_capacity_requests_per_second"
+                    f'<m,bound="{bound}">)',
+                    f"{{{{model}}}} {{{{slo}}}}{shown}",
+                )
+                for bound, shown in (
+                    ("estimate", ""),
+                    ("lower", " lower"),
+                    ("upper", " upper"),
+                )
             ),
             Query(
                 "sum by (model) (rate(triton_requests_total<m>[$__rate_interval]))",
                 "{{model}} now",
             ),
+            band=("/ lower$/", "/ upper$/"),
         ),
     ]

@@ -177,6 +177,38 @@ class TestEveryPanel:
             assert used <= kept, target["expr"]
 
 
+END = re.compile(r'bound="(low|lower|high|upper)"')
+INTERVALS = [
+    parameter
+    for parameter in PANELS
+    if parameter.values[0]["type"] == "timeseries"
+    and any(END.search(target["expr"]) for target in parameter.values[0]["targets"])
+]
+
+
+@pytest.mark.parametrize("panel", INTERVALS)
+def test_both_ends_of_an_interval_are_drawn(panel) -> None:
+    ends = [target for target in panel["targets"] if END.search(target["expr"])]
+    assert len(ends) == 2
+    for target in ends:
+        [override] = [
+            o
+            for o in panel["fieldConfig"]["overrides"]
+            if re.search(o["matcher"]["options"].strip("/"), target["legendFormat"])
+        ]
+        style = {p["id"]: p["value"] for p in override["properties"]}
+        assert style["custom.lineStyle"]["fill"] == "dash"
+        assert not style["custom.hideFrom"]["viz"]
+        assert style.get("custom.lineWidth", 1) > 0
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_nothing_is_filled_down_to_a_pattern(panel) -> None:
+    """Grafana looks for a series of exactly that name: with none, nothing is drawn."""
+    for override in panel["fieldConfig"]["overrides"]:
+        assert "custom.fillBelowTo" not in {p["id"] for p in override["properties"]}
+
+
 @pytest.mark.parametrize("annotation", ANNOTATIONS)
 def test_an_annotation_names_labels_its_query_keeps(annotation) -> None:
     query = promql.filled_in(annotation["expr"])
