@@ -9,7 +9,8 @@ They speak of the experiment that runs in this process, under `tritonwatch chaos
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Protocol
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from loadtests.chaos.faults.base import Fault
     from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.site import Site
+
+
+_LOOK_SECONDS: Final = 0.05
 
 
 class Running(Protocol):
@@ -135,14 +139,22 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
     return max(found, default=None)
 
 
-def server_ready() -> bool:
-    """Probe: whether Triton's own health endpoint says ready."""
+def server_ready(patience_seconds: float = 0.0) -> bool:
+    """Probe: whether Triton's own health endpoint says ready, in so long at the latest.
+
+    While a model is loaded it does not, for some tenths of a second.
+    """
     from loadtests.chaos.measuring.watching import answers  # noqa: PLC0415 - it imports much
 
     site = _current().site
     if site is None:
         raise NotRunningError("target")
-    return answers(site.http, "/v2/health/ready")
+    deadline = time.monotonic() + patience_seconds
+    while not answers(site.http, "/v2/health/ready"):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
 
 
 def sidecar_up() -> bool:
