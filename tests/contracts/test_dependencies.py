@@ -43,7 +43,7 @@ BY_NAME = {"chaoslib": "loadtests/chaos/running/foreign.py"}
 # In environments of their own: the embedded Triton's, and those of the benchmarks' peers.
 ELSEWHERE = {
     "triton_python_backend_utils", "alibi_detect", "evidently", "mlperf_loadgen",
-    "nannyml",
+    "mlserver", "mlserver.codecs", "mlserver.types", "nannyml",
     "peers", "pandas", "whylogs",
 }  # fmt: skip
 # Licences under which a part of an Apache-2.0 application may be handed on with it. MPL
