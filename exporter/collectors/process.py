@@ -34,6 +34,8 @@ class ProcessCollector:
     """Reads /proc/self."""
 
     def __init__(self) -> None:
+        # To look it up leaves cycles behind, at every look.
+        self._build = (version("tritonwatch"), platform.python_version())
         self._start_seconds = _start_time_seconds()
 
     def collect(self) -> Sequence[Sample]:
@@ -41,11 +43,7 @@ class ProcessCollector:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return (
-            Sample(
-                catalogue.BUILD_INFO,
-                1,
-                (version("tritonwatch"), platform.python_version()),
-            ),
+            Sample(catalogue.BUILD_INFO, 1, self._build),
             Sample(catalogue.PROCESS_CPU, usage.ru_utime + usage.ru_stime),
             Sample(catalogue.PROCESS_RESIDENT, pages * _PAGE_BYTES),
             Sample(catalogue.PROCESS_START, self._start_seconds),
