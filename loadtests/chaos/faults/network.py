@@ -25,6 +25,7 @@ _MECHANISMS: Final[dict[str, Mechanism]] = {
     "nfqueue": Nfqueue(),
     "proxy": ThroughProxy(),
 }
+"""In the order in which `auto` looks at them: what is least in the way first."""
 
 
 class NetworkFault(Fault):

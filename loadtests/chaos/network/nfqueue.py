@@ -10,7 +10,7 @@ the same table; nft cannot write that rule, so the kernel is told directly.
 
 from __future__ import annotations
 
-import contextlib
+import os
 import signal
 import struct
 import time
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.network import packet_queue, ports, tables
-from loadtests.chaos.network.effect import Effect
+from loadtests.chaos.network.effect import DIRECTIONS, Effect
 from loadtests.chaos.network.nfnetlink import (
     ACKNOWLEDGE,
     APPEND,
@@ -81,17 +81,18 @@ class Nfqueue:
         reason = ports.refusal(site) or packet_queue.refusal()
         if reason is not None:
             return reason
-        tried = tables.refusal(_ruleset("probe", [1], effect, {}, "statement"))
-        if tried is None or _has_target():
-            # Without nft there is neither.
-            return tables.refusal(_ruleset("probe", [1], effect, {}, "target"))
-        return tried
+        reason = tables.refusal(_probe(effect, "target"))
+        if reason is not None:
+            return reason
+        if tables.refusal(_probe(effect, "statement")) and not _has_target():
+            return "the kernel has neither nftables' queue nor iptables' target NFQUEUE"
+        return None
 
     def prepare(self, site: Site, wanted: Wanted) -> dict[str, Any]:
         """The table and the queues, and how packets come into them here."""
         first, last = _FREE_QUEUES
         drawn = first + zlib.crc32(wanted.token.encode()) % (last - first)
-        probe = _ruleset("probe", [1], wanted.effect, {}, "statement")
+        has_statement = tables.refusal(_probe(wanted.effect, "statement")) is None
         return {
             "token": wanted.token,
             "ports": [ports.port_of(site, each) for each in wanted.protocols],
@@ -100,7 +101,7 @@ class Nfqueue:
                 direction: drawn + number
                 for number, direction in enumerate(tables.packets([1], wanted.effect))
             },
-            "rule": "target" if tables.refusal(probe) else "statement",
+            "rule": "statement" if has_statement else "target",
         }
 
     def inject(self, record: dict[str, Any]) -> None:
@@ -135,11 +136,11 @@ class Nfqueue:
     def revert(self, record: dict[str, Any]) -> None:
         """End the agent, which lets go on what it holds, and remove the table."""
         token = record["token"]
-        for process in started_with(token):
-            with contextlib.suppress(PermissionError):
-                process.send(signal.SIGTERM)
+        ending = [each for each in started_with(token) if each.pid != os.getpid()]
+        for process in ending:
+            process.send(signal.SIGTERM)
         deadline = time.monotonic() + _END_SECONDS
-        for process in started_with(token):
+        for process in ending:
             process.wait_until(None, max(deadline - time.monotonic(), 0.0))
         programs.end_all(token)
         tables.remove(token)
@@ -148,6 +149,11 @@ class Nfqueue:
         """The table, and the agent."""
         token = record["token"]
         return [*tables.residue(token), *agents.left(token)]
+
+
+def _probe(effect: Effect, rule: Rule) -> str:
+    """What the fault would add, but for other ports and with nobody at its queues."""
+    return _ruleset("probe", [1], effect, dict.fromkeys(DIRECTIONS, 0), rule)
 
 
 def _ruleset_of(record: dict[str, Any]) -> str:
@@ -174,7 +180,7 @@ def _ruleset(
     return tables.ruleset(
         name,
         [
-            f"{those} queue flags bypass to {queues.get(direction, 0)}"
+            f"{those} queue flags bypass to {queues[direction]}"
             for direction, those in found.items()
         ],
     )

@@ -273,7 +273,7 @@ def refusal() -> str | None:
         with Netfilter() as netfilter:
             netfilter.ask([Message(_CONFIGURE, nothing, ACKNOWLEDGE)])
     except OSError as error:
-        return f"the kernel has no queues of packets ({error.strerror})"
+        return f"the kernel has no queues of packets ({error.strerror or error})"
     return None
 
 
