@@ -24,6 +24,7 @@ def document() -> tuple[bytes, str]:
         _read("values.js")
         + _read("charts.js")
         + _read("sections.js")
+        + _read("attention.js")
         + _read("page.js"),
     ]
     page = (

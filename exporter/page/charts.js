@@ -67,7 +67,7 @@ class Chart {
       cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [0, (high || 1e-6) * 1.1] } },
       axes: [
-        { stroke: text, grid: { stroke: grid, width: 1 } },
+        { stroke: text, grid: { stroke: grid, width: 1 }, space: 80, values: (_, ticks) => ticks.map(clock) },
         { stroke: text, grid: { stroke: grid, width: 1 }, size: 70, values: (_, ticks) => ticks.map(this.show) },
       ],
       series: [{}, ...lines.map((name) => ({

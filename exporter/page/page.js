@@ -130,7 +130,7 @@ function tiles(found, traffic) {
   const well = serving.filter((m) => m.serving).length;
   const lies = found.models.filter((m) => m.ready && m.serving === false).length;
   const { source, worst } = slowest(found);
-  const budgets = (found.series.triton_slo_error_budget_remaining_ratio || []).map((b) => b.value);
+  const least = [...(found.series.triton_slo_error_budget_remaining_ratio || [])].sort((a, b) => a.value - b.value)[0];
   const watts = [...(found.series.triton_gpu_power_watts || []), ...(found.series.triton_host_power_watts || [])];
   const tile = (label, text, state = "") => make("div", { class: "tile" }, make("b", { class: state }, text), make("span", {}, label));
   const shown = [
@@ -139,9 +139,9 @@ function tiles(found, traffic) {
     tile("of them fail", traffic?.failing == null ? "–" : percent(traffic.failing), traffic?.failing > 0.01 ? "bad" : ""),
     tile(worst ? `${named(worst.quantile)} of ${worst.model}, the slowest${source}` : "latency: too few requests", worst ? seconds(worst.value) : UNKNOWN),
   ];
-  if (budgets.length) {
-    const least = Math.min(...budgets);
-    shown.push(tile("least error budget left", percent(least), least <= 0 ? "bad" : least < 0.25 ? "warn" : "good"));
+  if (least) {
+    shown.push(tile(`error budget left of ${least.slo}, the least`, least.value < 0 ? "none" : percent(least.value),
+      least.value <= 0 ? "bad" : least.value < 0.25 ? "warn" : "good"));
   }
   if (watts.length) shown.push(tile(`power (${names(watts, "source").join(", ")})`, quantity(sum(watts), "W")));
   replace("tiles", ...shown);
@@ -166,7 +166,7 @@ function truth(found) {
   replace("truth", table("Readiness and probes by model", found.models, [
     ["model", (m) => m.model], ["version", (m) => m.version],
     ["ready", (m) => word(m.ready, "yes", "no")], ["serving", (m) => word(m.serving, "yes", "no")],
-    ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["", detail],
+    ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["", detail, "detail"],
   ]));
 }
 
@@ -179,14 +179,15 @@ function draw(found) {
     word(found.server.up && found.server.ready, state, state),
     found.truncated.length ? ` Not every series is shown of ${found.truncated.join(", ")}.` : "");
   const traffic = throughput(found, time);
+  attention(found);
   tiles(found, traffic);
   latency(found, time);
   truth(found);
   replace("optional", ...optional(found, last, time));
   replace("events", (found.events || []).length ? table("Recent events", found.events, [
-    ["when", (e) => new Date(e.at * 1000).toLocaleTimeString()],
+    ["when", (e) => clock(e.at), "when"],
     ["what", (e) => make("span", { class: e.level === "info" ? "" : e.level === "warning" ? "warn" : "bad" }, e.event)],
-    ["", (e) => e.detail],
+    ["", (e) => e.detail, "detail"],
   ]) : make("p", { class: "quiet" }, "None since this sidecar started."));
   replace("collectors", table("Collectors and probes", found.collectors, [
     ["collector", (c) => c.collector], ["last run", (c) => word(c.success, "ok", "failed")],
@@ -204,7 +205,7 @@ async function look() {
     draw(await answer.json());
     stale.hidden = true;
   } catch (problem) {
-    const since = lastTime ? new Date(lastTime * 1000).toLocaleTimeString() : "the beginning";
+    const since = lastTime ? clock(lastTime) : "the beginning";
     stale.textContent = `The sidecar cannot be reached (${problem.message}); what is shown is from ${since}.`;
     stale.hidden = false;
   }

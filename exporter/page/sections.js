@@ -5,8 +5,10 @@ function optional(found, before, time) {
     .filter(Boolean);
 }
 
+function anchor(title) { return title.toLowerCase().replace(/[^a-z]+/g, "-").replace(/-$/, ""); }
+
 function section(title, note, ...content) {
-  return make("section", { "aria-label": title }, make("h2", {}, title),
+  return make("section", { "aria-label": title, id: anchor(title) }, make("h2", {}, title),
     ...(note ? [make("p", {}, note)] : []), ...content);
 }
 
@@ -23,11 +25,14 @@ function slos(found) {
       ["budget left", (o) => {
         const value = left(o.slo);
         const state = value == null ? "quiet" : value <= 0 ? "bad" : value < 0.25 ? "warn" : "good";
-        return make("span", { class: state }, percent(value));
+        return make("span", { class: state }, budgetLeft(value));
       }, "number"],
       ...["5m", "1h", "6h"].map((w) => [`burn ${w}`, (o) => quantity(burn(o.slo, w)), "number"]),
     ]));
 }
+
+// Below nothing a share says little: -2040 % is a budget spent 21 times.
+function budgetLeft(value) { return value < 0 ? `spent ${quantity(1 - value)} times` : percent(value); }
 
 const driftHistory = new Map();
 const DRIFT_COLUMNS = 40, DRIFT_ROWS = 30, DRIFT_STEP_SECONDS = 10;

@@ -25,6 +25,9 @@ function percent(value) {
   return `${Number((value * 100).toPrecision(3))} %`;
 }
 
+// Of day, in seconds since 1970.
+function clock(time) { return new Date(time * 1000).toLocaleTimeString([], { hourCycle: "h23" }); }
+
 function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {

@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
 from exporter.testing import FakeModel, FakeTriton
+from exporter.testing.behaviours import INTERNAL
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
 
@@ -104,6 +105,27 @@ def test_it_shows_what_metrics_show_and_follows(
     expect(
         table(page, "Objectives").get_by_role("row", name="answers")
     ).to_contain_text("99 %")
+
+
+def test_it_says_first_what_needs_attention_and_leads_there(
+    settings, start_sidecar, opened
+) -> None:
+    with FakeTriton([FakeModel("honest"), FakeModel("liar")]) as fake:
+        sidecar = start_sidecar(settings(fake, slos=SLOS))
+        sidecar.wait(lambda p: p.sum("triton_model_serving") == 2)
+        page = opened(sidecar.port)
+        first = page.get_by_role("region", name="What needs attention")
+        expect(first).to_contain_text("Nothing of what is known", timeout=WAIT_MS)
+        with fake.on("infer", model="liar").reply(INTERNAL):
+            link = first.get_by_role("link", name="liar: ready by its own word")
+            expect(link).to_be_visible(timeout=WAIT_MS)
+            expect(first).not_to_contain_text("honest")
+            expect(first.get_by_role("link", name="budget of answers")).to_be_visible()
+            link.click()
+            expect(page.locator(":target")).to_contain_text("Does it really serve?")
+        # The model is mended; what its lie has cost is not.
+        expect(link).to_be_hidden(timeout=WAIT_MS)
+        expect(first).to_contain_text("One thing needs attention")
 
 
 def in_seconds(row: str) -> float:
