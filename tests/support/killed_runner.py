@@ -28,6 +28,7 @@ from loadtests.chaos.targets.local import LocalSite
 from loadtests.chaos.undoing import watchdog
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
+from loadtests.chaos.undoing.journal import Journal
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -41,6 +42,8 @@ class Ended:
 
     points: int
     """How many it came to."""
+    unrecorded: int
+    """How many of them before the fault's undo record was on disk."""
     killed_at: float | None
     """Instant of time.monotonic(); None where it came to its own end."""
     journal: str
@@ -152,6 +155,7 @@ class _Points:
         self._order = order
         self._seen: set[tuple[str, int]] = set()
         self._over = False
+        self._unrecorded = 0
         self.journal: Path | None = None
         self.mechanism = ""
 
@@ -162,6 +166,8 @@ class _Points:
             return None
         if _PACKAGE not in frame.f_code.co_filename:
             return None
+        if event == "return" and frame.f_code is Journal.open.__code__:
+            self._unrecorded = len(self._seen)
         if event == "line":
             self._seen.add((frame.f_code.co_filename, frame.f_lineno))
             if 0 < self._order["point"] <= len(self._seen):
@@ -180,6 +186,7 @@ class _Points:
             journal = self.journal.read_text()
         told = {
             "points": len(self._seen),
+            "unrecorded": self._unrecorded,
             "killed_at": killed_at,
             "journal": journal,
             "refused": refused,

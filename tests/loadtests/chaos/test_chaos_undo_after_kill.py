@@ -43,6 +43,7 @@ OTHER_WAYS: tuple[dict[str, Any], ...] = (
 )
 """Of faults that can be done otherwise than by default."""
 EVERY = (*({"kind": kind} for kind in sorted(FAULTS)), *OTHER_WAYS)
+EARLY_POINTS = 5
 _DEADLINE_SECONDS = 20.0
 
 
@@ -84,6 +85,16 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Generator[Nursery]:
         yield found
 
 
+def spread(ended: Ended) -> list[int]:
+    """Points of a run: a few before the undo record is on disk, twenty from there on."""
+    first, rest = ended.unrecorded, ended.points - ended.unrecorded
+    assert first >= EARLY_POINTS
+    assert rest >= undo_times.POINTS
+    early = [1 + n * first // EARLY_POINTS for n in range(EARLY_POINTS)]
+    late = [1 + n * rest // undo_times.POINTS for n in range(undo_times.POINTS)]
+    return [*early, *(first + place for place in late)]
+
+
 class Undoing:
     """Runs a fault in runners that are ended, and sees what becomes of it."""
 
@@ -118,15 +129,15 @@ class Undoing:
             quick=self._quick,
         )
 
-    def points(self) -> int:
-        """How many a whole run has; skips where it cannot be injected here."""
+    def whole(self) -> Ended:
+        """A run that nobody ends; skips where it cannot be injected here."""
         self._deployment.mend()
         ended = self.run()
         if ended.refused:
             pytest.skip(f"{self.name}: {ended.refused}")
         self._settled(ended, time.monotonic())
         self.way = ended.mechanism
-        return ended.points
+        return ended
 
     def end_at(self, point: int, number: signal.Signals) -> None:
         self._deployment.mend()
@@ -174,7 +185,7 @@ def undoing(
 
 @pytest.mark.parametrize("undoing", QUICK, indirect=True, ids=name_of)
 def test_a_runner_that_is_ended_leaves_nothing(undoing: Undoing) -> None:
-    points = undoing.points()
+    points = undoing.whole().points
     kill, term, interrupt = SIGNALS
     for share, number in ((0.5, kill), (0.6, term), (0.7, interrupt), (0.8, kill)):
         undoing.end_at(max(int(points * share), 1), number)
@@ -186,11 +197,10 @@ def test_a_runner_that_is_ended_leaves_nothing(undoing: Undoing) -> None:
 def test_a_runner_that_is_ended_at_any_point_leaves_nothing(
     undoing: Undoing, pytestconfig: pytest.Config
 ) -> None:
-    points = undoing.points()
-    assert points >= undo_times.POINTS
+    places = spread(undoing.whole())
     for number in SIGNALS:
-        for place in range(undo_times.POINTS):
-            undoing.end_at(1 + place * (points - 1) // undo_times.POINTS, number)
+        for place in places:
+            undoing.end_at(place, number)
     file = pytestconfig.getoption("--undo-times")
     if file is not None:
         undo_times.append(file, undoing.name, undoing.way, undoing.took)
