@@ -8,10 +8,11 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from bad_networks import require_root_for
 from cut_injections import Injector
 from fault_cycles import kind_of, recorded, undone
 from monitoring import free_port
-from parts import require, require_root
+from parts import require_root
 from sites import EmbeddedSite
 
 from loadtests.chaos.faults.cpu_hog import CpuHog
@@ -96,8 +97,8 @@ def test_an_injection_is_undone_wherever_it_is_cut(
 ) -> None:
     if fault in WITH_ROOT:
         require_root("this fault")
-    if isinstance(fault, NetworkFault) and fault.mechanism != "proxy":
-        require("nft")
+    if isinstance(fault, NetworkFault):
+        require_root_for(fault.mechanism)
     undone(fault, recorded(fault, site))
     taken = whole(fault, site, injector)
     rng = random.Random(f"{fault}")  # noqa: S311 - moments

@@ -13,8 +13,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bad_networks import ask_model, http_to, in_own_network, infer, tables
-from parts import require, require_root
+from bad_networks import (
+    ask_model,
+    http_to,
+    in_own_network,
+    infer,
+    require_root_for,
+    tables,
+)
 from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo, receive
 
@@ -41,8 +47,7 @@ TOTAL_RETRANSMISSIONS = 100
 
 @pytest.fixture(autouse=True)
 def needs_root() -> None:
-    require_root("this fault")
-    require("nft", "tc")
+    require_root_for("nfqueue")
 
 
 @pytest.fixture
