@@ -17,6 +17,7 @@ import inspect
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -160,7 +161,8 @@ def _keep(options: argparse.Namespace, figures: list[Figure]) -> Path:
     version = importlib.metadata.version("tritonwatch")
     now = dt.datetime.now(dt.UTC)
     # A part or a trial is no release's record and must not stand in its place.
-    kind = "-quick" if options.quick else "-part" if options.only else ""
+    part = re.sub(r"[^a-z0-9]+", "-", options.only.lower()).strip("-")
+    kind = "".join(f"-{word}" for word in (part, "quick" * options.quick) if word)
     path = options.results / f"{now:%Y-%m-%d}-{version}{kind}.json"
     document = {
         "at": now.isoformat(timespec="seconds"),

@@ -92,7 +92,7 @@ def test_only_chooses_by_part_of_the_name_and_keeps_a_file_of_its_own(
 
     assert (status, [f["name"] for f in figures]) == (0, ["plain"])
     [file] = (tmp_path / "results").iterdir()
-    assert file.stem.endswith("-part")
+    assert file.stem.endswith("-d-plain")
     assert bench(tmp_path, "--only", "no such")[0] == 2
 
 
