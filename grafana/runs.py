@@ -105,14 +105,14 @@ def _capacity() -> list[Any]:
                 )
                 for bound, shown in (
                     ("estimate", ""),
-                    ("lower", " lower"),
-                    ("upper", " upper"),
+                    ("low", " low"),
+                    ("high", " high"),
                 )
             ),
             Query(
                 "sum by (model) (rate(triton_requests_total<m>[$__rate_interval]))",
                 "{{model}} now",
             ),
-            band=("/ lower$/", "/ upper$/"),
+            band=("/ low$/", "/ high$/"),
         ),
     ]
