@@ -90,8 +90,6 @@ def remove(token: str) -> None:
     Raises:
         FaultFailedError: it could not be removed; how to.
     """
-    if not _there(token):
-        return
     command = ["nft", "delete", "table", FAMILY, token]
     if programs.attempt(token, command).returncode and _there(token):
         raise FaultFailedError(
