@@ -29,6 +29,11 @@ LEVELS: Final = (0.02, 0.5, 0.98)
 _FIRST_ORIGIN: Final = 0.5
 _MIN_GAIN: Final = 0.1
 _CONFIDENCE: Final = 0.05
+_MOST_CORRELATION: Final = 0.98
+_HALVINGS: Final = 10
+_LEAST_WORTH: Final = 2.0
+_MANY: Final = 1e6
+_UPPER: Final = 0.95
 
 
 class Outlook(StrEnum):
@@ -150,21 +155,75 @@ def _squared_errors(
 def _passages(
     times: Floats, series: Floats, floor: float, rng: np.random.Generator
 ) -> Floats:
-    slope, start = _line(times, series)
-    fitted = start + slope * times
-    length = round(series.size**0.5)
-    # Residuals of a fitted line are smaller than the noise by two degrees of freedom,
-    # and sums over blocks of them by about one more block.
-    freedom = series.size - 2 - length
-    residuals = (series - fitted) * np.sqrt(series.size / freedom)
-    drawn = fitted + residuals[_blocks(series.size, length, rng)]
     centre = times.mean()
     offset = times - centre
+    slope, start = _line(times, series)
+    residuals = series - (start + slope * times)
+    length = round(series.size**0.5)
+    drawn = residuals[_blocks(series.size, length, rng)]
+    middles = drawn.mean(axis=1)
     slopes = drawn @ offset / (offset @ offset)
-    starts = drawn.mean(axis=1) - slopes * centre
+    # Residuals of a fitted line are smaller than the noise by two degrees of freedom,
+    # and sums over blocks of them by about one more block.
+    least = series.size / (series.size - 2 - length)
+    wanted, heavier = _dependence(times, residuals)
+    middles, slopes = (
+        (spread - spread.mean())
+        * heavier
+        * np.sqrt(max(least, _ratio(variance, spread)))
+        for spread, variance in zip((middles, slopes), wanted, strict=True)
+    )
+    slopes += slope
     falling = slopes < 0
     safe = np.where(falling, slopes, -1.0)
-    return np.where(falling, (floor - starts) / safe, np.inf)
+    passages = centre + (floor - series.mean() - middles) / safe
+    return np.where(falling, passages, np.inf)
+
+
+def _ratio(variance: float, drawn: Floats) -> float:
+    found = float(drawn.var())
+    return variance / found if found > 0 else 0.0
+
+
+def _dependence(times: Floats, residuals: Floats) -> tuple[tuple[float, float], float]:
+    """Variances of the line's middle and slope, and by how much tails are heavier.
+
+    Blocks no longer than n^(1/2) do not hold what hangs together for longer. So this is
+    what noise of a first-order autoregression does to the line, whose correlation is the
+    one that makes residuals as correlated as they are: those of a fitted line are less so
+    than the noise. The tails are those of Student's t with as many degrees of freedom as
+    the residuals are worth (Satterthwaite).
+    """
+    offset = times - times.mean()
+    basis = np.stack((np.ones_like(offset), offset), axis=1)
+    basis /= np.sqrt((basis**2).sum(axis=0))
+    apart = np.abs(times[:, None] - times)
+    near = np.diff(times) == 1
+    total = float(residuals @ residuals)
+    if total <= 0 or not near.any():
+        return (0.0, 0.0), 1.0
+    found = float((residuals[1:] * residuals[:-1])[near].sum()) / total
+
+    def of_residuals(correlation: float) -> tuple[Floats, Floats]:
+        noise = correlation**apart
+        along = basis @ (basis.T @ noise)
+        inner = basis.T @ noise @ basis
+        return noise - along - along.T + basis @ inner @ basis.T, np.diagonal(inner)
+
+    low, high = 0.0, _MOST_CORRELATION
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        seen, _ = of_residuals(middle)
+        lagged = float(np.diagonal(seen, 1)[near].sum() / np.trace(seen))
+        low, high = (middle, high) if lagged < found else (low, middle)
+    seen, line = of_residuals(low)
+    trace = float(np.trace(seen))
+    mean, slope = total / trace * line / np.array([times.size, offset @ offset])
+    from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
+
+    worth = max(trace**2 / float((seen**2).sum()), _LEAST_WORTH)
+    heavier = float(stdtrit(worth, _UPPER) / stdtrit(_MANY, _UPPER))
+    return (float(mean), float(slope)), heavier
 
 
 def _blocks(count: int, length: int, rng: np.random.Generator) -> NDArray[np.intp]:
