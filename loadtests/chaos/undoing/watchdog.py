@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 from loadtests.chaos.faults.base import FaultFailedError
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.undoing.journal import Journal
-from loadtests.chaos.undoing.undo import undo_journal
+from loadtests.chaos.undoing.undo import go_first, undo_journal
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -143,8 +143,7 @@ def main(arguments: list[str]) -> int:
     # It has to run on a machine without memory or processor time to spare.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("-900", "ascii")
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, -10)
+    go_first()
     pipe, descriptor, path = int(arguments[0]), int(arguments[1]), Path(arguments[2])
     deadline = time.monotonic() + float(arguments[3])
     os.write(1, f"{READY}\n".encode())
