@@ -14,6 +14,7 @@ from processes import require_triton
 
 from exporter.histogram import Histogram
 from exporter.triton.embedded import EmbeddedTriton
+from exporter.triton.grpc import GrpcClient
 from loadtests.engine import Options, run_open
 from loadtests.prepare import prepared
 from loadtests.profiles.poisson import Poisson
@@ -32,6 +33,8 @@ _STALL_RATE = 1000
 _STALL_SECONDS = 12
 _STALL_AT = 4.0
 _LEAST_SENDS = 10_000
+_DRAIN_SECONDS = 0.5
+_LOOK_SECONDS = 0.005
 
 
 def closed_loop(*, quick: bool = False) -> Iterator[Figure]:
@@ -179,8 +182,8 @@ def stall(*, quick: bool = False) -> Iterator[Figure]:
         "load_stall_p99_error",
         unit="ratio",
         goal=0.03,
-        measured="p99 that the run reports over that which the stop, the schedule and "
-        "the latency without a stop make, less 1; median of n runs",
+        measured="p99 that the run reports over that which the schedule and the server's "
+        "own count of its answers over time make, less 1; median of n runs",
         n=len(errors),
         seed=figures.SEED,
         **figures.median(errors),
@@ -199,8 +202,14 @@ def stall(*, quick: bool = False) -> Iterator[Figure]:
 
 
 def _our_stall(triton: EmbeddedTriton) -> tuple[float, float]:
-    """The reported p99, and what it must have been, in seconds."""
+    """The reported p99, and what it must have been, in seconds.
+
+    Which is known from the schedule and the server's own count of what it had answered
+    when: it answers in the order of asking, so that the k-th request that was due had
+    its answer when the count was k. The count is that of the statistics extension.
+    """
     stopped: list[float] = []
+    answered: list[tuple[float, int]] = []
 
     def stop() -> None:
         triton.freeze()
@@ -208,15 +217,26 @@ def _our_stall(triton: EmbeddedTriton) -> tuple[float, float]:
         time.sleep(1.0)
         triton.thaw()
         stopped.append(time.time())
+        while time.time() < stopped[-1] + _DRAIN_SECONDS:
+            count = loaded.served(client)
+            answered.append((time.time(), count))
+            time.sleep(_LOOK_SECONDS)
 
+    client = GrpcClient(triton.grpc)
     timer = loaded.during(_STALL_AT, stop)
     result = _open(triton, "grpc", _STALL_RATE, _STALL_SECONDS, Options())
     timer.join()
-    began, ended = (instant - result.about.started_at for instant in stopped)
+    last = loaded.served(client)
+    client.close()
     due = result.requests.intended
-    latency = result.requests.done - result.requests.intended
-    usual = float(np.median(latency[due < began - 0.5]))
-    waited = np.where((due >= began - usual) & (due < ended), ended - due, 0.0) + usual
+    usual = float(np.median((result.requests.done - due)[due < _STALL_AT - 1.0]))
+    began, ended = (instant - result.about.started_at for instant in stopped)
+    instants = np.array([ended, *(at - result.about.started_at for at, _ in answered)])
+    numbers = np.array([count - last + due.size for _, count in answered])
+    before = np.searchsorted(due, began - usual)  # what was answered before the stop
+    done = np.interp(np.arange(1, due.size + 1), [before, *numbers], instants)
+    held = (due >= began - usual) & (due < ended)
+    waited = np.where(held, done - due, usual)
     truth = float(np.quantile(waited, 0.99, method="inverted_cdf"))
     return result.from_intended.quantile(0.99) or 0.0, truth
 

@@ -58,6 +58,16 @@ class Cost:
     """Of the client, a request."""
 
 
+def served(client: GrpcClient) -> int:
+    """Requests to the model that the server has answered well since it started."""
+    (count,) = (
+        s.success.count
+        for s in client.statistics(timeout_seconds=10)
+        if s.name == MODEL
+    )
+    return count
+
+
 def closed_cost(
     triton: EmbeddedTriton, command: list[str], *, seconds: float, **options: Any
 ) -> Cost:
@@ -72,12 +82,7 @@ def closed_cost(
     )
 
     def look() -> tuple[float, int, float]:
-        (served,) = (
-            s.success.count
-            for s in client.statistics(timeout_seconds=10)
-            if s.name == MODEL
-        )
-        return time.perf_counter(), served, Process(child.pid).cpu_seconds()
+        return time.perf_counter(), served(client), Process(child.pid).cpu_seconds()
 
     try:
         idle = look()[1]
@@ -94,8 +99,8 @@ def closed_cost(
         child.kill()
         child.wait()
         client.close()
-    elapsed, served, cpu = (b - a for a, b in zip(before, after, strict=True))
-    return Cost(served / elapsed, cpu / served * 1e6)
+    elapsed, count, cpu = (b - a for a, b in zip(before, after, strict=True))
+    return Cost(count / elapsed, cpu / count * 1e6)
 
 
 def ours(triton: EmbeddedTriton, protocol: str, *options: str) -> list[str]:
