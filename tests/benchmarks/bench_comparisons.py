@@ -176,7 +176,7 @@ def delay(*, quick: bool = False) -> Iterator[Figure]:
                 f"comparison.undecided.p95_5_percent.sigma_{sigma}.power_{power:g}",
                 int((needed > 2 * optimum).sum()),
                 plan.runs,
-                1 - power,
+                round(1 - power, 2),
                 f"{plan.runs} runs whose p95 is 5 % worse: not called within twice the "
                 f"{optimum:.0f} pairs that the best test of fixed size needs to call it "
                 f"in {power:.0%} of runs",
