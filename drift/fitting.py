@@ -27,7 +27,7 @@ from drift.season import HOURS
 from drift.window import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -158,7 +158,7 @@ class _Chunk:
     def __init__(
         self,
         numeric: NDArray[np.floating],
-        categories: list[NDArray[np.int64] | list[object]],
+        categories: Sequence[NDArray[np.integer] | list[object]],
     ) -> None:
         self.numeric = numeric
         self.categories = categories
@@ -333,7 +333,7 @@ def _quantiles(rows: NDArray[np.floating]) -> NDArray[np.float64]:
     return found
 
 
-def _category_grid(columns: list[NDArray[np.int64] | list[object]]) -> CategoryGrid:
+def _category_grid(columns: list[NDArray[np.integer] | list[object]]) -> CategoryGrid:
     counts: Counter[str] = Counter()
     complete = True
     for column in columns:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.categories import canonical
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -37,15 +39,29 @@ DTYPES: Final = {
 }
 _NUMBERS: Final = "fiub"
 _TEXTS: Final = "OSU"
+TEXT_ROWS: Final = 64
+"""Texts of a category that are held before they are counted."""
+_LONG: Final = 64
+_WIDE: Final = 4
 
 
 class Intake:
-    """A ring of rows: one float matrix, and one list or integer column a category."""
+    """A ring of rows: one float matrix, and one list or integer column a category.
+
+    With `count` a category's texts are handed to it (the category, its texts) as soon as
+    there are `TEXT_ROWS` of them, and the column then holds only what came since.
+    """
 
     def __init__(
-        self, schema: Schema, dtype: np.dtype[np.floating], capacity: int
+        self,
+        schema: Schema,
+        dtype: np.dtype[np.floating],
+        capacity: int,
+        *,
+        count: Callable[[int, list[object]], None] | None = None,
     ) -> None:
         self.capacity = capacity
+        self._count = count
         self.filled = 0
         self.numeric = np.zeros((capacity, schema.numeric), dtype)
         self.violations: Counter[tuple[str, str]] = Counter()
@@ -57,10 +73,11 @@ class Intake:
         self._known = {tensor.name for tensor in schema.tensors}
         self._whole = self._plans[0] if self._takes_all() else None
         self._integers = np.zeros(
-            (capacity, len(schema.features) - schema.numeric), np.int64
+            (capacity, len(schema.features) - schema.numeric), np.int32
         )
         columns = range(self._integers.shape[1])
-        self._texts: list[list[object]] = [[] for _ in columns]
+        # None while a column is of integers that fit.
+        self._texts: list[list[object] | None] = [None for _ in columns]
         self._known_texts: list[dict[object, object]] = [{} for _ in columns]
 
     def _takes_all(self) -> bool:
@@ -178,33 +195,54 @@ class Intake:
         self, to: int, values: NDArray[np.generic] | None, first: int, last: int
     ) -> None:
         texts = self._texts[to]
-        if values is not None and values.dtype.kind in "iub" and not texts:
-            self._integers[first:last, to] = values
-            return
-        if not texts:
-            texts.extend(self._integers[:first, to].tolist())
-        if values is None:
-            texts.extend([None] * (last - first))
-            return
+        if texts is None and values is not None and values.dtype.kind in "iub":
+            with np.errstate(invalid="ignore"):
+                narrow = values.astype(np.int32)
+            if values.dtype.itemsize < _WIDE or np.array_equal(narrow, values):
+                self._integers[first:last, to] = narrow
+                return
+        if texts is None:
+            texts = self._texts[to] = self._integers[:first, to].tolist()
+        for start in range(0, last - first, TEXT_ROWS):
+            number = min(TEXT_ROWS, last - first - start)
+            if values is None:
+                texts.extend([None] * number)
+            else:
+                self._hold(to, texts, values[start : start + number].tolist())
+            if self._count is not None and len(texts) >= TEXT_ROWS:
+                self._count(to, texts)
+                texts.clear()
+                self._known_texts[to].clear()
+
+    def _hold(self, to: int, texts: list[object], values: list[object]) -> None:
         # Every request brings its own objects; equal ones are kept once.
         known = self._known_texts[to]
-        texts.extend([known.setdefault(value, value) for value in values.tolist()])
+        kept = map(_bounded, values)
+        texts.extend([known.setdefault(value, value) for value in kept])
 
     @property
     def categories(self) -> int:
         """How many categorical columns there are."""
         return len(self._texts)
 
-    def category(self, index: int) -> NDArray[np.int64] | list[object]:
+    def category(self, index: int) -> NDArray[np.int32] | list[object]:
         """The filled part of one category's column: integers, or a list of anything."""
-        return self._texts[index] or self._integers[: self.filled, index]
+        texts = self._texts[index]
+        return self._integers[: self.filled, index] if texts is None else texts
 
     def clear(self) -> None:
         """Forget the rows."""
         self.filled = 0
-        for texts, known in zip(self._texts, self._known_texts, strict=True):
-            texts.clear()
+        for index, known in enumerate(self._known_texts):
+            self._texts[index] = None
             known.clear()
+
+
+def _bounded(value: object) -> object:
+    """The value, or what is kept of it where that is less."""
+    if isinstance(value, bytes | str) and len(value) > _LONG:
+        return canonical(value)
+    return value
 
 
 class _Plan:

@@ -146,19 +146,17 @@ def project(reference: Counts) -> Projection:
 def _scores(cells: Counted, ordered: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     from scipy.special import ndtri  # noqa: PLC0415 - 0.1 s, not at import
 
-    inside = cells[:, :_ORDERED_CELLS].astype(np.float64)
+    inside = cells[ordered, :_ORDERED_CELLS].astype(np.float64)
     total = np.maximum(inside.sum(axis=1, keepdims=True), 1.0)
     middle = np.cumsum(inside, axis=1) - 0.5 * inside
     rank = np.clip(middle, 0.5, total - 0.5) / total
     scores = np.where(total > 1, ndtri(np.clip(rank, 1e-12, 1 - 1e-12)), 0.0)
-    location = _standardised(scores, inside, total)
-    scale = _standardised(location**2, inside, total)
-    usable = ordered[:, None]
-    padding = ((0, 0), (0, CELLS - _ORDERED_CELLS))
-    return (
-        np.pad(np.where(usable, location, 0.0), padding),
-        np.pad(np.where(usable, scale, 0.0), padding),
-    )
+    # Zeros that are never written to take no memory: those of categories.
+    location, scale = np.zeros((2, cells.shape[0], CELLS))
+    location[ordered, :_ORDERED_CELLS] = _standardised(scores, inside, total)
+    squares = location[ordered, :_ORDERED_CELLS] ** 2
+    scale[ordered, :_ORDERED_CELLS] = _standardised(squares, inside, total)
+    return location, scale
 
 
 def _standardised(scores: Floats, weight: Floats, total: Floats) -> Floats:

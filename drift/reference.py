@@ -14,6 +14,7 @@ from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import DriftError, ProfileError, StateError
 from drift.features import Feature, Schema, Tensor
 from drift.grid import CELLS, OTHER, NumericGrid
+from drift.names import NameFilter, Names, short
 from drift.projection import EVENTS, Projection, Summary, project
 from drift.season import HOURS
 from drift.window import Accumulator, Counts
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""With names of categories that share a cell as a filter, not by themselves."""
+FIRST_VERSION: Final = 1
+"""What is written where there are none: earlier programs read it."""
 KIND: Final = "profile"
 LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 MIN_ROWS: Final = 500
@@ -98,7 +102,12 @@ class Profile:
     @cached_property
     def fingerprint(self) -> str:
         """Tells this profile from all others: the checksum of its file."""
-        return self.read_as or codec.digest_of(self.to_bytes(), KIND, VERSION)
+        return self.read_as or codec.digest_of(self.to_bytes(), KIND, self._version)
+
+    @property
+    def _version(self) -> int:
+        shared = any(category.others for category in self.categories)
+        return VERSION if shared else FIRST_VERSION
 
     @property
     def rows(self) -> int:
@@ -183,7 +192,7 @@ class Profile:
 
     def to_bytes(self) -> bytes:
         """Versioned, checksummed, readable; the same profile gives the same bytes."""
-        return codec.encode(KIND, VERSION, _payload(self))
+        return codec.encode(KIND, self._version, _payload(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Profile:
@@ -192,10 +201,12 @@ class Profile:
         Raises:
             StateError: the bytes are foreign, damaged or of another version.
         """
-        payload = codec.decode(data, KIND, VERSION)
+        first = codec.version_of(data) == str(FIRST_VERSION)
+        version = FIRST_VERSION if first else VERSION
+        payload = codec.decode(data, KIND, version)
         try:
             return replace(
-                _restore(payload), read_as=codec.digest_of(data, KIND, VERSION)
+                _restore(payload), read_as=codec.digest_of(data, KIND, version)
             )
         except (KeyError, TypeError, ValueError, DriftError) as error:
             raise StateError(f"a profile that cannot be read: {error!r}") from error
@@ -208,7 +219,7 @@ def _payload(profile: Profile) -> dict[str, Any]:
         "features": [[f.name, f.tensor, f.column, f.kind] for f in schema.features],
         "grid": {"low": grid.low, "width": grid.width, "dtype": grid.dtype.name},
         "categories": [
-            {"values": c.values, "others": c.others, "open": c.open}
+            {"values": list(c.values), "others": _others(c.others), "open": c.open}
             for c in profile.categories
         ],
         "rows": profile.rows,
@@ -248,7 +259,11 @@ def _restore(payload: dict[str, Any]) -> Profile:
         schema,
         NumericGrid(_floats(grid["low"]), _floats(grid["width"]), _dtype(grid)),
         tuple(
-            CategoryGrid(tuple(c["values"]), frozenset(c["others"]), bool(c["open"]))
+            CategoryGrid(
+                Names(map(short, c["values"])),
+                _name_filter(c["others"]),
+                bool(c["open"]),
+            )
             for c in payload["categories"]
         ),
         Counts(cells, int(payload["rows"]), schema.numeric),
@@ -268,6 +283,16 @@ def _restore(payload: dict[str, Any]) -> Profile:
         season and Season(_floats(season["location"]), _floats(season["scale"])),
         Provenance(payload["source"], payload["sha256"], dict(payload["versions"])),
     )
+
+
+def _others(others: NameFilter) -> object:
+    return {"number": others.number, "bits": others.bits.hex()} if others else []
+
+
+def _name_filter(told: dict[str, Any] | list[str]) -> NameFilter:
+    if isinstance(told, list):
+        return NameFilter.of({short(name) for name in told})
+    return NameFilter(int(told["number"]), bytes.fromhex(told["bits"]))
 
 
 def _finite(value: float) -> float | None:

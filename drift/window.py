@@ -214,7 +214,10 @@ class Accumulator:
         self._schema = schema
         self._grid = grid
         self._intake = Intake(
-            schema, grid.dtype, max(ring_bytes // grid.dtype.itemsize, 1)
+            schema,
+            grid.dtype,
+            max(ring_bytes // grid.dtype.itemsize, 1),
+            count=self._count_category,
         )
         self._tables = tuple(CategoryTable(category) for category in categories)
         self._cells: Integers = np.zeros((len(schema.features), CELLS), np.uint32)
@@ -246,17 +249,26 @@ class Accumulator:
             intake.violations.clear()
         if intake.filled == 0:
             return
-        if self._rows + intake.filled >= _MOST_NARROW:
-            self._cells = self._cells.astype(np.int64, copy=False)
+        self._widen()
         numeric = self._grid.features
         if numeric:
             self._grid.add(intake.numeric[: intake.filled], self._cells[:numeric])
-        for index, table in enumerate(self._tables):
-            cells = self._cells[numeric + index]
-            more = table.count(intake.category(index))
-            np.add(cells, more, out=cells, casting="unsafe")
+        for index in range(len(self._tables)):
+            self._count_category(index, intake.category(index))
         self._rows += intake.filled
         intake.clear()
+
+    def _widen(self) -> None:
+        if self._rows + self._intake.capacity >= _MOST_NARROW:
+            self._cells = self._cells.astype(np.int64, copy=False)
+
+    def _count_category(
+        self, index: int, column: NDArray[np.integer] | list[object]
+    ) -> None:
+        self._widen()
+        cells = self._cells[self._grid.features + index]
+        more = self._tables[index].count(column)
+        np.add(cells, more, out=cells, casting="unsafe")
 
     @property
     def rows(self) -> int:

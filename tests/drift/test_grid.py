@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from drift.categories import CategoryTable, build_category_grid, canonical
+from drift.features import Feature, Schema, Tensor
+from drift.fitting import fit
 from drift.grid import (
     ABOVE,
     BELOW,
@@ -21,6 +25,7 @@ from drift.grid import (
     UNSEEN,
     build_numeric_grid,
 )
+from drift.names import MAX_BYTES, NameFilter, Names
 
 ANY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
@@ -169,5 +174,61 @@ def test_nothing_is_spelled_missing(value):
     assert canonical(value) is None
 
 
-def test_a_very_long_text_is_cut():
-    assert len(canonical("x" * 100_000)) == len(canonical(b"x" * 100_000)) == 256
+def test_a_very_long_text_is_cut_and_told_from_others_by_its_first_256_characters():
+    first, second = "x" * 100_000, "x" * 255 + "y" * 100_000
+    assert canonical(first) == canonical(first.encode()) == canonical("x" * 256)
+    assert canonical(first) != canonical(second)
+    assert len(canonical("語" * 300).encode()) <= MAX_BYTES
+    assert canonical("x" * MAX_BYTES) == "x" * MAX_BYTES
+
+
+def test_names_are_the_texts_they_were_made_of():
+    texts = ("", "red", "é", "\ud800", "red")
+    names = Names(texts)
+    assert tuple(names) == texts == names[:]
+    assert (names[-1], names[1:3], len(names)) == ("red", ("red", "é"), 5)
+    assert names == Names(texts) != Names(("r", "ed"))
+    assert hash(names) == hash(Names(texts))
+    with pytest.raises(IndexError):
+        names[5]
+
+
+def test_a_filter_knows_all_its_names_and_takes_few_others_for_one():
+    held = NameFilter.of([f"zip-{i}" for i in range(2048)])
+    assert all(f"zip-{i}" in held for i in range(2048))
+    others = sum(f"zip-{i}" in held for i in range(10_000, 30_000))
+    # (1 - e^(-4 / 16))^4 = 0.24 % of 20,000 are 48; 100 have chance 1e-10 (Poisson).
+    assert others < 100
+    assert "zip-1" not in NameFilter.of([])
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.int16])
+def test_integers_of_any_width_count_as_their_names(kind):
+    values = np.array([[1], [2], [300], [2], [1]], kind)
+    if kind is not np.int16:
+        values[4, 0] = 2**40
+    schema = Schema.from_tensors([Tensor("c", np.dtype(kind).name.upper(), (1,))])
+    schema = Schema(schema.tensors, (Feature("c", "c", 0, "categorical"),))
+    profile = fit(schema, {"c": values[[0, 1, 2, 4]].repeat(200, axis=0)})
+    window = profile.accumulator()
+    for row in values:
+        window.update({"c": row[None]})
+    cells = window.take().cells[0]
+    named = dict(zip(profile.categories[0].values, cells.tolist(), strict=False))
+    wanted = {"1": 1 + (kind is np.int16), "2": 2, "300": 1}
+    assert named == wanted | ({} if kind is np.int16 else {str(2**40): 1})
+
+
+def test_long_and_many_texts_are_held_no_longer_than_a_few_rows():
+    schema = Schema.from_tensors([Tensor("c", "BYTES", (1,))])
+    texts = np.array([[b"red"], [b"blue"]] * 400, object)
+    window = fit(schema, {"c": texts}).accumulator()
+    big = [b"%d" % i + b"x" * 100_000 for i in range(600)]
+    tracemalloc.start()
+    for text in big:
+        # The sender's bytes go when it has been told; what is held is ours.
+        window.update({"c": np.array([[text[:50_000]]], object)})
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 32_000
+    assert window.take().cells[0, UNSEEN] == 600

@@ -13,6 +13,7 @@ from drift import codec
 from drift.errors import SchemaError, StateError
 from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
+from drift.intake import TEXT_ROWS
 from drift.window import Counts, SlidingWindow, merged
 
 SCHEMA = Schema(
@@ -204,8 +205,8 @@ def test_memory_does_not_depend_on_traffic(profile):
             window.update(draw(np.random.default_rng(seed), 3000))
         intake = window._intake
         held = intake.numeric.nbytes + intake._integers.nbytes + window._cells.nbytes
-        sizes.append(held + 8 * sum(map(len, intake._texts)))
-        assert all(len(texts) <= intake.capacity for texts in intake._texts)
+        sizes.append(held + 8 * sum(len(t or ()) for t in intake._texts))
+        assert all(len(texts or ()) < TEXT_ROWS for texts in intake._texts)
     assert len(sizes) == 3
     assert window._cells.nbytes <= 32_000 * 4
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from drift.features import Schema, Tensor
+from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
 from drift.reference import Profile
 from exporter.collectors.drift_settings import DriftSettings
@@ -47,25 +47,55 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def rows(features: int, number: int) -> np.ndarray:
-    """Of independent normal columns."""
+NUMBERS = "numbers"
+VALUES = {
+    "few texts": 20,
+    "many texts": 2304,
+    "many integers": 2304,
+    "endless texts": 0,
+}
+"""Different values of a category; of endless texts each row has its own."""
+
+
+def rows(kind: str, features: int, number: int) -> np.ndarray:
+    """Of independent columns: normal numbers, or categories."""
     rng = np.random.default_rng(features)
-    return rng.normal(size=(number, features)).astype(np.float32)
+    if kind == NUMBERS:
+        return rng.normal(size=(number, features)).astype(np.float32)
+    places = rng.integers(0, VALUES[kind] or 1 << 60, (number, features))
+    if kind == "many integers":
+        return places
+    texts = [b"%012d" % place for place in places.reshape(-1)]
+    return np.array(texts, object).reshape(number, features)
 
 
-def reference(features: int) -> bytes:
-    """The file of a reference of 1,500 rows."""
-    schema = Schema.from_tensors([Tensor("x", "FP32", (features,))])
-    return fit(schema, {"x": rows(features, 1500)}).to_bytes()
+def reference(kind: str, features: int) -> bytes:
+    """The file of a reference that has every value."""
+    datatype = {NUMBERS: "FP32", "many integers": "INT64"}.get(kind, "BYTES")
+    schema = Schema.from_tensors([Tensor("x", datatype, (features,))])
+    if kind != NUMBERS:
+        columns = (Feature(f"x[{i}]", "x", i, "categorical") for i in range(features))
+        schema = Schema(schema.tensors, tuple(columns))
+    data = rows(kind, features, 1500)
+    if VALUES.get(kind):
+        data = rows(kind, features, 1500 + VALUES[kind])
+        every = np.arange(VALUES[kind])
+        if datatype == "BYTES":
+            every = np.array([b"%012d" % value for value in every], object)
+        data[: VALUES[kind]] = every[:, None]
+    return fit(schema, {"x": data}).to_bytes()
 
 
 def live(profile: bytes, data: np.ndarray, windows: int) -> Watch:
-    """A watch that has judged so many windows and saved itself after each."""
+    """A watch that has judged so many windows and saved itself after each.
+
+    What a sender's rows were is gone with its request, so each gets objects of its own.
+    """
     clock = Clock()
     watch = Watch(Profile.from_bytes(profile), SETTINGS, clock=clock)
     for _ in range(windows):
         for start in range(0, ROWS, 64):
-            watch.put({"x": data[start : start + 64]})
+            watch.put({"x": copied(data[start : start + 64])})
         clock.now += 2.0
         watch.step()
         for part in watch.state():
@@ -73,15 +103,23 @@ def live(profile: bytes, data: np.ndarray, windows: int) -> Watch:
     return watch
 
 
-def main(features: int, profile: Path, small: Path) -> None:
+def copied(data: np.ndarray) -> np.ndarray:
+    """Rows as a request brings them."""
+    if data.dtype != object:
+        return data
+    texts = [bytes(bytearray(text)) for text in data.reshape(-1)]
+    return np.array(texts, object).reshape(data.shape)
+
+
+def main(kind: str, features: int, profile: Path, small: Path) -> None:
     """Print resident and peak memory of a feature as JSON."""
     data = profile.read_bytes()
-    traffic = rows(features, ROWS)
+    traffic = rows(kind, features, ROWS)
     live(small.read_bytes(), traffic[:, :SMALL], 3)
     gc.collect()
     before = resident("VmRSS")
     forget_peak()
-    watch = live(data, traffic, 24)
+    watch = live(data, traffic, 24 if kind == NUMBERS else 3)
     # Years later all starts are remembered that ever are: every page of them is there.
     watch._monitor._ledger._since += 0.0
     found = {
@@ -94,6 +132,6 @@ def main(features: int, profile: Path, small: Path) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--reference":
-        Path(sys.argv[3]).write_bytes(reference(int(sys.argv[2])))
+        Path(sys.argv[4]).write_bytes(reference(sys.argv[2], int(sys.argv[3])))
     else:
-        main(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
+        main(sys.argv[1], int(sys.argv[2]), *map(Path, sys.argv[3:]))
