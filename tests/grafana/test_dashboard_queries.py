@@ -34,12 +34,12 @@ from grafana import build
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(600)]
 
 RULES = sorted(
     (Path(__file__).parents[2] / "deploy" / "prometheus" / "rules").glob("*.yaml")
 )
-WATCHED_SECONDS = 75
+WATCHED_SECONDS = 60
 # Panels that are drawn over time; the others show what is true now.
 DRAWN = {"timeseries", "heatmap"}
 # Series that this scene does not have, each with its reason. A panel may ask for them.
