@@ -11,6 +11,9 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_ARENA_MAX: Final = -8
 _ARENAS: Final = 2
 _TRIM_BYTES: Final = 128 * 1024
+_COLLECT_AFTER: Final = (700, 2, 2)
+"""Allocations, then collections of the younger generation. By default the oldest one's
+turn comes in twenty minutes: a sidecar does little."""
 
 
 def use_few_arenas() -> None:
@@ -36,3 +39,4 @@ def settle() -> None:
     gc.freeze()
     # It remembers what a quarter is of from the last time.
     gc.collect()
+    gc.set_threshold(*_COLLECT_AFTER)
