@@ -59,7 +59,6 @@ _SOCKET_BYTES: Final = 8 << 20
 # asm-generic/socket.h, linux/socket.h, linux/netlink.h: not in the socket module.
 _BUFFER_OF_ROOT, _NETLINK, _NO_ERRORS_OF_ROOM = 33, 270, 5
 _PACKETS_AT_ONCE: Final = 256
-_MOST_URGENT: Final = -20
 _IPV6: Final = 6
 
 Flow = bytes
@@ -285,8 +284,9 @@ def work(settings: dict[str, Any], ready: Callable[[], None]) -> None:
         ready: called when all queues are taken.
     """
     with contextlib.suppress(OSError):
-        # A wire does not wait for a processor.
-        os.setpriority(os.PRIO_PROCESS, 0, _MOST_URGENT)
+        # A wire does not wait for a processor. Niceness would only count among processes
+        # of one session, where the kernel groups by sessions.
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     effect = Effect.from_record(settings["effect"])
     rng = random.Random(settings["seed"])  # noqa: S311 - a fault is drawn, not a secret
     roads = {
