@@ -20,6 +20,9 @@ MAX_CATEGORIES: Final = 256
 MAX_KNOWN: Final = 2048
 MAX_TEXT: Final = 256
 
+_NARROW: Final = (1 << 15) - 1
+"""Integers below it may be looked up in the width they have, 16 bits or more."""
+
 
 @dataclass(frozen=True, slots=True)
 class CategoryGrid:
@@ -92,6 +95,7 @@ class CategoryTable:
         self._marks = marks[order]
         self._cell_of = order.astype(np.int16)
         self._least = 0
+        self._narrow = False
         self._lookup: NDArray[np.int16] | None = None
         self._look_up(grid)
 
@@ -109,6 +113,7 @@ class CategoryTable:
         if span <= self._SPAN:
             # One unknown cell on either side, so that a clipped value is looked up as is.
             self._lookup = np.full(span + 2, self._unknown, np.int16)
+            self._narrow = max(abs(self._least), abs(self._least + span)) < _NARROW
             for number, cell in numbers.items():
                 self._lookup[number - self._least + 1] = cell
 
@@ -137,8 +142,9 @@ class CategoryTable:
         """Count a column into (CELLS,)."""
         if not isinstance(column, list) and self._lookup is not None:
             top = self._lookup.shape[0] - 1
-            wide = column.astype(np.int64)
-            place = np.clip(wide, self._least - 1, self._least + top - 1)
+            if not self._narrow:
+                column = column.astype(np.int64)
+            place = np.clip(column, self._least - 1, self._least + top - 1)
             place -= self._least - 1
             return np.bincount(self._lookup[place], minlength=CELLS)
         raw = Counter(column if isinstance(column, list) else column.tolist())

@@ -73,7 +73,7 @@ class Intake:
         self._known = {tensor.name for tensor in schema.tensors}
         self._whole = self._plans[0] if self._takes_all() else None
         self._integers = np.zeros(
-            (capacity, len(schema.features) - schema.numeric), np.int32
+            (capacity, len(schema.features) - schema.numeric), np.int32, order="F"
         )
         columns = range(self._integers.shape[1])
         # None while a column is of integers that fit.
@@ -196,10 +196,9 @@ class Intake:
     ) -> None:
         texts = self._texts[to]
         if texts is None and values is not None and values.dtype.kind in "iub":
-            with np.errstate(invalid="ignore"):
-                narrow = values.astype(np.int32)
-            if values.dtype.itemsize < _WIDE or np.array_equal(narrow, values):
-                self._integers[first:last, to] = narrow
+            held = self._integers[first:last, to]
+            held[:] = values
+            if values.dtype.itemsize < _WIDE or bool((held == values).all()):
                 return
         if texts is None:
             texts = self._texts[to] = self._integers[:first, to].tolist()
