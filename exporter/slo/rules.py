@@ -191,11 +191,10 @@ def _fleet_quantiles() -> Iterator[tuple[str, str]]:
     for label, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
         native = f"sum by (model, version) (rate({metric}[5m]))"
         classic = f"sum by (model, version, le) (rate({metric}_bucket[5m]))"
-        # Whichever of the two the Prometheus keeps; the finer one first.
-        yield (
-            f"model_version:{metric}:{label}_rate5m",
-            f"histogram_quantile({q}, {native})\nor\nhistogram_quantile({q}, {classic})",
-        )
+        # Whichever of the two the Prometheus keeps; the finer one first. Of no requests
+        # a quantile is NaN, which is kept from being an answer.
+        either = (f"histogram_quantile({q}, {of}) >= 0" for of in (native, classic))
+        yield f"model_version:{metric}:{label}_rate5m", "\nor\n".join(either)
 
 
 def _fleet_load() -> Iterator[tuple[str, str]]:

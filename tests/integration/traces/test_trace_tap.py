@@ -91,17 +91,18 @@ def test_hostile_bodies_cost_the_sidecar_an_answer_and_little_memory(
     sidecar = start_sidecar(traces_config(settings, Nowhere, port))
     resident = "process_resident_memory_bytes"
     before = sidecar.wait(lambda page: page.value(resident)).value(resident)
-    answers = {}
+    answers = {name: set() for name in HOSTILE}
     for _ in range(5):
         for name, (body, headers) in HOSTILE.items():
-            answers[name] = post(port, body, **headers)
+            answers[name].add(post(port, body, **headers))
+    # A sender is told 200 where reading its body takes longer than it shall wait, as it
+    # may on a busy machine; what became of each is in the counters below.
+    for name in ("empty lists", "deep", "noise"):
+        assert answers.pop(name) <= {200, 400}, name
     assert answers == {
-        "empty lists": 400,
-        "deep": 400,
-        "noise": 400,
-        "many models": 200,
-        "bomb": 413,
-        "protobuf of nothing": 200,
+        "many models": {200},
+        "bomb": {413},
+        "protobuf of nothing": {200},
     }
     refused = "tritonwatch_tap_requests_total"
     page = sidecar.wait(lambda page: page.sum(refused, outcome="malformed") == 15)
