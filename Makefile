@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-exhaustive bench soak check fmt generate lint types lock audit clean parts
+.PHONY: help demo test test-all test-exhaustive bench fuzz soak check fmt generate lint types lock audit clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test-exhaustive: parts  ## chaos runners ended at every point of every fault: mo
 bench: env  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=part-of-a-name)
 	.ci/parts bench
 	$(BIN)/python tests/benchmarks/run.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+fuzz: env  ## what parses Triton's traces, eleven minutes, the corpus kept (ARGS="--seconds 60")
+	$(BIN)/python tests/exporter/traces/fuzz/run_all.py $(ARGS)
 
 soak: env  ## twenty minutes of random faults: does everything come back, and nothing grow (ARGS="--seed 2")
 	$(BIN)/tritonwatch chaos soak $(ARGS)

@@ -8,6 +8,7 @@ CORPUS is a folder that grows; start it with tests/data/traces. A crash leaves a
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -20,5 +21,7 @@ with atheris.instrument_imports(include=["exporter.traces", "json"]):
 
 if __name__ == "__main__":
     name = sys.argv.pop(1)
+    # libFuzzer starts itself again, through a shell, to merge.
+    sys.argv[0] = shlex.join([sys.executable, __file__, name])
     atheris.Setup(sys.argv, TARGETS[name])
     atheris.Fuzz()
