@@ -27,6 +27,7 @@ _SEARCH, _BOOTSTRAP, _ORDER = 11, 12, 13  # streams of random numbers of one see
 _START: Final = 0.6  # of the closed loop's highest throughput
 _REFERENCE_INDEX: Final = 900_000
 _CLOSED_INDEX: Final = 910_000
+_BESIDE_SECONDS: Final = 0.3  # of a closed loop: to connect, and for the last answers
 
 
 class CampaignSettings(Settings):
@@ -83,7 +84,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     search = Search(
         bench.measure,
         bench.slo.allowed,
-        settings.search,
+        left_to_search(settings, time.monotonic() - began),
         rng,
         tell=bench.tell,
         stopped=bench.stopped,
@@ -92,12 +93,14 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     bench.enter("search")
     ending = search.run(_START * max(x for _, x, _ in closed))
     found = None
-    if ending in {"precise", "budget"}:
+    if ending in {"precise", "budget"} and search.bracketed:
         search.rng = np.random.default_rng((bench.seed, _BOOTSTRAP))
         found = search.found(resamples=RESAMPLES)
     last = None if bench.stopped() else _reference(bench, settings, 1)
     findings = _findings(bench, ending, found, (first, last), closed)
     findings.spent_seconds = time.monotonic() - began
+    if ending == "budget" and found is None:
+        findings.reasons.append(_unfound(bench))
     wanted = settings.search.repetitions
     if found is not None and findings.repetitions < wanted:
         findings.reasons.append(
@@ -108,6 +111,21 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
         drift = drifted(first, last, settings.guard)
         findings.warnings += [drift] if drift else []
     return findings
+
+
+def left_to_search(settings: CampaignSettings, spent_seconds: float) -> SearchSettings:
+    """What is left after a start that took so long: it does not make the whole longer.
+
+    Up to half the budget goes for what the time before took more than it was to take.
+    """
+    search = settings.search
+    loops = len(settings.concurrencies) * settings.concurrency_repetitions
+    planned = settings.reference_seconds + loops * (
+        settings.concurrency_seconds + _BESIDE_SECONDS
+    )
+    late = max(spent_seconds - planned, 0.0)
+    left = max(search.budget_seconds - late, search.budget_seconds / 2)
+    return search.model_copy(update={"budget_seconds": left})
 
 
 def _reference(bench: Bench, settings: CampaignSettings, turn: int) -> float:
@@ -190,6 +208,14 @@ def _findings(
     )
     _judge(bench, beside, findings)
     return findings
+
+
+def _unfound(bench: Bench) -> str:
+    """Why the budget was spent without two sides of a boundary."""
+    if bench.records:
+        return "the boundary was not reached before the budget was spent"
+    told = sorted({reason for record in bench.rejected for reason in record.reasons})
+    return f"no run counted: {told[0] if told else 'the budget was too small for one'}"
 
 
 def _beside(records: list[Record], found: Estimate | None) -> list[Record]:

@@ -144,10 +144,13 @@ def _conclusion(bench: Bench, found: Findings, capacity: Capacity | None) -> str
         case "stopped":
             return "stopped before the boundary was known"
         case _:
-            return (
-                f"not enough data: between {lowest:.4g} and {highest:.4g} requests/s the "
-                f"boundary of {slo} was not pinned down; give --budget more"
+            seen = (
+                f"between {lowest:.4g} and {highest:.4g} requests/s the boundary of {slo} "
+                "was not pinned down; give --budget more"
+                if bench.records
+                else f"no run counted, so nothing is known of {slo}"
             )
+            return f"not enough data: {seen}"
 
 
 def _levels(records: Sequence[Record], slo: Slo) -> Iterable[Level]:

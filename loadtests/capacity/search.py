@@ -81,10 +81,7 @@ class Search:
         if self.stopped():
             return "stopped"
         if centre is None:
-            highest = max((run.rate for run in self.runs), default=0.0)
-            held = bool(self.runs) and self._holds(self.runs[-1])
-            done = highest >= self.settings.most_rate or held
-            return "every_rate_holds" if done else "no_rate_holds"
+            return self._one_sided()
         while (
             self.spent_seconds + self.settings.run_seconds
             <= self.settings.budget_seconds
@@ -95,6 +92,21 @@ class Search:
             if self._precise():
                 return "precise"
         return "budget"
+
+    def _one_sided(self) -> Ending:
+        """Why all runs were on one side of the boundary, or there were none."""
+        if not self.runs:
+            return "budget"
+        last = self.runs[-1]
+        if self._holds(last):
+            return "every_rate_holds"
+        # That the budget ended at a higher rate says nothing of those below.
+        return "no_rate_holds" if last.rate <= self.settings.least_rate else "budget"
+
+    @property
+    def bracketed(self) -> bool:
+        """Whether some run held the objective and some missed it."""
+        return {self._holds(run) for run in self.runs} == {True, False}
 
     def found(self, *, resamples: int = _FEW) -> Estimate:
         """The boundary as the runs so far have it."""

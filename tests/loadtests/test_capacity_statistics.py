@@ -8,6 +8,7 @@ from scipy import optimize
 from simulated_queues import ALLOWED, QUEUES, search_of
 from sklearn.isotonic import IsotonicRegression
 
+from loadtests.capacity.campaign import CampaignSettings, left_to_search
 from loadtests.capacity.estimate import estimate
 from loadtests.capacity.isotonic import crossing, pooled
 from loadtests.capacity.knee import knee, kneedle
@@ -131,10 +132,28 @@ def test_a_boundary_that_is_not_there_is_said_and_ends(share) -> None:
     assert search.found().rate in {0.0, np.inf}
 
 
+def test_a_budget_that_ends_above_the_boundary_does_not_say_that_no_rate_holds() -> (
+    None
+):
+    def measure(rate, seconds, index):
+        due = np.linspace(0, seconds, 50, endpoint=False)
+        late = np.ones((50, 1), np.bool_)
+        return observed(
+            rate, due, late, start_seconds=0, end_seconds=seconds, block_seconds=0.5
+        )
+
+    settings = SearchSettings(budget_seconds=6.0)
+    search = Search(measure, ALLOWED, settings, np.random.default_rng(0))
+    assert search.run(100.0) == "budget"
+    assert search.runs
+    assert not search.bracketed
+
+
 def test_a_search_whose_every_run_is_rejected_ends_with_its_budget() -> None:
     settings = SearchSettings(budget_seconds=20.0)
     search = Search(lambda *_: None, ALLOWED, settings, np.random.default_rng(0))
-    search.run(100.0)
+    assert search.run(100.0) == "budget"
+    assert not search.bracketed
     assert not search.runs
     assert search.rejected > 0
     assert search.spent_seconds < 30
@@ -220,3 +239,13 @@ def test_littles_law_holds_for_a_queue_and_not_where_requests_are_lost() -> None
     assert grown is not None
     assert not grown.holds
     assert check(Requests.empty(3), 0, 1) is None
+
+
+def test_a_start_that_takes_long_costs_budget_and_not_more_time() -> None:
+    settings = CampaignSettings()
+    whole = settings.search.budget_seconds
+    usual = settings.reference_seconds + 18 * settings.concurrency_seconds
+    assert left_to_search(settings, usual).budget_seconds == whole
+    late = left_to_search(settings, usual + 30.0).budget_seconds
+    assert whole - 30.0 <= late < whole
+    assert left_to_search(settings, 1e6).budget_seconds == whole / 2
