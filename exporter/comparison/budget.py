@@ -61,10 +61,11 @@ class Budget:
             if self._first is None or self._last is None:
                 return Used(None, None)
             inferences = self._last.inferences - self._first.inferences
-            busy = self._last.busy_seconds - self._first.busy_seconds
+            ours, served = self._taken.known
+            busy = served - self._first.busy_seconds
             return Used(
                 self._asked / inferences if inferences > 0 else None,
-                self._taken.seconds / busy if busy > 0 else None,
+                ours / busy if busy > 0 else None,
             )
 
     def look(self, production: Production | None, booked_seconds: float = 0.0) -> None:
@@ -85,7 +86,9 @@ class Budget:
             settings = self._settings
             self._inferences += inferences * settings.request_ratio
             self._earned_seconds += busy * settings.busy_ratio
-            self._taken.look(booked_seconds, paid=not self._idle)
+            self._taken.look(
+                booked_seconds, production.busy_seconds, paid=not self._idle
+            )
             if not self._idle:
                 # It was not idle after all: what was asked meanwhile is paid for now.
                 self._pay(self._unpaid)

@@ -11,6 +11,8 @@ class _Mark:
 
     waited: float = 0.0
     booked: float = 0.0
+    served: float = 0.0
+    """Production's busy seconds, for which no bound is needed."""
 
 
 class BusyTime:
@@ -40,14 +42,24 @@ class BusyTime:
             return self._settled
         return self._settled + self._known + self._waited - self._edge.waited
 
+    @property
+    def known(self) -> tuple[float, float]:
+        """Until the latest look whose pairs are booked: ours, and production's then."""
+        if self._began is None:
+            return self._settled, self._latest[1].served
+        return self._settled + self._known, self._edge.served
+
     def waited(self, seconds: float) -> None:
         """For so long answers were waited for, in all."""
         self._waited = max(self._waited, seconds)
 
-    def look(self, booked: float, *, paid: bool) -> None:
-        """Triton booked so much in all; `paid` unless production rested since the last."""
+    def look(self, booked: float, served: float, *, paid: bool) -> None:
+        """So much was booked for us and for production in all.
+
+        `paid` unless production rested since the last look.
+        """
         edge, last = self._latest
-        now = _Mark(self._waited, booked)
+        now = _Mark(self._waited, booked, served)
         if not paid or booked < last.booked:
             # Production rests, or another model's time is booked from here on.
             self._settled, self._began, self._known = self.seconds, None, 0.0

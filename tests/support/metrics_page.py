@@ -21,7 +21,7 @@ class MetricsPage:
                 self.end_headers()
                 self.wfile.write(page.body)
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
                 pass
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -78,6 +78,7 @@ def test_an_eighth_of_the_busy_time_is_taken_and_no_more():
     server = Server(budget)
     server.serve(100_000, 1.0)
     assert server.ask(1.0) == 0.125 / COST
+    server.serve(0, 0.0)
     assert budget.used.busy_ratio == 0.125
 
 
@@ -133,7 +134,21 @@ def test_busy_time_stays_within_its_share_though_a_model_gets_slower(costs, queu
         server.serve(1000, 1.0)
         server.ask(float(second), takes=cost, waited=queueing * cost)
         assert server.seconds <= 0.1 * busy + cost
-        assert budget.used.busy_ratio * busy >= server.seconds - 1e-9
+    server.serve(0, 0.0)
+    assert not costs or budget.used.busy_ratio * busy >= server.seconds - 1e-9
+
+
+def test_a_share_is_told_once_it_is_booked():
+    """Time in the queue is no busy time: it would look as if the share was exceeded."""
+    budget = Budget(settings(request_ratio=1, idle_pairs_per_second=0), 0.0)
+    server = Server(budget)
+    told = []
+    for second in range(10):
+        server.serve(1000, 1.0)
+        server.ask(float(second), waited=100 * COST)
+        told.append(budget.used.busy_ratio)
+    assert told[:2] == [None, None]
+    assert 0 < told[-1] <= 0.1
 
 
 def test_time_in_the_queue_is_given_back_when_it_is_booked():
