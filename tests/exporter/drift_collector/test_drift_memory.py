@@ -34,7 +34,16 @@ def program(*arguments):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", FEATURES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "numbers",
+        "few texts",
+        "endless texts",
+        pytest.param("many texts", marks=pytest.mark.slow),
+        pytest.param("many integers", marks=pytest.mark.slow),
+    ],
+)
 def test_hundreds_of_features_stay_within_their_memory_when_judged_and_saved(
     kind, tmp_path
 ):
