@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "otlp"
 PATH: Final = "/v1/traces"
+_ANSWER_SECONDS: Final = 8.0
+"""An exporter sends from a thread that no request waits for, and by OpenTelemetry's
+default gives up after 10 s: it is told what its body was, not just that it came."""
 _ACCEPTED: Final = {
     # An empty ExportTraceServiceResponse in either encoding: full success.
     otlp.JSON_TYPE: TapAnswer(
@@ -62,6 +65,7 @@ class TraceReceiver:
             self._max_body_bytes,
             self.answer,
             _ACCEPTED[otlp.JSON_TYPE],
+            answer_seconds=_ANSWER_SECONDS,
         )
 
     def answer(self, request: TapRequest) -> TapAnswer:
