@@ -145,6 +145,8 @@ class Repetition:
                 self._faults = faults
                 with contextlib.ExitStack() as stack:
                     self._bring_up(stack, scratch, faults.token)
+                    # Before load and target end, which takes its time.
+                    stack.callback(self.undo)
                     yield
 
     def inject(self, fault: Fault) -> None:
