@@ -4,7 +4,7 @@ Every feature, numeric or categorical, has the same `CELLS` cells, so that count
 whole model are one array of shape (features, CELLS):
 
     numeric      0 below | 1..256 an affine grid | 257 above | 258 NaN | 259 -Inf | 260 +Inf
-    categorical  0..255 the reference's commonest values | 256 other | 257 unseen | 258 missing
+    categorical  0..127 the reference's commonest values | 256 other | 257 unseen | 258 missing
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 32
 _CUT: Final = 20
 _MARK_BYTES: Final = 4
-_FILTER_BITS: Final = 1 << 15
+_FILTER_BITS: Final = 1 << 14
 _LAST_BYTE: Final = _FILTER_BITS // 8 - 1
 _FOUR: Final = struct.Struct("<4H")
 
@@ -79,7 +79,7 @@ class Names(Sequence[str]):
 class NameFilter:
     """Whether a name is one of so many: never wrong of those, seldom of others.
 
-    4 kB for any number; of `MAX_KNOWN` names 1 in 400 others is taken for one of them.
+    2 kB for any number; of `MAX_KNOWN` names 1 in 400 others is taken for one of them.
 
     Reference: Bloom (1970), "Space/time trade-offs in hash coding".
     """

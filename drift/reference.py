@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -286,13 +287,17 @@ def _restore(payload: dict[str, Any]) -> Profile:
 
 
 def _others(others: NameFilter) -> object:
-    return {"number": others.number, "bits": others.bits.hex()} if others else []
+    return (
+        {"number": others.number, "bits": b64encode(others.bits).decode()}
+        if others
+        else []
+    )
 
 
 def _name_filter(told: dict[str, Any] | list[str]) -> NameFilter:
     if isinstance(told, list):
         return NameFilter.of({short(name) for name in told})
-    return NameFilter(int(told["number"]), bytes.fromhex(told["bits"]))
+    return NameFilter(int(told["number"]), b64decode(told["bits"]))
 
 
 def _finite(value: float) -> float | None:

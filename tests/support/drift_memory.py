@@ -50,8 +50,8 @@ def forget_peak() -> None:
 NUMBERS = "numbers"
 VALUES = {
     "few texts": 20,
-    "many texts": 2304,
-    "many integers": 2304,
+    "many texts": 1152,
+    "many integers": 1152,
     "endless texts": 0,
 }
 """Different values of a category; of endless texts each row has its own."""
