@@ -137,7 +137,6 @@ def test_under_load_the_budget_is_never_exceeded(access, server) -> None:
     assert refused > 0, "it would have asked more"
     assert asked >= 5
     assert probing.value("triton_golden_budget_used_ratio", "requests") <= share
-    assert probing.value("triton_golden_budget_used_ratio", "busy") <= 0.3
 
 
 def booked(access):
@@ -186,3 +185,5 @@ def test_under_load_busy_time_stays_within_its_share_by_tritons_own_books(
     assert asked < 0.4 * (asked + load.sent)
     # The first tells what one takes, which nobody knew before.
     assert takes < ours <= share * (ours + theirs) + 2 * takes
+    told = probing.value("triton_golden_budget_used_ratio", "busy")
+    assert 0 < told <= share + 2 * takes / (ours + theirs)
