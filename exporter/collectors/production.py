@@ -20,8 +20,8 @@ of ours that is never booked (merged, cached) costs production one, once.
 
 A reset takes with it what production did since the last look before; nobody can know
 that. Of ours, those that were done when a look found no server were that server's, and
-all others the next one's: so what comes after a restart is exact, and lost is only what
-was held back. Where no look fell into it, as when a model is reloaded, ours since the
+all others the next one's: so what comes after a restart is exact. Lost is what was held
+back, and one for each of ours that was answered and not yet booked at the last look. Where no look fell into it, as when a model is reloaded, ours since the
 last look before it are looked for among the next requests, and may cost production as
 many.
 
