@@ -1,7 +1,8 @@
-"""What tracing costs, as the table of README.md, from a file of results.
+"""What tracing costs, as the table of README.md, from files of results of one revision.
 
-make bench ONLY=traces
-python tests/benchmarks/trace_table.py tests/benchmarks/results/FILE.json [--write]
+make bench ONLY=traces.overhead
+make bench ONLY=traces.cost
+python tests/benchmarks/trace_table.py tests/benchmarks/results/FILE.json … [--write]
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ RATES = (1000, 100, 10, 1)
 COLUMNS = ("throughput_loss", "p99_rise", "server_cpu_share")
 
 
-def table(document: dict[str, Any]) -> str:
+def table(documents: list[dict[str, Any]]) -> str:
     """Markdown: a line for each rate, a change in percent with its 95 % interval each."""
-    figures = {figure["name"]: figure for figure in document["figures"]}
+    document = documents[0]
+    figures = {f["name"]: f for each in documents for f in each["figures"]}
     lines = [
         "| `rate` | throughput lost | p99 rises by | CPU time of the server, by the cost of one trace |",
         "| --- | --- | --- | --- |",
@@ -53,8 +55,8 @@ def _cell(figure: dict[str, Any] | None) -> str:
 
 def main(arguments: list[str]) -> int:
     """Print the table, or write it between its marks; the value is the exit status."""
-    (source,) = (word for word in arguments if not word.startswith("--"))
-    content = table(json.loads(Path(source).read_text("utf-8")))
+    sources = [Path(word) for word in arguments if not word.startswith("--")]
+    content = table([json.loads(source.read_text("utf-8")) for source in sources])
     if "--write" in arguments:
         before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
         after = rest.partition(END)[2]
