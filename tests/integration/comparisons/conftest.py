@@ -1,0 +1,60 @@
+"""One server for the comparisons of a module, its models sound before each test."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from compared_versions import DEMO, HELD_OUT
+
+from exporter.testing.faults import Fault, set_fault, write_faulty_model
+from exporter.triton.embedded import EmbeddedTriton
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    with np.load(HELD_OUT) as data:
+        return data["pixels"].astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """One network as two versions of a model, and others that will misbehave."""
+    folder = tmp_path_factory.mktemp("compared") / "models"
+    write_faulty_model(
+        folder, "digits", source=DEMO / "digits_fp32", versions=("1", "2")
+    )
+    for name in ("digits_int8", "hangs", "crashes", "errs"):
+        write_faulty_model(folder, name, source=DEMO / "digits_int8")
+    shutil.copytree(DEMO / "diabetes", folder / "diabetes")
+    shutil.copytree(DEMO / "stream", folder / "stream")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(repository, triton_environment):
+    with EmbeddedTriton(repository, environment=triton_environment) as triton:
+        yield triton
+
+
+@pytest.fixture(autouse=True)
+def _sound_again(repository) -> Generator[None]:
+    yield
+    set_fault(repository, "digits", Fault(), version="2")
+    set_fault(repository, "digits_int8", Fault())
+
+
+@pytest.fixture
+def compare(server, settings, start_sidecar):
+    def start(*comparisons, **changes):
+        config = settings(server, comparisons=list(comparisons), **changes)
+        config["probes"] = []
+        config["power"] = None
+        return start_sidecar(config)
+
+    return start
