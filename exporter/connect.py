@@ -5,9 +5,8 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
 from exporter.errors import ConfigError
+from exporter.grpc_core import grpc
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 

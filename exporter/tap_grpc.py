@@ -10,12 +10,11 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
 import structlog
-from grpc import aio
 
 from exporter import catalogue
 from exporter.errors import ListenError
+from exporter.grpc_core import grpc
 from exporter.health import Workers
 from exporter.samples import Sample
 
@@ -41,7 +40,7 @@ _SERVICE: Final = "inference.GRPCInferenceService"
 _EMPTY: Final = b""
 """An empty ModelInferResponse, or ModelStreamInferResponse, as it is serialised."""
 # No type checker knows it.
-_EOF: Final[Any] = vars(aio)["EOF"]
+_EOF: Final[Any] = vars(grpc.aio)["EOF"]
 # Of a message over the limit the core, which refuses it unread, tells us no more than of
 # a sender that gave up: the end of the call, as an end of reading or as a cancellation,
 # whichever comes first.
@@ -139,7 +138,7 @@ class GrpcTap:
             yield Sample(catalogue.TAP_REQUESTS, number, (source, outcome))
 
     def _make(self, max_message_bytes: int) -> Any:
-        server = aio.server(
+        server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.so_reuseport", 0),

@@ -6,10 +6,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import grpc
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
 
+from exporter.grpc_core import grpc
 from exporter.testing.behaviours import Body, Status
 from exporter.testing.calls import Answers, Call, Document, EndedError, Ready
 from exporter.testing.gate import Gate

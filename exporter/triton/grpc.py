@@ -10,9 +10,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-
 from exporter import errors
+from exporter.grpc_core import grpc
 from exporter.triton.control_channel import ControlChannel
 from exporter.triton.infer_messages import infer_message, outputs_of, parsed
 from exporter.triton.kserve import service_pb2, service_pb2_grpc

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import bare_timer
 import figures
 import loaded
 import numpy as np
@@ -109,11 +110,24 @@ def open_loop(*, quick: bool = False) -> Iterator[Figure]:
         for rate in (500, 1000, 2000):
             # The variation of the gaps of fewer is not known to 3 %.
             seconds = 3.0 if quick else max(8.0, _LEAST_SENDS / rate)
-            documents = [
-                loaded.locust_document(triton, rate, seconds, seed=rate + turn)
-                for turn in range(1 if quick else 5)
-            ]
+            documents, alone = [], []
+            for seed in range(rate, rate + (1 if quick else 5)):
+                alone.append(bare_timer.gap_variation(rate, seconds, seed))
+                document = loaded.locust_document(triton, rate, seconds, seed=seed)
+                documents.append(document)
             yield from _kept_time(rate, seconds, documents)
+            yield figures.at_most(
+                f"load_bare_timer_{rate}_cv_error",
+                unit="ratio",
+                goal=None,
+                measured="coefficient of variation of the gaps between the wakings of a "
+                "process that waits and sends nothing, at real-time priority, less 1: "
+                f"what this machine does to {rate} Poisson instants a second, in turns "
+                "with the runs above; median of n",
+                n=len(alone),
+                seed=rate,
+                **figures.median([abs(variation - 1.0) for variation in alone]),
+            )
 
 
 def _kept_time(

@@ -96,10 +96,17 @@ ONE_THAT_WAS_ANSWERED_AND_NEVER_BOOKED = (
     31,
     41,
 )
+ONE_WHOSE_SERVER_DIED_BEFORE_IT_BOOKED = (
+    [*(Own(1, 1, 1) for _ in range(5)), Own(1, 35, 41)],
+    [],
+    36,
+    41,
+)
 
 
 @PATIENT
 @example(*ONE_THAT_WAS_ANSWERED_AND_NEVER_BOOKED)
+@example(*ONE_WHOSE_SERVER_DIED_BEFORE_IT_BOOKED)
 @given(OWN, PRODUCTION, st.integers(31, 40), st.integers(41, 60))
 def test_a_restart_that_a_look_saw_costs_only_what_nobody_had_read(
     own, clients, died, back
@@ -110,6 +117,9 @@ def test_a_restart_that_a_look_saw_costs_only_what_nobody_had_read(
         if request.started < died <= request.finished:
             # Its connection ends with the server.
             ours[place] = replace(request, finished=died, ending="refused")
+        elif request.started < died <= request.booked:
+            # Answered, and its server dead before the books: the next one knows nothing of it.
+            ours[place] = replace(request, booked=died)
     theirs = [c for c in clients if c.booked not in away]
     simulation = Simulation(ours, theirs, away=away)
     # One after which as much is counted at once as before it cannot be seen.
