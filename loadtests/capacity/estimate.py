@@ -29,7 +29,8 @@ _LEAST_LEVELS: Final = 3
 _LINE_BLOCKS: Final = 8.0  # so many blocks of a level weigh as much as the line
 _LEAST_BLOCKS: Final = 10
 _ENOUGH_BLOCKS: Final = 30
-_NONE_SEEN: Final = 0.25  # misses that stand for "none in so many requests"
+_NONE_SEEN: Final = 0.25  # misses that stand for "none in so many requests" ...
+_NONE_SHARE: Final = 0.25  # ... and never more than this of what is allowed
 _BLOCKS_A_RUN: Final = 2
 
 
@@ -81,12 +82,22 @@ class Levels:
 
     def capacity(self, misses: Floats, allowed: Floats) -> Floats:
         """The rate at which each term (K,) is reached."""
-        shares, floor = self.fitted(misses), _NONE_SEEN / self.counts
+        shares, floors = self.fitted(misses), self.floors(allowed)
         return np.array(
             [
-                crossing(self.rates, shares[:, k], floor, float(allowed[k]))
+                crossing(self.rates, shares[:, k], floors[:, k], float(allowed[k]))
                 for k in range(allowed.size)
             ]
+        )
+
+    def floors(self, allowed: Floats) -> Floats:
+        """Shares (L, K) that stand for no miss, by what is allowed (K,).
+
+        A level too short to have shown what is allowed has not missed it: 0.25 of 150
+        requests would be more than 0.1 %.
+        """
+        return np.minimum(
+            (_NONE_SEEN / self.counts)[:, None], _NONE_SHARE * allowed[None, :]
         )
 
 
@@ -257,7 +268,7 @@ def _near(
 def _drawn_in(levels: Levels, term: int, boundary: float, allowed: Floats) -> Floats:
     """Never-falling shares (L,), those about the boundary drawn towards a line."""
     share = levels.fitted(levels.misses)[:, term]
-    share = np.maximum(share, _NONE_SEEN / levels.counts)
+    share = np.maximum(share, levels.floors(allowed)[:, term])
     near = _near(levels, boundary, term, allowed)
     line = None
     if near.sum() >= _LEAST_LEVELS:

@@ -11,13 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-from parts import require, require_root
-from sites import EmptySite
 from tcp_peers import connect, receive
-
-from loadtests.chaos.network.effect import Effect
-from loadtests.chaos.network.nfqueue import Nfqueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,19 +21,6 @@ _NEW_NETWORK = 0x40000000
 _BODY = json.dumps(
     {"inputs": [{"name": "x", "shape": [1, 8], "datatype": "FP32", "data": [1.0] * 8}]}
 )
-
-
-def require_root_for(mechanism: str) -> None:
-    """Go on only where the network can be made bad that way; by the proxy anybody can."""
-    if mechanism == "proxy":
-        return
-    require_root("this fault")
-    require("nft", "tc")
-    if mechanism == "nfqueue":
-        reason = Nfqueue().refusal(EmptySite(), Effect(delay_seconds=1.0))
-        if reason is not None and reason.startswith("the kernel"):
-            # Nothing to install gives it.
-            pytest.skip(reason)
 
 
 def http_to(address: str, *, timeout: float = 20.0) -> http.client.HTTPConnection:

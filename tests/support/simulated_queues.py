@@ -81,19 +81,29 @@ ALLOWED = np.array([0.01])
 """The share of requests that may be late: what a limit on the p99 comes to."""
 
 
-def search_of(queue: Queue, rng: np.random.Generator, **settings: Any) -> Search:
-    """A search for the queue's capacity that measures without waiting."""
+def search_of(
+    queue: Queue,
+    rng: np.random.Generator,
+    *,
+    allowed: NDArray[np.float64] = ALLOWED,
+    **settings: Any,
+) -> Search:
+    """A search for the queue's capacity that measures without waiting.
+
+    Terms of `allowed` beyond the first are of a kind that no request misses.
+    """
 
     def measure(rate: float, seconds: float, _index: int) -> Any:
         arrivals = np.sort(rng.random(rng.poisson(rate * seconds))) * seconds
-        late = queue.waits(arrivals, rng) > queue.limit_seconds
+        missed = np.zeros((arrivals.size, allowed.size), np.bool_)
+        missed[:, 0] = queue.waits(arrivals, rng) > queue.limit_seconds
         return observed(
             rate,
             arrivals,
-            late[:, None],
+            missed,
             start_seconds=min(1.0, seconds / 3),
             end_seconds=seconds,
             block_seconds=0.25,
         )
 
-    return Search(measure, ALLOWED, SearchSettings(**settings), rng)
+    return Search(measure, allowed, SearchSettings(**settings), rng)

@@ -23,9 +23,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import passages
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "loadtests" / "chaos" / "faults" / "README.md"
-BEGIN, END = "<!-- undo times: begin -->", "<!-- undo times: end -->"
+PASSAGE = "undo times"
 LIMITS_SECONDS = {"SIGTERM": 1.0, "SIGINT": 1.0, "SIGKILL": 3.0}
 POINTS = 20
 _MILLISECOND_DIGITS = 3
@@ -135,12 +137,7 @@ def main(arguments: list[str]) -> int:
     (source,) = (word for word in arguments if not word.startswith("--"))
     found = read(Path(source))
     content = table(found)
-    if "--write" in arguments:
-        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n{content}\n{END}{after}", "utf-8")
-    else:
-        print(content)
+    passages.show(PASSAGE, content, PAGE, write="--write" in arguments)
     problems = [problem for each in found for problem in each.problems()]
     print("\n".join(problems), file=sys.stderr)
     return 1 if problems else 0

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 from simulated_outages import evidence
 
 from loadtests.chaos.measuring.detection import DetectSettings, detected, detection_of
-from loadtests.chaos.measuring.evidence import AlertChange, AlertState, Sample, Scrape
+from loadtests.chaos.measuring.evidence import (
+    AlertChange,
+    AlertState,
+    Event,
+    Sample,
+    Scrape,
+    What,
+)
 from loadtests.chaos.measuring.recovery import Span
 from loadtests.chaos.running.conditions import Condition
 
@@ -179,3 +188,46 @@ def test_a_run_that_ends_before_it_had_to_be_told_says_nothing() -> None:
     found = detected(seen, detection, SPAN, WANTED)
     assert found.metric_in_time is None
     assert found.alert_in_time is None
+
+
+def happened(*events: tuple[float, What, str]) -> tuple[Event, ...]:
+    return tuple(Event(at, what, {"kind": kind}) for at, what, kind in events)
+
+
+@pytest.mark.parametrize(
+    ("verified_at", "felt_at", "took"),
+    [
+        (6.5, None, 1.0),  # seen to be in effect
+        (6.5, 6.0, 1.5),  # felt before that was seen
+        (6.5, 4.9, 1.0),  # late before the fault was begun: no effect of it
+        (None, None, 2.5),  # never seen: from when it was begun
+        (8.0, None, 0.0),  # told before it was seen
+    ],
+)
+def test_the_limit_counts_from_when_the_fault_was_there(
+    verified_at: float | None, felt_at: float | None, took: float
+) -> None:
+    events = happened((5.0, "inject", "kill_stub"))
+    if verified_at is not None:
+        events += happened((verified_at, "injected", "kill_stub"))
+    seen = replace(evidence(None, scrapes=WATCHED), events=events)
+    detection = detection_of(polled({4.0: 1, 7.5: 0}), (), WANTED.conditions, SPAN)
+    found = detected(seen, detection, SPAN, WANTED, felt_at)
+    assert found.metric_after_seconds == 2.5
+    assert found.metric_since_effect_seconds == took
+    assert found.metric_in_time is (took <= WANTED.within_seconds)
+
+
+def test_of_two_faults_the_one_counts_that_is_to_be_shown() -> None:
+    events = happened(
+        (5.0, "inject", "response_cache"),
+        (5.4, "injected", "response_cache"),
+        (7.0, "inject", "kill_stub"),
+        (7.1, "injected", "kill_stub"),
+    )
+    seen = replace(evidence(None, scrapes=WATCHED), events=events)
+    detection = detection_of(polled({4.0: 1, 8.1: 0}), (), WANTED.conditions, SPAN)
+    wanted = WANTED.model_copy(update={"fault": "kill_stub"})
+    found = detected(seen, detection, SPAN, wanted, 5.3)
+    assert found.metric_since_effect_seconds == pytest.approx(1.0)
+    assert found.metric_in_time is True

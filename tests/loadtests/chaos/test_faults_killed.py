@@ -8,11 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from bad_networks import require_root_for
 from cut_injections import Injector
 from fault_cycles import kind_of, recorded, undone
+from fault_needs import require_for
 from monitoring import free_port
-from parts import require_root
 from sites import EmbeddedSite
 
 from loadtests.chaos.faults.cpu_hog import CpuHog
@@ -20,7 +19,6 @@ from loadtests.chaos.faults.cpu_limit import CpuLimit
 from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.memory_hog import MemoryHog
 from loadtests.chaos.faults.memory_limit import MemoryLimit
-from loadtests.chaos.faults.network import NetworkFault
 from loadtests.chaos.faults.network_delay import NetworkDelay
 from loadtests.chaos.faults.otlp_hang import OtlpHang
 from loadtests.chaos.faults.partition import Partition
@@ -33,14 +31,12 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.faults import Fault
 
-WITHOUT_ROOT = [
+FAULTS = [
     Partition(mechanism="proxy"),
     CpuHog(busy_percent=1, processes=3),
     MemoryHog(available_percent=1),
     OtlpHang(),
     TapStalled(),
-]
-WITH_ROOT = [
     Partition(mechanism="nft"),
     NetworkDelay(mechanism="nfqueue"),
     CpuLimit(),
@@ -90,15 +86,12 @@ def cut(fault: Fault, site: EmbeddedSite, injector: Injector, after: float) -> N
     undone(fault, record)
 
 
-@pytest.mark.parametrize("fault", [*WITHOUT_ROOT, *WITH_ROOT], ids=kind_of)
+@pytest.mark.parametrize("fault", FAULTS, ids=kind_of)
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=EXHAUSTIVE)])
 def test_an_injection_is_undone_wherever_it_is_cut(
     fault: Fault, times: int, site: EmbeddedSite, injector: Injector
 ) -> None:
-    if fault in WITH_ROOT:
-        require_root("this fault")
-    if isinstance(fault, NetworkFault):
-        require_root_for(fault.mechanism)
+    require_for(fault.model_dump())
     undone(fault, recorded(fault, site))
     taken = whole(fault, site, injector)
     rng = random.Random(f"{fault}")  # noqa: S311 - moments

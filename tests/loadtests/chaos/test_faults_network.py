@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from bad_networks import ask_model, echoed, in_own_network, require_root_for, tables
+from bad_networks import ask_model, echoed, in_own_network, tables
+from fault_needs import require_root_for
 from parts import as_nobody, require_root
 from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo, receive

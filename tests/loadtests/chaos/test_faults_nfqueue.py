@@ -13,14 +13,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bad_networks import (
-    ask_model,
-    http_to,
-    in_own_network,
-    infer,
-    require_root_for,
-    tables,
-)
+from bad_networks import ask_model, http_to, in_own_network, infer, tables
+from fault_needs import require_root_for
 from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo, receive
 
