@@ -97,7 +97,9 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
         search.rng = np.random.default_rng((bench.seed, _BOOTSTRAP))
         found = search.found(resamples=RESAMPLES)
     last = None if bench.stopped() else _reference(bench, settings, 1)
-    findings = _findings(bench, ending, found, (first, last), closed)
+    findings = _findings(
+        bench, ending, found, (first, last), closed, settings.search.level_ratio
+    )
     findings.spent_seconds = time.monotonic() - began
     if ending == "budget" and found is None:
         findings.reasons.append(_unfound(bench))
@@ -190,11 +192,12 @@ def _findings(
     found: Estimate | None,
     unloaded: tuple[float | None, float | None],
     closed: list[tuple[int, float, float | None]],
+    level_ratio: float,
 ) -> Findings:
     n = np.array([c for c, x, _ in closed if x > 0], np.float64)
     x = np.array([x for _, x, _ in closed if x > 0], np.float64)
     law = fitted(n, x, np.random.default_rng((bench.seed, _BOOTSTRAP)))
-    beside = _beside(bench.records, found)
+    beside = _beside(bench.records, found, level_ratio)
     findings = Findings(
         ending=ending,
         estimate=found,
@@ -218,14 +221,14 @@ def _unfound(bench: Bench) -> str:
     return f"no run counted: {told[0] if told else 'the budget was too small for one'}"
 
 
-def _beside(records: list[Record], found: Estimate | None) -> list[Record]:
-    """The runs at the two rates next to the boundary."""
+def _beside(
+    records: list[Record], found: Estimate | None, level_ratio: float
+) -> list[Record]:
+    """The runs within one step of the boundary, on either side."""
     if found is None or not np.isfinite(found.rate):
         return []
-    rates = sorted({r.observation.rate for r in records})
-    below = [rate for rate in rates if rate <= found.rate][-1:]
-    above = [rate for rate in rates if rate > found.rate][:1]
-    return [r for r in records if r.observation.rate in {*below, *above}]
+    low, high = found.rate / level_ratio, found.rate * level_ratio
+    return [r for r in records if low <= r.observation.rate <= high]
 
 
 def _saturation(bench: Bench, found: Estimate | None) -> Saturation:

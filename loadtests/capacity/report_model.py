@@ -185,7 +185,7 @@ class CapacityReport(Settings):
     instances: tuple[Instances, ...] = Field(default=())
     headroom: Headroom | None = Field(default=None)
     repetitions: int
-    """Runs at the two rates beside the boundary."""
+    """Runs within one level (6 %) of the boundary, on either side."""
     rejected_runs: int
     """Runs that were disturbed, and made again."""
     spent_seconds: float

@@ -14,17 +14,21 @@ from loadtests.chaos.running.conditions import Condition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from loadtests.chaos.measuring.evidence import AlertChange, Evidence, Sample
+    from loadtests.chaos.measuring.evidence import AlertChange, Event, Evidence, Sample
     from loadtests.chaos.measuring.recovery import Span
 
 
 class DetectSettings(Settings):
-    """What has to show the fault, and within which time of its injection."""
+    """What has to show the fault, and within which time."""
 
+    fault: str | None = Field(default=None)
+    """The kind that it is to show, where a method has several; the first by default."""
     metric: str | None = Field(default=None)
-    """A condition on the sidecar's metrics, like `triton_probe_success == 0`."""
+    """A condition on the sidecar's metrics, like `triton_probe_success == 0`, or on
+    `up`, which is whether the sidecar was scraped."""
     within_seconds: float = Field(default=10.0, gt=0, le=3600)
-    """When it has to hold at the latest."""
+    """When it has to hold at the latest, once the fault is in effect: seen to be so, or
+    felt by a user, whichever is earlier."""
     alert: str | None = Field(default=None)
     """An alert that has to fire."""
     alert_within_seconds: float = Field(default=180.0, gt=0, le=7200)
@@ -95,6 +99,8 @@ class Detected(Settings):
     metric: str | None
     metric_after_seconds: float | None
     """From the injection."""
+    metric_since_effect_seconds: float | None = None
+    """From when the fault was in effect; 0 where it showed before that was seen."""
     metric_within_seconds: float
     metric_in_time: bool | None
     alert: str | None
@@ -238,15 +244,26 @@ def _one_alert(
 
 
 def detected(
-    evidence: Evidence, detection: Detection, span: Span, wanted: DetectSettings
+    evidence: Evidence,
+    detection: Detection,
+    span: Span,
+    wanted: DetectSettings,
+    first_bad_seconds: float | None = None,
 ) -> Detected:
-    """Whether a fault was shown as it was wanted."""
+    """Whether a fault was shown as it was wanted.
+
+    `first_bad_seconds` is when the first request was due that its users found bad.
+    """
     start = span.inject_seconds
     end = evidence.seen_seconds if span.next_seconds is None else span.next_seconds
     seen = end - start
     shown = next((s for s in detection.metrics if s.condition == wanted.metric), None)
     metric_after = _since(None if shown is None else shown.held_seconds, start)
-    metric_met = _in_time(metric_after, wanted.within_seconds, seen)
+    effect = in_effect(evidence.events, span, wanted.fault, first_bad_seconds)
+    since_effect = None
+    if metric_after is not None:
+        since_effect = max(start + metric_after - effect, 0.0)
+    metric_met = _in_time(since_effect, wanted.within_seconds, end - effect)
     alert = next((a for a in detection.alerts if a.name == wanted.alert), None)
     alert_after = _since(None if alert is None else alert.firing_seconds, start)
     alert_met = _in_time(alert_after, wanted.alert_within_seconds, seen)
@@ -268,6 +285,7 @@ def detected(
     return Detected(
         metric=wanted.metric,
         metric_after_seconds=metric_after,
+        metric_since_effect_seconds=since_effect,
         metric_within_seconds=wanted.within_seconds,
         metric_in_time=None if wanted.metric is None else metric_met,
         alert=wanted.alert,
@@ -276,6 +294,36 @@ def detected(
         alert_in_time=None if wanted.alert is None else alert_met,
         note="; ".join(notes),
     )
+
+
+def in_effect(
+    events: Iterable[Event],
+    span: Span,
+    kind: str | None,
+    first_bad_seconds: float | None,
+) -> float:
+    """When a fault of a span was in effect, in seconds of the load.
+
+    Injecting takes a while: processes are started, models loaded anew. It is over when
+    the fault was seen to be there, and where users feel it before, it is there.
+    """
+    end = float("inf") if span.next_seconds is None else span.next_seconds
+    mine = [
+        event
+        for event in events
+        if span.inject_seconds <= event.at_seconds < end
+        and (kind is None or event.detail.get("kind") == kind)
+    ]
+    begun = _first(mine, "inject")
+    begun = span.inject_seconds if begun is None else begun
+    verified = _first(mine, "injected")
+    felt = first_bad_seconds
+    known = [at for at in (verified, felt) if at is not None and at >= begun]
+    return min(known, default=begun)
+
+
+def _first(events: Iterable[Event], what: str) -> float | None:
+    return min((e.at_seconds for e in events if e.what == what), default=None)
 
 
 def _since(at: float | None, start: float) -> float | None:

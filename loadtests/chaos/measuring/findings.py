@@ -193,11 +193,14 @@ def _fault(
         recovery = recovery_of(answers, span, settings, limit)
     conditions = tuple(c for one in wanted for c in one.conditions)
     detection = detection_of(evidence.samples, evidence.alerts, conditions, span)
+    felt = None if recovery is None else recovery.first_bad_seconds
     return FaultFindings(
         span=span,
         recovery=recovery,
         detection=detection,
-        detected=tuple(detected(evidence, detection, span, one) for one in wanted),
+        detected=tuple(
+            detected(evidence, detection, span, one, felt) for one in wanted
+        ),
     )
 
 

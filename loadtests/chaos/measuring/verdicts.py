@@ -107,7 +107,7 @@ def _unmet(fault: FaultFindings) -> Iterator[str]:
         yield f"{name}: bad again {recovery.relapses} times after it had been good"
     for one in fault.detected:
         if one.metric_in_time is False:
-            shown = _late(one.metric_after_seconds, one.metric_within_seconds)
+            shown = _late(one.metric_since_effect_seconds, one.metric_within_seconds)
             yield f"{name}: {one.metric} {shown}"
         if one.alert_in_time is False:
             shown = _late(one.alert_after_seconds, one.alert_within_seconds)

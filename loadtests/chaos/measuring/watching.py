@@ -7,7 +7,7 @@ import json
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from exporter.errors import TritonError
 from exporter.exposition import parse_text
@@ -16,8 +16,7 @@ from loadtests.chaos.measuring.evidence import AlertChange, Sample, Scrape
 from loadtests.chaos.running.looking import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import TracebackType
+    from collections.abc import Callable, Iterator, Mapping
 
     from loadtests.chaos.measuring.evidence import AlertState
     from loadtests.chaos.measuring.record import Record
@@ -28,6 +27,8 @@ _TIMEOUT_SECONDS: Final = 1.0
 _UNREADABLE: Final = (TritonError, ValueError, LookupError)
 _RESIDENT: Final = "process_resident_memory_bytes"
 _OPEN_FDS: Final = "process_open_fds"
+UP: Final = "up"
+"""Whether the sidecar was scraped, as Prometheus has it: what tells that it is away."""
 ALWAYS: Final = frozenset(
     {
         "triton_up",
@@ -41,26 +42,17 @@ ALWAYS: Final = frozenset(
 """Kept of every experiment, beside what it asks for."""
 
 
-class _Watch:
+class _Watch(Pace):
     """Looks at a server every quarter of a second, while its block lasts."""
 
     def __init__(self, url: str, record: Record) -> None:
+        super().__init__(EVERY_SECONDS, self._look)
         self._client = HttpClient(url.rpartition("//")[2], connections=1)
         self._record = record
-        self._pace = Pace(EVERY_SECONDS, self._look)
 
-    def __enter__(self) -> Self:
-        self._pace.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._pace.end()
-        self._client.close()
+    def _work(self) -> None:
+        with contextlib.closing(self._client):
+            super()._work()
 
     def _look(self) -> None:
         raise NotImplementedError
@@ -88,8 +80,10 @@ class SidecarWatch(_Watch):
         except (TritonError, ValueError):
             taken = time.perf_counter() - began
             self._record.add(self._record.scrapes, Scrape(began, taken, ok=False))
+            self._keep(began + taken, UP, {}, 0.0)
             return
         ended = time.perf_counter()
+        self._keep(ended, UP, {}, 1.0)
         own = {name: value for name, _, value in series}
         self._record.add(
             self._record.scrapes,
@@ -104,8 +98,13 @@ class SidecarWatch(_Watch):
         )
         for name, labels, value in series:
             if name in self._wanted:
-                row = Sample(ended, name, dict(labels), value)
-                self._record.add(self._record.samples, row)
+                self._keep(ended, name, labels, value)
+
+    def _keep(
+        self, at: float, name: str, labels: Mapping[str, str], value: float
+    ) -> None:
+        row = Sample(at, name, dict(labels), value)
+        self._record.add(self._record.samples, row)
 
 
 class AlertWatch(_Watch):

@@ -9,6 +9,7 @@ from loadtests.report import page
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from loadtests.chaos.measuring.detection import Detected
     from loadtests.chaos.measuring.findings import FaultFindings, Findings
     from loadtests.chaos.measuring.sidecar_promises import SidecarPromises
     from loadtests.chaos.results.repeated import Repeated
@@ -122,7 +123,7 @@ def detections(fault: FaultFindings) -> Iterator[tuple[str, str, str, str]]:
             yield (
                 one.metric,
                 _after(one.metric_after_seconds, one.metric_in_time),
-                f"{one.metric_within_seconds:g} s",
+                f"{one.metric_within_seconds:g} s{_of_effect(one)}",
                 "unknown" if over is None else f"{over - start:+.2f} s",
             )
         if one.alert is not None:
@@ -136,6 +137,12 @@ def detections(fault: FaultFindings) -> Iterator[tuple[str, str, str, str]]:
                 f"{one.alert_within_seconds:g} s",
                 "unknown" if over is None else f"{over - start:+.2f} s",
             )
+
+
+def _of_effect(one: Detected) -> str:
+    """How long after the fault was there it was told, which is what has a limit."""
+    took = one.metric_since_effect_seconds
+    return "" if took is None else f" of being there: {took:.2f} s"
 
 
 def _after(seconds: float | None, in_time: bool | None) -> str:  # noqa: FBT001

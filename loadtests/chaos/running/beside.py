@@ -34,6 +34,8 @@ PROGRAM: Final = "prometheus"
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.02
+_PROBE_TIMEOUT_SECONDS: Final = 0.5
+"""A model that hangs is told of after an interval, its jitter and this: within two."""
 _COLLECTORS: Final = ("server", "statistics", "process", "runs")
 _INTERVAL_SECONDS: Final = 1.0
 OBJECTIVE: Final = AvailabilityObjective(
@@ -56,9 +58,12 @@ def beside(target: Target, site: LocalSite, around: Surroundings) -> Generator[N
             proxy = FaultProxy(grpc=site.grpc, http=site.http, seed=around.seed)
             site.proxy = stack.enter_context(proxy).control
         if target.sidecar is not None:
+            over = dict(target.sidecar)
+            if target.collector:
+                over = {"otlp": _start_collector(stack, around)} | over
             sidecar = Child("sidecar", around)
             stack.callback(sidecar.stop)
-            _start_sidecar(sidecar, target.sidecar, site)
+            _start_sidecar(sidecar, over, site)
             delay = target.sidecar_restart_seconds
             stack.enter_context(
                 Supervisor(
@@ -172,6 +177,25 @@ def _start_sidecar(child: Child, over: Mapping[str, Any], site: LocalSite) -> No
         site.peers["otlp"] = pushed["endpoint"].rpartition("//")[2].partition("/")[0]
 
 
+def _start_collector(
+    stack: contextlib.ExitStack, around: Surroundings
+) -> dict[str, Any]:
+    """A collector; what a sidecar is told to push to it."""
+    child = Child("collector", around)
+    with bind(HOST, 0) as free:
+        port = free.getsockname()[1]
+    child.address = f"{HOST}:{port}"
+    module = "loadtests.chaos.running.collector"
+    child.command = [sys.executable, "-m", module, HOST, str(port)]
+    stack.callback(child.stop)
+    child.start()
+    return {
+        "endpoint": f"http://{child.address}",
+        "interval_seconds": _INTERVAL_SECONDS,
+        "timeout_seconds": _PROBE_TIMEOUT_SECONDS,
+    }
+
+
 def sidecar_config(
     site: LocalSite, port: int, tap_port: int, over: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -192,7 +216,12 @@ def sidecar_config(
             for kind in _COLLECTORS
         ],
         "probes": [
-            {"kind": "synthetic", **looks, "max_requests_per_second": 20},
+            {
+                "kind": "synthetic",
+                **looks,
+                "timeout_seconds": _PROBE_TIMEOUT_SECONDS,
+                "max_requests_per_second": 20,
+            },
         ],
         "slos": [OBJECTIVE.model_dump()],
     }

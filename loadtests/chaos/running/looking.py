@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
+from exporter.background import Background
 from loadtests.chaos.measuring.evidence import Check
 from loadtests.chaos.running.activities import ActivityFailedError, judge, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from loadtests.chaos.measuring.record import Record
     from loadtests.chaos.running.foreign import Foreign
@@ -22,7 +20,23 @@ ABORT_EVERY_SECONDS: Final = 0.2
 _END_SECONDS: Final = 5.0
 
 
-class Looks:
+class Pace(Background):
+    """Does something at a fixed pace while its block lasts, first one pace from now."""
+
+    def __init__(self, every_seconds: float, act: Callable[[], object]) -> None:
+        super().__init__(end_seconds=_END_SECONDS)
+        self._every = every_seconds
+        self._act = act
+
+    def _work(self) -> None:
+        due = time.monotonic() + self._every
+        while not self._over.wait(max(due - time.monotonic(), 0.0)):
+            self._act()
+            # One that took longer than the pace is not made up for.
+            due = max(due + self._every, time.monotonic())
+
+
+class Looks(Pace):
     """Asks every probe of the hypothesis at a fixed pace, while its block lasts."""
 
     def __init__(
@@ -32,22 +46,10 @@ class Looks:
         record: Record,
         foreign: Foreign | None,
     ) -> None:
+        super().__init__(every_seconds, self.look)
         self._hypothesis = hypothesis
         self._record = record
         self._foreign = foreign
-        self._pace = Pace(every_seconds, self.look)
-
-    def __enter__(self) -> Self:
-        self._pace.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._pace.end()
 
     def look(self) -> list[Check]:
         """Ask now; every answer is written down with the phase in which it was asked."""
@@ -61,81 +63,41 @@ class Looks:
         return found
 
 
-class Limits:
-    """Ends the experiment when a value has been outside of its limit for long enough."""
+class LimitWatch(Pace):
+    """Ends the experiment when a value has been outside of its limit for long enough.
+
+    One for each limit: a probe that hangs must not hold up the others.
+    """
 
     def __init__(
         self,
-        limits: tuple[Limit, ...],
+        limit: Limit,
         record: Record,
         foreign: Foreign | None,
         stop: Callable[[str], None],
     ) -> None:
-        self._limits = limits
+        super().__init__(ABORT_EVERY_SECONDS, self._look)
+        self._limit = limit
         self._record = record
         self._foreign = foreign
         self._stop = stop
-        self._since: dict[int, float] = {}
-        self._paces = [
-            # Each at a pace of its own: a probe that hangs must not hold up the others.
-            Pace(ABORT_EVERY_SECONDS, partial(self._look, place))
-            for place in range(len(limits))
-        ]
+        self._since: float | None = None
 
-    def __enter__(self) -> Self:
-        for pace in self._paces:
-            pace.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for pace in self._paces:
-            pace.end()
-
-    def _look(self, place: int) -> None:
-        limit = self._limits[place]
+    def _look(self) -> None:
+        limit = self._limit
         value, met = asked(limit, self._foreign, self._record)
         now = time.perf_counter()
         # Before the method there is nothing to end, and the first window is not full.
         if met or self._record.phase == "before":
-            self._since.pop(place, None)
+            self._since = None
             return
-        since = self._since.setdefault(place, now)
-        if now - since >= limit.for_seconds:
+        if self._since is None:
+            self._since = now
+        if now - self._since >= limit.for_seconds:
             self._stop(
                 f"{limit.name}: found {value}, outside of its limit for "
-                f"{now - since:.1f} s"
+                f"{now - self._since:.1f} s"
             )
-
-
-class Pace:
-    """A thread that does something at a fixed pace until it is told to end."""
-
-    def __init__(self, every_seconds: float, act: Callable[[], object]) -> None:
-        self._every = every_seconds
-        self._act = act
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def start(self) -> None:
-        """Begin, with the first time one pace from now."""
-        self._thread.start()
-
-    def end(self) -> None:
-        """No more."""
-        self._over.set()
-        self._thread.join(_END_SECONDS)
-
-    def _run(self) -> None:
-        due = time.monotonic() + self._every
-        while not self._over.wait(max(due - time.monotonic(), 0.0)):
-            self._act()
-            # One that took longer than the pace is not made up for.
-            due = max(due + self._every, time.monotonic())
 
 
 def asked(probe: Probe, foreign: Foreign | None, record: Record) -> tuple[Any, bool]:

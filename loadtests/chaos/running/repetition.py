@@ -29,7 +29,7 @@ from loadtests.chaos.measuring.watching import AlertWatch, SidecarWatch, version
 from loadtests.chaos.primitives.processes import new_token
 from loadtests.chaos.running.foreign import Foreign
 from loadtests.chaos.running.loading import Load
-from loadtests.chaos.running.looking import Limits, Looks
+from loadtests.chaos.running.looking import LimitWatch, Looks
 from loadtests.chaos.running.method import Method
 from loadtests.chaos.running.right_answers import with_right_answers
 from loadtests.chaos.targets.base import Surroundings
@@ -281,10 +281,10 @@ class Repetition:
                     hypothesis, timing.every_seconds, self._record, self._foreign
                 )
                 stack.enter_context(looks)
-            limits = self._extension.abort
-            stack.enter_context(
-                Limits(limits, self._record, self._foreign, self._abort)
-            )
+            for limit in self._extension.abort:
+                stack.enter_context(
+                    LimitWatch(limit, self._record, self._foreign, self._abort)
+                )
             method = Method(self._experiment, self._record, self._foreign, self._stop)
             try:
                 if self._steady(looks):

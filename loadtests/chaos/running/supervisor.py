@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
+from exporter.background import Background
 from exporter.errors import TritonwatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from loadtests.chaos.targets.base import Note
 
@@ -17,7 +16,7 @@ _LOOK_SECONDS: Final = 0.01
 _END_SECONDS: Final = 20.0
 
 
-class Supervisor:
+class Supervisor(Background):
     """Notes when something ends and starts it again, while its block lasts.
 
     Args:
@@ -36,28 +35,14 @@ class Supervisor:
         delay_seconds: float | None,
         note: Note,
     ) -> None:
+        super().__init__(end_seconds=_END_SECONDS)
         self._part = part
         self._running = running
         self._start = start
         self._delay = delay_seconds
         self._note = note
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._keep, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join(_END_SECONDS)
-
-    def _keep(self) -> None:
+    def _work(self) -> None:
         gone = False
         while not self._over.wait(_LOOK_SECONDS):
             if self._running():

@@ -81,6 +81,9 @@ class Target(Settings):
     prometheus: bool = Field(default=False)
     """Have one scrape that sidecar, with the shipped rules; an experiment that waits for
     an alert has one anyway."""
+    collector: bool = Field(default=False)
+    """Have an OpenTelemetry collector beside it, to which that sidecar pushes every
+    second."""
     proxy: bool = Field(default=False)
     """Put a TCP proxy between Triton and both the load and the sidecar, for faults of
     the network without root."""
