@@ -25,6 +25,8 @@ _WORKERS: Final = 8
 _SERIES_LIMIT: Final = 50_000
 _GRACE_SECONDS: Final = 5.0
 """An attempt that takes so much longer than it may is stuck."""
+_OVERDUE_SECONDS: Final = 0.1
+"""So much after its timeout no answer is known to be in time: ours is the rest."""
 
 
 class ProbeRunner:
@@ -186,8 +188,15 @@ class ProbeRunner:
     async def _verdict(self, workers: Workers, target: Target) -> Verdict | None:
         run = workers.submit(self._probe.attempt, target)
         settings = self.settings
+        told = 0.0
+        if settings.decides_serving:
+            # A late answer is lingered for; that it is late is told now.
+            told = settings.timeout_seconds + _OVERDUE_SECONDS
+            done, _ = await asyncio.wait({run}, timeout=told)
+            if not done and target in self._known:
+                self.results.overdue(target, settings.timeout_seconds, self._clock())
         patience = settings.timeout_seconds + settings.linger_seconds + _GRACE_SECONDS
-        done, _ = await asyncio.wait({run}, timeout=patience)
+        done, _ = await asyncio.wait({run}, timeout=patience - told)
         if not done:
             # The thread cannot be stopped; it keeps its place and its target.
             model, version = target.key

@@ -46,8 +46,8 @@ class ProbeSettings(Settings):
     timeout_seconds: float = Field(default=1.0, gt=0, le=600)
     """An answer after that is a timeout."""
     linger_seconds: float = Field(default=2.0, ge=0, le=600)
-    """How much longer a late answer is waited for. It stays a timeout, but is known to
-    be ours in Triton's counts."""
+    """How much longer a late answer is waited for. It is told to be late at once and stays
+    a timeout, but is known to be ours in Triton's counts."""
     max_requests_per_second: float = Field(default=10.0, gt=0, le=10_000)
     """Ceiling over all models; with more models than it allows for, the interval
     stretches (triton_probe_interval_seconds)."""

@@ -58,14 +58,25 @@ class ProbeMeter:
     def record(self, target: Target, verdict: Verdict, now: float) -> None:
         """Add one verdict; `now` is monotonic seconds."""
         with self._lock:
-            record = self._records.get(target)
-            if record is None:
-                record = _Record(WindowedHistogram(self._window_seconds, _WINDOW_SLOTS))
-                self._records[target] = record
+            record = self._record(target)
             record.outcomes[verdict.outcome] += 1
             record.verdict, record.at = verdict, now
             if verdict.duration_seconds is not None:
                 self._time(record, verdict.duration_seconds, verdict.request_id, now)
+
+    def overdue(self, target: Target, timeout_seconds: float, now: float) -> None:
+        """Its answer is late already; the verdict counts it, once it is known."""
+        detail = f"no answer within {timeout_seconds:g} s; it is still waited for"
+        with self._lock:
+            record = self._record(target)
+            record.verdict, record.at = Verdict("timeout", detail=detail), now
+
+    def _record(self, target: Target) -> _Record:
+        record = self._records.get(target)
+        if record is None:
+            record = _Record(WindowedHistogram(self._window_seconds, _WINDOW_SLOTS))
+            self._records[target] = record
+        return record
 
     def _time(
         self, record: _Record, seconds: float, request_id: str, now: float

@@ -81,3 +81,37 @@ def test_a_probe_of_answers_says_nothing_of_whether_a_model_serves():
         assert scene.runner.serving(scene.loop.now) == {}
 
     play(["a"], script)
+
+
+def test_a_late_answer_is_told_at_its_timeout_and_counted_when_it_is_known():
+    def counted(scene):
+        found = scene.runner.samples(scene.loop.now)
+        return sum(s.value for s in found if s.spec is catalogue.PROBE_TOTAL)
+
+    async def script(scene):
+        await asyncio.sleep(1)
+        assert scene.runner.serving(scene.loop.now) == {("m", "1"): True}
+        before = counted(scene)
+        scene.probe.slow["m"] = 2.5
+        await asyncio.sleep(9.5)
+        assert len(scene.starts["m"]) == 2
+        assert scene.runner.serving(scene.loop.now) == {("m", "1"): True}
+        await asyncio.sleep(0.9)
+        assert scene.runner.serving(scene.loop.now) == {("m", "1"): False}
+        assert counted(scene) == before
+        await asyncio.sleep(2)
+        assert counted(scene) == before + 1
+
+    play(["m"], script, jitter_ratio=0)
+
+
+def test_a_probe_of_several_requests_is_late_only_by_its_own_word():
+    async def script(scene):
+        golden = GoldenSettings(metamorphic=["repeat"], interval_seconds=10)
+        scene.runner.settings = golden
+        scene.probe.slow["m"] = golden.timeout_seconds + 1.0
+        await asyncio.sleep(golden.timeout_seconds + 0.5)
+        assert scene.starts["m"]
+        assert scene.runner.results.statuses() == []
+
+    play(["m"], script)
