@@ -156,15 +156,21 @@ def _tables() -> list[Any]:
             span=12,
             steps=good_above(0.5, 1),
         ),
-        rows(
-            "Model versions",
-            "Ready is the server's word, serving is ours: a tensor went through.",
-            "none",
-            Query("min by (instance, model, version) (triton_model_ready<v>)", "ready"),
-            Query(
-                "min by (instance, model, version) (triton_model_serving<v>)", "serving"
+        explained(
+            rows(
+                "Model versions",
+                "Ready is the server's word, serving is ours: a tensor went through.",
+                "none",
+                Query(
+                    "min by (instance, model, version) (triton_model_ready<v>)", "ready"
+                ),
+                Query(
+                    "min by (instance, model, version) (triton_model_serving<v>)",
+                    "serving",
+                ),
+                span=12,
+                steps=good_above(0.5, 1),
             ),
-            span=12,
-            steps=good_above(0.5, 1),
+            "TritonModelGone",
         ),
     ]

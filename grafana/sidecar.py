@@ -50,6 +50,7 @@ def _collectors() -> list[Any]:
                 span=12,
             ),
             "TritonwatchCollectorStale",
+            "TritonwatchClockOff",
         ),
         series(
             "Time of a run",
