@@ -1,0 +1,99 @@
+"""What a fault needs of a machine, seen by other means than the fault's own.
+
+Where all of it is there, a fault that is refused is refused wrongly, and its test fails.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parts import require, require_root
+
+_GROUPS = Path("/sys/fs/cgroup")
+_LIMITS = {
+    "cpu": ("cpu.max", "cpu.cfs_quota_us"),
+    "memory": ("memory.max", "memory.limit_in_bytes"),
+}
+"""What a control group has that can be limited, in version 2 and in version 1."""
+_NET_ADMIN, _SYS_ADMIN = 12, 21
+"""Of capabilities(7): root in a container may have neither."""
+_QUEUES = Path("/proc/net/netfilter/nfnetlink_queue")
+
+
+def require_for(fault: dict[str, Any]) -> None:
+    """Go on only where nothing speaks against this fault, as experiments write it.
+
+    What a fault wants of its target is the test's to bring.
+    """
+    kind, mechanism = fault["kind"], fault.get("mechanism", "auto")
+    if kind in {"cpu_limit", "memory_limit"}:
+        require_root("a control group")
+        _require_group(kind.removesuffix("_limit"))
+    elif kind == "disk_full":
+        _require_capabilities("mounting a small disk")
+        require("mount", "umount")
+    elif kind == "clock_jump" and platform.machine() != "x86_64":
+        pytest.skip(f"clocks are not moved on {platform.machine()}")
+    elif kind == "prometheus_away":
+        require("prometheus")
+    elif kind.startswith("network_") or kind in {"bandwidth", "partition", "reset"}:
+        # By default the proxy before the server will do.
+        require_root_for("proxy" if mechanism == "auto" else mechanism)
+
+
+def require_root_for(name: str) -> None:
+    """Go on only where the network can be made bad that way; by the proxy anybody can."""
+    if name == "proxy":
+        return
+    _require_capabilities("this fault")
+    require("nft", "tc")
+    if name == "nfqueue" and not _has_packet_queues():
+        # Nothing to install gives it.
+        pytest.skip("the kernel has no queues of packets")
+
+
+def _require_capabilities(what: str) -> None:
+    require_root(what)
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    (held,) = (int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    if not (held >> _NET_ADMIN & 1 and held >> _SYS_ADMIN & 1):
+        pytest.skip(f"{what} needs CAP_NET_ADMIN and CAP_SYS_ADMIN: root has not all")
+
+
+def _require_group(controller: str) -> None:
+    """Go on only where a group that is made for a moment could be limited."""
+    lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
+    own = next((ln.removeprefix("0::/") for ln in lines if ln.startswith("0::")), "")
+    # Version 1 has a tree for each controller; in version 2 a fault's group lies beside
+    # the one that the tests and their servers are in.
+    beside = (_GROUPS / own).parent if own else _GROUPS
+    for parent in (_GROUPS / controller, beside):
+        made = parent / f"tests-{os.getpid()}"
+        try:
+            made.mkdir()
+        except OSError:
+            continue
+        try:
+            if any((made / file).exists() for file in _LIMITS[controller]):
+                return
+        finally:
+            made.rmdir()
+    pytest.skip(f"no control group with the {controller} controller can be made here")
+
+
+def _has_packet_queues() -> bool:
+    """The module is there, or would be loaded when asked for."""
+    if _QUEUES.exists():
+        return True
+    if shutil.which("modprobe") is None:
+        return False
+    tried = subprocess.run(
+        ["modprobe", "--dry-run", "--quiet", "nfnetlink_queue"], check=False
+    )
+    return tried.returncode == 0
