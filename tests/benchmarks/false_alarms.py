@@ -21,11 +21,14 @@ from scipy import stats
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
+
+import passages
+
 MEASURED = HERE / "false_alarms.jsonl"
 PAGE = HERE.parents[1] / "drift" / "README.md"
 SEED = 20261121
 WINDOWS = 20
-BEGIN, END = "<!-- false alarms: begin -->\n", "<!-- false alarms: end -->\n"
+PASSAGE = "false alarms"
 
 
 def iid(reference: int, rows: int, first: int, last: int) -> dict[str, object]:
@@ -98,20 +101,11 @@ def _rate(alarms: int, windows: int) -> str:
     return f"{rate:.2f} ({low:.2f} to {high:.2f})"
 
 
-def page_with(shown: str, page: str) -> str:
-    """The page with this table in its place."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + shown + END + rest.partition(END)[2]
-
-
 def main(kind: str, *arguments: str) -> None:
     """One chunk on stdout, or the table into the page."""
     if kind == "table":
         shown = table(MEASURED.read_text("utf-8"))
-        if "--write" in arguments:
-            PAGE.write_text(page_with(shown, PAGE.read_text("utf-8")), "utf-8")
-        else:
-            print(shown, end="")
+        passages.show(PASSAGE, shown, PAGE, write="--write" in arguments)
     elif kind == "iid":
         print(json.dumps(iid(*map(int, arguments))), flush=True)
     else:

@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "support")]
+
+import passages
+
 MEASURED = HERE / "forecast_coverage.jsonl"
 PAGE = HERE.parents[1] / "drift" / "README.md"
-BEGIN, END = "<!-- forecasts: begin -->\n", "<!-- forecasts: end -->\n"
+PASSAGE = "forecasts"
 SEED = 20261121
 SERIES = 400
 WINDOWS = (40, 80, 160)
@@ -204,20 +207,11 @@ def _share(covered: int, dated: int) -> str:
     return f"{100 * covered / dated:.0f} % ({low:.0f} to {high:.0f})"
 
 
-def page_with(shown: str, page: str) -> str:
-    """The page with this table in its place."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + shown + END + rest.partition(END)[2]
-
-
 def main(kind: str, *arguments: str) -> None:
     """All lines on stdout, or the table into the page."""
     if kind == "table":
         shown = table(MEASURED.read_text("utf-8"))
-        if "--write" in arguments:
-            PAGE.write_text(page_with(shown, PAGE.read_text("utf-8")), "utf-8")
-        else:
-            print(shown, end="")
+        passages.show(PASSAGE, shown, PAGE, write="--write" in arguments)
         return
     for line in run(int(arguments[0]) if arguments else SERIES):
         print(json.dumps(line), flush=True)

@@ -13,8 +13,13 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[2] / "README.md"
-BEGIN, END = "<!-- trace cost: begin -->", "<!-- trace cost: end -->"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "support")]
+
+import passages
+
+PAGE = ROOT / "README.md"
+PASSAGE = "trace cost"
 RATES = (1000, 100, 10, 1)
 COLUMNS = ("throughput_loss", "p99_rise", "server_cpu_share")
 
@@ -57,12 +62,7 @@ def main(arguments: list[str]) -> int:
     """Print the table, or write it between its marks; the value is the exit status."""
     sources = [Path(word) for word in arguments if not word.startswith("--")]
     content = table([json.loads(source.read_text("utf-8")) for source in sources])
-    if "--write" in arguments:
-        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n{content}\n{END}{after}", "utf-8")
-    else:
-        print(content)
+    passages.show(PASSAGE, content, PAGE, write="--write" in arguments)
     return 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from passages import page_with
 
 PROGRAM = Path(__file__).parents[1] / "benchmarks" / "forecast_coverage.py"
 
@@ -27,7 +28,7 @@ def measured(made):
 def test_the_table_is_the_one_that_was_measured(made):
     page = made.PAGE.read_text("utf-8")
     shown = made.table(made.MEASURED.read_text("utf-8"))
-    assert made.page_with(shown, page) == page
+    assert page_with(made.PASSAGE, shown, page) == page
 
 
 def test_intervals_cover_what_they_say_but_where_the_page_says_they_do_not(made):

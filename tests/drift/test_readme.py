@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from passages import page_with
 
 from exporter.cli import main
 
@@ -70,4 +71,4 @@ def test_the_table_is_the_one_that_was_measured():
     table = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(table)
     measured = json.loads((PEERS / "measured.json").read_text("utf-8"))
-    assert table.page_with(table.table(measured), TEXT) == TEXT
+    assert page_with(table.PASSAGE, table.table(measured), TEXT) == TEXT

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1] / "support")]
+
+import passages
+
 MEASURED = HERE / "measured.json"
 NEW = HERE.parents[2] / "build" / "peers" / "measured.json"
 PAGE = HERE.parents[2] / "drift" / "README.md"
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+PASSAGE = "peers"
 OURS = "tritonwatch"
 STREAMS = ("clean_100", "clean_500", "clean_5000", "shift_0.1", "shift_0.25")
 
@@ -61,22 +65,13 @@ def _line(name: str, shares: list[str], spent: str) -> str:
     return f"| {name} | {' | '.join(shares)} | {spent} |"
 
 
-def page_with(content: str, page: str) -> str:
-    """The page with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{content}\n{END}{after}"
-
-
 def main(arguments: list[str]) -> int:
     """Print the table, or write it; the value is the exit status."""
-    if "--write" in arguments:
-        if NEW.exists():
-            MEASURED.write_bytes(NEW.read_bytes())
-        content = table(json.loads(MEASURED.read_text("utf-8")))
-        PAGE.write_text(page_with(content, PAGE.read_text("utf-8")), "utf-8")
-        return 0
-    print(table(json.loads(MEASURED.read_text("utf-8"))))
+    write = "--write" in arguments
+    if write and NEW.exists():
+        MEASURED.write_bytes(NEW.read_bytes())
+    content = table(json.loads(MEASURED.read_text("utf-8")))
+    passages.show(PASSAGE, content, PAGE, write=write)
     return 0
 
 
