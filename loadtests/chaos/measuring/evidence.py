@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads it for journals
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from loadtests.result import RunResult
@@ -31,6 +31,8 @@ What = Literal[
 Status = Literal["completed", "failed", "aborted", "interrupted"]
 """As Chaos Toolkit's journal has them. A steady state that does not hold before the
 method fails the experiment; one that does not hold later deviates, which is no status."""
+UP: Final = "up"
+"""Whether the sidecar was scraped, as Prometheus has it: what tells that it is away."""
 AlertState = Literal["inactive", "pending", "firing"]
 
 

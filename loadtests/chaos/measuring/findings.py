@@ -16,7 +16,7 @@ from loadtests.chaos.measuring.detection import (
     detected,
     detection_of,
 )
-from loadtests.chaos.measuring.evidence import Status
+from loadtests.chaos.measuring.evidence import UP, Status
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
@@ -205,12 +205,15 @@ def _fault(
 
 
 def _lasting(detection: Detection, wanted: Sequence[DetectSettings]) -> list[Shown]:
-    """The required conditions that can end: what a counter rose by never falls."""
+    """The required conditions that can end: what a counter rose by never falls.
+
+    A sidecar that is away says nothing, so nothing that is not so either.
+    """
     required = {
         c.text
         for one in wanted
         for c in one.conditions[:1]
-        if not c.increase and one.metric
+        if not c.increase and one.metric and c.metric != UP
     }
     return [shown for shown in detection.metrics if shown.condition in required]
 

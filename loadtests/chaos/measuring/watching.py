@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from exporter.errors import TritonError
 from exporter.exposition import parse_text
 from exporter.triton.http import HttpClient
-from loadtests.chaos.measuring.evidence import AlertChange, Sample, Scrape
+from loadtests.chaos.measuring.evidence import UP, AlertChange, Sample, Scrape
 from loadtests.chaos.running.looking import Pace
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ _TIMEOUT_SECONDS: Final = 1.0
 _UNREADABLE: Final = (TritonError, ValueError, LookupError)
 _RESIDENT: Final = "process_resident_memory_bytes"
 _OPEN_FDS: Final = "process_open_fds"
-UP: Final = "up"
-"""Whether the sidecar was scraped, as Prometheus has it: what tells that it is away."""
 ALWAYS: Final = frozenset(
     {
         "triton_up",
