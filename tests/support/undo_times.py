@@ -68,7 +68,7 @@ def append(file: Path, fault: str, way: str, seconds: dict[str, list[float]]) ->
         for name, taken in seconds.items()
     }
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    line = Times(fault, way, rounded, now, _revision(), _machine())
+    line = Times(fault, way, rounded, now, _revision(), machine())
     with file.open("a", encoding="utf-8") as kept:
         kept.write(json.dumps(asdict(line)) + "\n")
 
@@ -117,7 +117,8 @@ def _range(days: Any) -> str:
     return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Cores and processor of this one."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     named = [
         ln.partition(":")[2].strip() for ln in lines if ln.startswith("model name")
