@@ -125,7 +125,12 @@ def test_a_dead_backend_is_seen_while_triton_calls_everything_ready(
     )
     assert set(page.values("triton_model_ready")) == {1}
     assert page.value("triton_ready") == 1
-    assert page.sum("triton_probe_total", outcome="model_error") > 0
+    # What it is comes with the answer, which is later than that it is late.
+    sidecar.wait(
+        lambda p: p.sum("triton_probe_total", outcome="model_error") > 0,
+        limits.recovery,
+        since=killed,
+    )
     # A load alone repairs nothing; after an unload, which hangs, it does.
     for model in ("double", "sleepy"):
         for action in ("unload", "load"):
