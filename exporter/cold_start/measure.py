@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import numpy as np
 
 from exporter import errors
+from exporter.background import Background
 from exporter.exposition import parse_text
 from exporter.own_traffic import REQUEST_ID_PREFIX
 from exporter.probes.payload import make_payload
@@ -19,7 +19,6 @@ from exporter.triton.model import InferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.http import HttpClient
@@ -193,34 +192,20 @@ class Server:
             time.sleep(_POLL_SECONDS)
 
 
-class Victim:
-    """Asks another model all the while, from a thread of its own."""
+class Victim(Background):
+    """Asks another model all the while."""
 
     def __init__(self, server: Server, model: str) -> None:
+        super().__init__(end_seconds=_ASK_SECONDS)
         self.model = model
         self.latencies = Latencies()
         self.loading = False
         self._server = server
         self._spec = server.spec(model)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._ending.set()
-        self._thread.join(_ASK_SECONDS)
 
     def _work(self) -> None:
         number = 0
-        while not self._ending.wait(_VICTIM_PAUSE_SECONDS):
+        while not self._over.wait(_VICTIM_PAUSE_SECONDS):
             number += 1
             before = self.loading
             try:
