@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import figures
-import numpy as np
+from delayed import ASKED_SECONDS, errors, round_trip
 from sites import EmptySite
-from tcp_peers import TcpServer, connect, echo, receive
+from tcp_peers import TcpServer, connect, echo
 
 from loadtests.chaos.network.effect import Effect
 from loadtests.chaos.network.mechanism import Wanted
@@ -21,25 +21,15 @@ from loadtests.chaos.network.nfqueue import Nfqueue
 from loadtests.chaos.primitives.processes import new_token, started_with
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
 
     from figures import Figure
 
-MESSAGE = bytes(1000)
-ASKED_SECONDS = 0.02
 _TURNS, _QUICK_TURNS = 500, 50
 _BUSY_SECONDS, _QUICK_BUSY_SECONDS = 5.0, 1.0
 _CONNECTIONS = 8
 _CPU_FIELDS = 11, 13
 """Of /proc/PID/stat after the name: user and system time in clock ticks."""
-
-
-def _round_trip(connection: socket.socket) -> float:
-    started = time.perf_counter()
-    connection.sendall(MESSAGE)
-    receive(connection, len(MESSAGE))
-    return time.perf_counter() - started
 
 
 @contextlib.contextmanager
@@ -71,25 +61,9 @@ def delay(*, quick: bool = False) -> Iterator[Figure]:
         _delayed(delayed.address, ASKED_SECONDS),
     ):
         over = [
-            1e3 * (_round_trip(late) - _round_trip(direct) - ASKED_SECONDS)
-            for _ in range(turns)
+            round_trip(late) - round_trip(direct) - ASKED_SECONDS for _ in range(turns)
         ]
-    yield figures.at_most(
-        "fault_nfqueue_delay_error",
-        **figures.median(over),
-        unit="milliseconds",
-        goal=2.0,
-        n=turns,
-        measured=delay.__doc__ or "",
-    )
-    yield figures.at_most(
-        "fault_nfqueue_delay_error_p99",
-        float(np.percentile(over, 99)),
-        "milliseconds",
-        None,
-        n=turns,
-        measured="the 99th percentile of the same",
-    )
+    yield from errors("fault_nfqueue", over, delay.__doc__ or "")
 
 
 def cost(*, quick: bool = False) -> Figure:
@@ -101,7 +75,7 @@ def cost(*, quick: bool = False) -> Figure:
         count = 0
         with connect(address) as connection:
             while time.monotonic() < until:
-                _round_trip(connection)
+                round_trip(connection)
                 count += 1
         counts.append(count)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING
 
 import figures
-import numpy as np
-from tcp_peers import TcpServer, connect, echo, receive
+from delayed import ASKED_SECONDS, errors, round_trip
+from tcp_peers import TcpServer, connect, echo
 
 from loadtests.chaos.network.effect import Effect
 from loadtests.chaos.network.proxy_control import ask
@@ -20,17 +19,8 @@ if TYPE_CHECKING:
 
     from figures import Figure
 
-MESSAGE = bytes(1000)
-ASKED_SECONDS = 0.02
 _TURNS, _QUICK_TURNS = 2000, 200
 _DELAYED, _QUICK_DELAYED = 500, 50
-
-
-def _round_trip(connection: socket.socket) -> float:
-    started = time.perf_counter()
-    connection.sendall(MESSAGE)
-    receive(connection, len(MESSAGE))
-    return time.perf_counter() - started
 
 
 @contextlib.contextmanager
@@ -44,7 +34,7 @@ def _connections() -> Iterator[tuple[FaultProxy, socket.socket, socket.socket]]:
     ):
         for connection in (proxied, direct):
             for _ in range(50):
-                _round_trip(connection)
+                round_trip(connection)
         yield proxy, proxied, direct
 
 
@@ -52,7 +42,7 @@ def neutral(*, quick: bool = False) -> Figure:
     """A round trip of 1 kB by the proxy that does nothing, less one without it."""
     turns = _QUICK_TURNS if quick else _TURNS
     with _connections() as (_, proxied, direct):
-        added = [_round_trip(proxied) - _round_trip(direct) for _ in range(turns)]
+        added = [round_trip(proxied) - round_trip(direct) for _ in range(turns)]
     return figures.at_most(
         "fault_proxy_neutral",
         **{key: 1e3 * value for key, value in figures.median(added).items()},
@@ -75,25 +65,10 @@ def delay(*, quick: bool = False) -> Iterator[Figure]:
             "effect": effect.to_record(),
             "protocols": ["grpc"],
         }
-        late = []
+        over = []
         for _ in range(turns):
             ask(control, {"do": "clear", "token": "bench"})
-            without = _round_trip(proxied)
+            without = round_trip(proxied)
             ask(control, asked)
-            late.append(1e3 * (_round_trip(proxied) - without - ASKED_SECONDS))
-    yield figures.at_most(
-        "fault_proxy_delay_error",
-        **figures.median(late),
-        unit="milliseconds",
-        goal=2.0,
-        n=turns,
-        measured=delay.__doc__ or "",
-    )
-    yield figures.at_most(
-        "fault_proxy_delay_error_p99",
-        float(np.percentile(late, 99)),
-        "milliseconds",
-        None,
-        n=turns,
-        measured="the 99th percentile of the same",
-    )
+            over.append(round_trip(proxied) - without - ASKED_SECONDS)
+    yield from errors("fault_proxy", over, delay.__doc__ or "")
