@@ -12,9 +12,15 @@ from exporter.settings import Settings
 from loadtests.chaos.running.conditions import Condition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from loadtests.chaos.measuring.evidence import AlertChange, Event, Evidence, Sample
+    from loadtests.chaos.measuring.evidence import (
+        AlertChange,
+        Event,
+        Evidence,
+        Sample,
+        What,
+    )
     from loadtests.chaos.measuring.recovery import Span
 
 
@@ -117,9 +123,18 @@ def detection_of(
     alerts: Sequence[AlertChange],
     conditions: Sequence[Condition],
     span: Span,
+    begun: Mapping[Condition, float] | None = None,
 ) -> Detection:
-    """What showed the fault of a span, until the next one."""
-    shown = tuple(_shown(samples, condition, span) for condition in conditions)
+    """What showed the fault of a span, until the next one.
+
+    `begun` is when the fault was begun that a condition is about, where that is not the
+    span's first: what held for another one's sake shows nothing of it.
+    """
+    since = begun or {}
+    shown = tuple(
+        _shown(samples, condition, since.get(condition, span.inject_seconds), span)
+        for condition in conditions
+    )
     known = [one for one in shown if one.held_seconds is not None]
     return Detection(
         metrics=shown,
@@ -128,15 +143,18 @@ def detection_of(
     )
 
 
-def _shown(samples: Sequence[Sample], condition: Condition, span: Span) -> Shown:
+def _shown(
+    samples: Sequence[Sample], condition: Condition, start: float, span: Span
+) -> Shown:
     series: dict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
     for sample in samples:
         if condition.matches(sample.metric, sample.labels):
             series[tuple(sorted(sample.labels.items()))].append(sample)
-    start = span.inject_seconds
     seen = any(v.at_seconds < start for values in series.values() for v in values)
     found = {
-        labels: _of_series(values, condition, span, seen_before=seen)
+        labels: _of_series(
+            values, condition, start, span.next_seconds, seen_before=seen
+        )
         for labels, values in series.items()
     }
     before = any(held.before for held in found.values()) if seen else None
@@ -167,9 +185,13 @@ class _Held:
 
 
 def _of_series(
-    values: Sequence[Sample], condition: Condition, span: Span, *, seen_before: bool
+    values: Sequence[Sample],
+    condition: Condition,
+    start: float,
+    end: float | None,
+    *,
+    seen_before: bool,
 ) -> _Held:
-    start, end = span.inject_seconds, span.next_seconds
     earlier = [v.value for v in values if v.at_seconds < start]
     later = [
         v
@@ -307,23 +329,32 @@ def in_effect(
     Injecting takes a while: processes are started, models loaded anew. It is over when
     the fault was seen to be there, and where users feel it before, it is there.
     """
+    begun = begun_at(events, span, kind)
+    verified = _first(events, span, kind, "injected")
+    known = [at for at in (verified, first_bad_seconds) if at is not None]
+    return min((at for at in known if at >= begun), default=begun)
+
+
+def begun_at(events: Iterable[Event], span: Span, kind: str | None) -> float:
+    """When the first fault of a span was begun, or the first of that kind."""
+    found = _first(events, span, kind, "inject")
+    return span.inject_seconds if found is None else found
+
+
+def _first(
+    events: Iterable[Event], span: Span, kind: str | None, what: What
+) -> float | None:
     end = float("inf") if span.next_seconds is None else span.next_seconds
-    mine = [
-        event
-        for event in events
-        if span.inject_seconds <= event.at_seconds < end
-        and (kind is None or event.detail.get("kind") == kind)
-    ]
-    begun = _first(mine, "inject")
-    begun = span.inject_seconds if begun is None else begun
-    verified = _first(mine, "injected")
-    felt = first_bad_seconds
-    known = [at for at in (verified, felt) if at is not None and at >= begun]
-    return min(known, default=begun)
-
-
-def _first(events: Iterable[Event], what: str) -> float | None:
-    return min((e.at_seconds for e in events if e.what == what), default=None)
+    return min(
+        (
+            event.at_seconds
+            for event in events
+            if event.what == what
+            and span.inject_seconds <= event.at_seconds < end
+            and (kind is None or event.detail.get("kind") == kind)
+        ),
+        default=None,
+    )
 
 
 def _since(at: float | None, start: float) -> float | None:

@@ -13,6 +13,7 @@ from loadtests.chaos.measuring.detection import (
     Detection,
     DetectSettings,
     Shown,
+    begun_at,
     detected,
     detection_of,
 )
@@ -191,8 +192,14 @@ def _fault(
     if answers is not None:
         limit = latency_limit(answers, settings, span.inject_seconds)
         recovery = recovery_of(answers, span, settings, limit)
-    conditions = tuple(c for one in wanted for c in one.conditions)
-    detection = detection_of(evidence.samples, evidence.alerts, conditions, span)
+    begun = {
+        condition: begun_at(evidence.events, span, one.fault)
+        for one in wanted
+        for condition in one.conditions
+    }
+    detection = detection_of(
+        evidence.samples, evidence.alerts, tuple(begun), span, begun
+    )
     felt = None if recovery is None else recovery.first_bad_seconds
     return FaultFindings(
         span=span,

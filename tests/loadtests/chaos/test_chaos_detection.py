@@ -8,7 +8,12 @@ import pytest
 from pydantic import ValidationError
 from simulated_outages import evidence
 
-from loadtests.chaos.measuring.detection import DetectSettings, detected, detection_of
+from loadtests.chaos.measuring.detection import (
+    DetectSettings,
+    begun_at,
+    detected,
+    detection_of,
+)
 from loadtests.chaos.measuring.evidence import (
     AlertChange,
     AlertState,
@@ -226,8 +231,10 @@ def test_of_two_faults_the_one_counts_that_is_to_be_shown() -> None:
         (7.1, "injected", "kill_stub"),
     )
     seen = replace(evidence(None, scrapes=WATCHED), events=events)
-    detection = detection_of(polled({4.0: 1, 8.1: 0}), (), WANTED.conditions, SPAN)
     wanted = WANTED.model_copy(update={"fault": "kill_stub"})
+    begun = dict.fromkeys(wanted.conditions, begun_at(events, SPAN, wanted.fault))
+    samples = polled({4.0: 1, 5.5: 0, 6.0: 1, 8.1: 0})
+    detection = detection_of(samples, (), wanted.conditions, SPAN, begun)
     found = detected(seen, detection, SPAN, wanted, 5.3)
     assert found.metric_since_effect_seconds == pytest.approx(1.0)
     assert found.metric_in_time is True
