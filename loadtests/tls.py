@@ -7,8 +7,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import grpc
-
+from exporter.grpc_core import grpc
 from loadtests.errors import LoadError, PlanError
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from tritonclient.grpc import service_pb2
 
 from exporter import errors
 from exporter.probes.checks import output_fault
+from exporter.triton.kserve import service_pb2
 from exporter.triton.model import OutputTensor
 from exporter.triton.tensors import decode, encode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tritonclient.grpc import service_pb2
+from exporter.triton.kserve import service_pb2
 
 if TYPE_CHECKING:
     from loadtests.engine.sequences import Sequence

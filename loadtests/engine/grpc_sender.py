@@ -7,10 +7,8 @@ import contextlib
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import grpc
-import grpc.aio
-from tritonclient.grpc import service_pb2
-
+from exporter.grpc_core import grpc
+from exporter.triton.kserve import service_pb2
 from loadtests.engine.answers import message_outputs
 from loadtests.engine.grpc_messages import sequence_parameters
 from loadtests.engine.keeping import MAX_ANSWER_BYTES

@@ -10,8 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tritonclient.grpc import service_pb2
-
+from exporter.triton.kserve import service_pb2
 from exporter.triton.tensors import encode
 from loadtests.errors import PlanError
 from loadtests.mix import Body

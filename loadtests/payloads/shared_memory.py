@@ -13,10 +13,10 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
 import urllib3
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from exporter.grpc_core import grpc
+from exporter.triton.kserve import service_pb2, service_pb2_grpc
 from exporter.triton.tensors import encode
 from loadtests.errors import LoadError
 from loadtests.payloads.bodies import Region

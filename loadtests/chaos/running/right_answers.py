@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-from tritonclient.grpc import service_pb2
-
 from exporter.errors import ProtocolError
+from exporter.grpc_core import grpc
+from exporter.triton.kserve import service_pb2
 from exporter.triton.tensors import decode
 from loadtests.engine.answers import message_outputs
 from loadtests.mix import Mix
