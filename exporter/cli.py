@@ -11,6 +11,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from exporter import memory
 from exporter.cold_start import cli as cold_start_cli
 from exporter.comparison import cli as comparison_cli
 from exporter.errors import ConfigError, ListenError, TritonwatchError
@@ -109,6 +110,8 @@ def _add_serve(commands: Subparsers) -> None:
         # would not hear of a SIGTERM at all.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_OK))
+        if sys.argv[1:2] == ["serve"]:
+            memory.start_with_small_caches()
         from exporter.serving import serve  # noqa: PLC0415 - heavy, only here
 
         serve(

@@ -27,6 +27,32 @@ libc.malloc_info(0, ctypes.c_void_p(file))
 libc.fclose(ctypes.c_void_p(file))
 ended.set()
 """
+CACHES = """
+import ctypes, threading
+from exporter import memory
+{call}
+class Found(ctypes.Structure):
+    # mallinfo2(3): the eighth of ten counts is of bytes in use.
+    _fields_ = [(f"n{{place}}", ctypes.c_size_t) for place in range(1, 11)]
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.mallinfo2.restype = Found
+ready, done, ended = threading.Barrier(13), threading.Barrier(13), threading.Event()
+def use():
+    ready.wait()
+    held = [libc.malloc(size) for size in range(24, 1025, 16) for _ in range(7)]
+    for piece in held: libc.free(ctypes.c_void_p(piece))
+    del held
+    done.wait()
+    ended.wait()
+threads = [threading.Thread(target=use) for _ in range(12)]
+for thread in threads: thread.start()
+before = libc.mallinfo2().n8
+ready.wait()
+done.wait()
+print(libc.mallinfo2().n8 - before)
+ended.set()
+"""
 CYCLES = """
 import collections
 from exporter import memory
@@ -63,6 +89,12 @@ def said(program: str, call: str) -> str:
 def test_threads_share_two_arenas():
     assert said(ARENAS, "memory.use_few_arenas()").count("<heap nr=") == 2
     assert said(ARENAS, "").count("<heap nr=") > 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tunables are glibc's")
+def test_threads_keep_little_of_what_they_freed():
+    kept = int(said(CACHES, "memory.start_with_small_caches()"))
+    assert kept < int(said(CACHES, "")) / 3
 
 
 def test_garbage_is_collected_before_it_is_much():
