@@ -69,15 +69,29 @@ class Soak(Settings):
     resident_bytes_first: float | None
     resident_bytes_last: float | None
     growth_bytes_per_hour: float | None
-    """Theil and Sen's slope: the median of the slopes between all pairs of blocks."""
+    """From the first block to the last: the mean of the growth by the minute."""
     growth_low: float | None
     growth_high: float | None
-    """Its 95 % interval (Sen, JASA 63, 1968)."""
+    """Its 95 % interval: Student's, of the growth by the minute.
+
+    Memory goes in steps that stay, so that it is the steps which are independent of
+    each other, and not what lies about a line: an interval of a line's slope (Sen's,
+    say) holds the true growth twice in five."""
     growth_late: float | None
-    """The same slope over the second half. What fills (windows of five minutes, arenas)
+    """The same growth over the second half. What fills (windows of five minutes, arenas)
     comes to an end, and then it is less; what leaks goes on."""
     open_fds_growth: int | None
     threads_growth: int | None
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether memory grew less than it may; None cannot be told."""
+        low, high = self.growth_low, self.growth_high
+        if low is None or high is None:
+            return None
+        if high < GROWTH_BYTES_PER_HOUR:
+            return True
+        return False if low > GROWTH_BYTES_PER_HOUR else None
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -226,10 +240,16 @@ def _late(blocks: np.ndarray) -> float:
 
 
 def _slope_of(blocks: np.ndarray) -> tuple[float, float, float]:
-    from scipy.stats import theilslopes  # noqa: PLC0415 - heavy, only here
+    from scipy.stats import t  # noqa: PLC0415 - heavy, only here
 
-    found = np.asarray(theilslopes(blocks[:, 1], blocks[:, 0] / 3600.0), np.float64)
-    return float(found[0]), float(found[2]), float(found[3])
+    hours, grown = np.diff(blocks[:, 0]) / 3600.0, np.diff(blocks[:, 1])
+    mean = float(grown.sum() / hours.sum())
+    # Over a longer gap, where a block is missing, more may come together.
+    errors = (grown - mean * hours) ** 2
+    freedom = len(grown) - 1
+    spread = np.sqrt(errors.sum() * len(grown) / freedom) / hours.sum()
+    half = float(t.ppf(0.975, freedom) * spread)
+    return mean, mean - half, mean + half
 
 
 def _growth(blocks: np.ndarray) -> int | None:

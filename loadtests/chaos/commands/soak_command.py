@@ -72,8 +72,13 @@ def _run(options: argparse.Namespace) -> int:
     return max(judged[0].exit_code, EXIT_FINDING if soak.broken else 0)
 
 
+_KEPT: Final = {True: "yes", False: "no", None: "cannot be told"}
+
+
 def text(soak: Soak, judged: Findings) -> str:
     """What a soak showed, for a terminal."""
+    from loadtests.chaos.soak import GROWTH_BYTES_PER_HOUR  # noqa: PLC0415 - heavy
+
     back = [fault.recovery.state for fault in judged.faults if fault.recovery]
     served = sum(state in {"recovered", "unaffected"} for state in back)
     lines = [
@@ -88,6 +93,7 @@ def text(soak: Soak, judged: Findings) -> str:
             f"{_mega(soak.growth_bytes_per_hour)} an hour "
             f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}], "
             f"{_mega(soak.growth_late)} in the second half; "
+            f"less than {_mega(GROWTH_BYTES_PER_HOUR)}: {_KEPT[soak.kept]}; "
             f"descriptors {_signed(soak.open_fds_growth)}, "
             f"threads {_signed(soak.threads_growth)}"
         ),
