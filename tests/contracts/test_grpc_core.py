@@ -45,13 +45,14 @@ for _ in sys.argv[1:]:
     os.wait()
 """
 CONNECTING = """
-import socket
+import os, socket
 
-with socket.create_server(("127.0.0.1", 0)) as server:
-    server.settimeout(20)
-    with grpc.insecure_channel("127.0.0.1:%d" % server.getsockname()[1]) as channel:
-        channel.subscribe(print, try_to_connect=True)
-        server.accept()
+socket.setdefaulttimeout(20)
+server = socket.create_server(("127.0.0.1", 0))
+channel = grpc.insecure_channel("127.0.0.1:%d" % server.getsockname()[1])
+channel.subscribe(print, try_to_connect=True)
+server.accept()[0].recv(1)  # by then it has told of its connection
+os._exit(0)  # grpcio may wait for ever for the thread of a subscription
 """
 
 
