@@ -41,6 +41,8 @@ async def live(
     try:
         if predecessors:
             await asyncio.wait(predecessors)
+        # A task that was cancelled keeps its frames: all before it would stay with it.
+        predecessors = ()
         await run()
     finally:
         if isinstance(collector, Closing):

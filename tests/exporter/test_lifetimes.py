@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -53,6 +55,23 @@ async def test_a_collector_is_closed_when_its_task_is_cancelled():
     await asyncio.sleep(0)
     await cancelled(task)
     assert events == ["a runs", "a closed"]
+
+
+async def test_nothing_of_a_predecessor_stays_once_its_successor_runs():
+    events, gone = [], []
+    task = start(Recorder(events, "0"))
+    for number in range(1, 4):
+        await asyncio.sleep(0)
+        gone.append(weakref.ref(task))
+        successor = Recorder(events, str(number))
+        following = start(successor, task)
+        await cancelled(task)
+        await successor.running.wait()
+        task = following
+    del following
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 3
+    await cancelled(task)
 
 
 async def test_a_successor_begins_when_the_predecessor_has_tidied_up():
