@@ -134,6 +134,17 @@ def test_killing_the_sidecar_is_no_broken_promise_if_it_comes_back() -> None:
     assert found.verdict == "held"
 
 
+def test_a_sidecar_that_is_away_longer_than_users_suffer_tells_nothing_untrue() -> None:
+    up = tuple(Sample(at, "up", {}, float(not 5 <= at < 29)) for at in range(31))
+    more = {"detect": {"metric": "up == 0", "within_seconds": 2}}
+    found = findings(
+        outage(kind="kill_sidecar", extension=more, samples=(*told(), *up))
+    )
+    assert found.faults[0].detected[0].metric_in_time is True
+    assert found.sidecar is not None
+    assert found.sidecar.told_the_truth is None
+
+
 def test_bad_again_after_the_fault_was_gone_is_a_finding() -> None:
     load = run(poisson(200, 30), refuses=((INJECT, REVERT), (15.0, 16.0)))
     gone = findings(evidence(load, inject=INJECT, revert=REVERT))
