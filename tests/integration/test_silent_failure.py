@@ -45,6 +45,7 @@ def test_a_model_that_starts_to_lie_is_told_everywhere(
     assert any("golden digits_fp32 accuracy 97.1% match 100.0%" in x for x in before)
     assert not [x for x in before if "LIES" in x or "ALERTS" in x]
     last = after[-1]
+    assert page, f"not told within {LIMITS[-1]} s: {after[-3:]}"
     # Triton itself sees nothing.
     assert "Triton up, 5/5 models serving" in last
     assert "LIES: expected, labels" in last
