@@ -179,6 +179,7 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_out_who_was_in(serve) -> None:
     assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
 
 
+@pytest.mark.slow
 def test_silent_connections_are_bounded_before_their_handshake(serve, pairs) -> None:
     served = serve(tls_of(pairs))
     with contextlib.ExitStack() as stack:

@@ -180,6 +180,7 @@ def excused(expression: str) -> bool:
     return any(s.metric in ABSENT for s in promql.selectors(expression))
 
 
+@pytest.mark.slow
 def test_every_query_of_every_panel_shows_something(scene) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     asked = [q for q in questions() if not excused(q[1])]
@@ -189,6 +190,7 @@ def test_every_query_of_every_panel_shows_something(scene) -> None:
     assert [where for where, *_ in asked] == []
 
 
+@pytest.mark.slow
 def test_every_rule_can_be_run(scene) -> None:
     found = scene.prometheus.get("rules")
     for group in found["groups"]:

@@ -204,6 +204,7 @@ def kill_stub(triton, model: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_model_that_lies_pages_once_holds_its_tickets_back_and_resolves(
     watched, playground
 ) -> None:
@@ -235,6 +236,7 @@ def test_a_model_that_lies_pages_once_holds_its_tickets_back_and_resolves(
     told.resolved("TritonReadinessLie")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_explains_everything_else_about_it(
     watched, playground
 ) -> None:

@@ -216,6 +216,7 @@ def test_a_model_that_disappears_between_two_calls_costs_only_itself(
         assert page.value("tritonwatch_collector_success", collector="server") == 1
 
 
+@pytest.mark.slow
 def test_five_hundred_models_are_found_and_probed_within_the_rate(
     settings, start_sidecar
 ) -> None:

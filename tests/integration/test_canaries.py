@@ -234,6 +234,7 @@ def test_no_command_prints_or_writes_it(name, fake, file, tmp_path) -> None:
     assert leaks(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_no_command_tells_it_when_the_server_makes_no_sense(
     name, fake, file, tmp_path

@@ -41,6 +41,7 @@ def mirror(port: int, rows: np.ndarray) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 def test_the_fleets_distance_is_that_of_all_rows_together(
     playground, settings, start_sidecar, tmp_path
 ) -> None:

@@ -92,6 +92,7 @@ def watched(sidecar, arguments) -> tuple[set[tuple[str, ...]], int, str]:
     return seen, run.returncode, err
 
 
+@pytest.mark.slow
 def test_a_capacity_search_is_seen_while_it_searches(
     start_sidecar, settings, fake, receiver, tritonwatch
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_capacity_search_is_seen_while_it_searches(
     assert span.end_time_unix_nano - span.start_time_unix_nano > 4e9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "profile", "phases"),
     [

@@ -218,6 +218,7 @@ def arrivals_in(output: str) -> int:
     return int(found[1])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_open_loop_in_the_ui_shows_microseconds(loaded, tmp_path) -> None:
     port, result = free_port(), tmp_path / "result.json"

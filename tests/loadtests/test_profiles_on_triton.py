@@ -145,6 +145,7 @@ def capacity(capsys) -> Callable[..., Ended]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_short_search_ends_with_a_report_whatever_the_machine_does(
     loaded, capacity, tmp_path, capsys
@@ -181,6 +182,7 @@ def test_an_objective_that_no_rate_meets_is_told_at_once(loaded, capacity) -> No
     assert "one request at a time takes" in found.stdout
 
 
+@pytest.mark.slow
 def test_an_objective_that_every_rate_meets_is_told(loaded, capacity) -> None:
     found = capacity(
         loaded, "--slo", "p99<30s", "--max-rate", "40", "--max-concurrency", "2",

@@ -121,6 +121,7 @@ def test_an_ensembles_steps_of_one_trace_are_no_copies_of_each_other():
     assert target.counted("otlp", "duplicate") == 0
 
 
+@pytest.mark.slow
 def test_a_million_model_names_are_dropped_and_counted():
     target = sink(unknown_models=2)
     rest = ("1", "client", "", False, "grpc", 0, PHASES, 0.008)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 
 import numpy as np
+import pytest
 from compared_versions import PAIRS, USED, Load, comparison
 
 from exporter.testing.faults import Fault, set_fault
 from exporter.triton.grpc import GrpcClient
 
 
+@pytest.mark.slow
 def test_a_shadow_stays_within_its_budget_under_load(compare, server, pixels):
     ratio = 0.1
     sidecar = compare(
@@ -60,6 +62,7 @@ def booked(server, version):
     return np.array([found.success.count, seconds])
 
 
+@pytest.mark.slow
 def test_a_challenger_that_gets_slow_costs_no_more_busy_time(
     compare, server, repository, pixels
 ):

@@ -58,6 +58,7 @@ def test_the_gate_stops_a_challenger_that_lies(gate, repository):
     assert "digits:2 against digits:1: failed" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_gate_says_when_it_is_not_decided_and_when_it_cannot_be(gate):
     undecided = gate("--metric", "latency_p99", "--duration", "2")
     assert undecided.returncode == 3, undecided.stderr

@@ -47,6 +47,7 @@ def test_a_challenger_that_is_slower_is_worse_in_latency_alone(compare, reposito
     assert verdict(page, "accuracy") in {"equivalent", "undecided"}
 
 
+@pytest.mark.slow
 def test_a_bad_challenger_costs_pairs_and_nothing_else(compare, repository):
     bad = {
         "hangs": ({"challenger_failed", "challenger_missing"}, "hang"),

@@ -22,6 +22,7 @@ FEATURES = {"native": ("native-histograms",), "classic": ()}
 FACTOR = {"native": 1.1, "classic": 2.5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buckets", FEATURES)
 def test_the_rules_know_its_median_and_exemplars_are_traces_that_triton_sent(
     buckets, spans_server, settings, start_sidecar, start_prometheus

@@ -64,6 +64,7 @@ def document(server: EmbeddedTriton, url: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [200, 500])
 def test_a_secret_is_in_nothing_that_is_kept_or_told(triton, status, tmp_path) -> None:
     receiver = Receiver(status)
