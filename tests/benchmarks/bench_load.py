@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ _STALL_RATE = 1000
 _STALL_SECONDS = 12
 _STALL_AT = 4.0
 _LEAST_SENDS = 10_000
+_SECONDS_A_RATE = 90.0
 _DRAIN_SECONDS = 0.5
 _LOOK_SECONDS = 0.005
 
@@ -112,7 +114,8 @@ def open_loop(*, quick: bool = False) -> Iterator[Figure]:
             # The variation of the gaps of fewer is not known to 3 %.
             seconds = 3.0 if quick else max(8.0, _LEAST_SENDS / rate)
             documents, alone = [], []
-            for seed in range(rate, rate + (1 if quick else 5)):
+            turns = 1 if quick else math.ceil(_SECONDS_A_RATE / seconds)
+            for seed in range(rate, rate + turns):
                 alone.append(bare_timer.gap_variation(rate, seconds, seed))
                 document = loaded.locust_document(triton, rate, seconds, seed=seed)
                 documents.append(document)

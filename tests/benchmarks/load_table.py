@@ -95,7 +95,7 @@ def punctual(figures: Figures) -> str:
             f"| {rate} | {p50['value']:.0f} µs | {p99['value']:.0f} µs |"
             f" {_share(cv)} | {_share(bare)} |"
         )
-    runs = figures["load_locust_500_late_p50"]["n"]
+    runs = ", ".join(str(figures[f"load_locust_{r}_late_p50"]["n"]) for r in RATES)
     said = (
         "An open loop inside Locust, Poisson, one worker, gRPC: from when a request was due to"
         f" its send, and the variation of the gaps between sends; median [range] of {runs}"
