@@ -98,7 +98,7 @@ def punctual(figures: Figures) -> str:
     runs = ", ".join(str(figures[f"load_locust_{r}_late_p50"]["n"]) for r in RATES)
     said = (
         "An open loop inside Locust, Poisson, one worker, gRPC: from when a request was due to"
-        f" its send, and the variation of the gaps between sends; median [range] of {runs}"
+        f" its send, and the variation of the gaps between sends; median [95 % interval; of 5 the range] of {runs}"
         " runs. Right, what the machine itself does to a process that only waits, at"
         " real-time priority: a virtual machine that stands still for some milliseconds now"
         " and then bends both."
