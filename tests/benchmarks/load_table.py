@@ -8,7 +8,6 @@ python tests/benchmarks/load_table.py tests/benchmarks/results/FILE.json … [--
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from pathlib import Path
@@ -118,13 +117,5 @@ def _filled(text: str) -> str:
     return "\n".join(textwrap.wrap(text, WIDTH))
 
 
-def main(arguments: list[str]) -> int:
-    """Print the passage, or write it; the value is the exit status."""
-    sources = [Path(word) for word in arguments if not word.startswith("--")]
-    content = passage([json.loads(source.read_text("utf-8")) for source in sources])
-    passages.show(PASSAGE, content, PAGE, write="--write" in arguments)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(passages.show_results(PASSAGE, passage, PAGE, sys.argv[1:]))

@@ -7,7 +7,6 @@ python tests/benchmarks/trace_table.py tests/benchmarks/results/FILE.json … [-
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from pathlib import Path
@@ -58,13 +57,5 @@ def _cell(figure: dict[str, Any] | None) -> str:
     return "{value:.2g} [{ci_low:.2g}, {ci_high:.2g}]".format(**figure)
 
 
-def main(arguments: list[str]) -> int:
-    """Print the table, or write it between its marks; the value is the exit status."""
-    sources = [Path(word) for word in arguments if not word.startswith("--")]
-    content = table([json.loads(source.read_text("utf-8")) for source in sources])
-    passages.show(PASSAGE, content, PAGE, write="--write" in arguments)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(passages.show_results(PASSAGE, table, PAGE, sys.argv[1:]))
