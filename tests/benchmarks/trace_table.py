@@ -1,4 +1,4 @@
-"""What tracing costs, as the table of README.md, from files of results of one revision.
+"""What tracing costs, as the table of README.md, from files of results.
 
 make bench ONLY=traces.overhead
 make bench ONLY=traces.cost
@@ -25,7 +25,8 @@ COLUMNS = ("throughput_loss", "p99_rise", "server_cpu_share")
 
 def table(documents: list[dict[str, Any]]) -> str:
     """Markdown: a line for each rate, a change in percent with its 95 % interval each."""
-    document = documents[0]
+    hardware = documents[0]["hardware"]
+    revisions = ", ".join(sorted({each["revision"] for each in documents}))
     figures = {f["name"]: f for each in documents for f in each["figures"]}
     lines = [
         "| `rate` | throughput lost | p99 rises by | CPU time of the server, by the cost of one trace |",
@@ -36,7 +37,6 @@ def table(documents: list[dict[str, Any]]) -> str:
         lines.append(f"| {rate} | {' | '.join(cells)} |")
     loss = figures["trace_rate_100_throughput_loss"]
     cost = figures["trace_server_cpu"]
-    hardware = document["hardware"]
     told = (
         "Percent, with 95 % intervals, against level OFF. Left: one request in `rate`"
         " traced against none, pairs of windows side by side in random order"
@@ -44,8 +44,7 @@ def table(documents: list[dict[str, Any]]) -> str:
         " a second without tracing, the sidecar reading the files on the same cores."
         f" Right: {cost['value']:.0f} µs a trace [{cost['ci_low']:.0f},"
         f" {cost['ci_high']:.0f}], by {cost['n']} pairs with every request traced at a"
-        f" low rate. {hardware['cores']} cores, {hardware['cpu']}, revision"
-        f" {document['revision']}."
+        f" low rate. {hardware['cores']} cores, {hardware['cpu']}; revisions {revisions}."
     )
     lines += ["", *textwrap.wrap(told, 110)]
     return "\n".join(lines)
