@@ -113,14 +113,13 @@ def _tiles(journal: Journal) -> dict[str, str]:
 def _repeated(found: Repetitions) -> Iterator[str]:
     yield "<h2>Over all repetitions</h2>"
     yield page.table(
-        ("number", "known", "median", "95 % interval", "no further from it than"),
+        ("number", "known", "median", "95 % interval"),
         (
             (
                 words.NAMES[name],
                 f"{number.known} of {found.repetitions}",
                 words.value(name, number.median),
                 words.interval(name, number),
-                words.value(name, number.within),
             )
             for name, number in found.numbers.items()
         ),

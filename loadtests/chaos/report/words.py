@@ -50,12 +50,13 @@ def value(name: str, number: float | None) -> str:
 
 def interval(name: str, number: Repeated) -> str:
     """The interval of a median, or the range where there are too few for one."""
-    if number.low is not None and number.high is not None:
-        return f"{value(name, number.low)} to {value(name, number.high)}"
     if number.known == 1:
         return "one repetition"
+    low, high, what = number.low, number.high, ""
+    if low is None or high is None:
+        low, high, what = number.least, number.most, "range; "
     return (
-        f"{value(name, number.least)} to {value(name, number.most)} (range; none is "
+        f"{value(name, low)} to {value(name, high)} ({what}none is "
         f"further than {value(name, number.within)} from the median)"
     )
 
