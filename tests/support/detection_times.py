@@ -29,10 +29,18 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).resolve().parents[2] / "loadtests" / "chaos" / "README.md"
 PASSAGE = "detection times"
-HEAD = (
-    "| experiment | what tells, of the sidecar | every | told after | within | alert | fired after | within |",
-    "| --- | --- | --- | --- | --- | --- | --- | --- |",
+COLUMNS = (
+    "experiment",
+    "what tells, of the sidecar",
+    "every",
+    "told after",
+    "within",
+    "over after",
+    "alert",
+    "fired after",
+    "within",
 )
+HEAD = (f"| {' | '.join(COLUMNS)} |", "| --- " * len(COLUMNS) + "|")
 
 
 def table(found: dict[str, list[Findings]]) -> str:
@@ -44,8 +52,10 @@ def table(found: dict[str, list[Findings]]) -> str:
     ]
     note = (
         "Seconds, each experiment as it is shipped; of several repetitions the median and the"
-        " worst. Told: from when the fault was there; fired: from when it was begun. Every:"
-        f" the probes' interval. {machine()}, {', '.join(days(found.values()))}."
+        " worst. Told: from when the fault was there; fired: from when it was begun; over: from"
+        " when it was gone and users were served, to when nothing spoke of it any more, with"
+        " two intervals to do so. Every: the probes' interval."
+        f" {machine()}, {', '.join(days(found.values()))}."
     )
     if busy:
         note += (
@@ -71,6 +81,7 @@ def row(name: str, found: Sequence[Findings]) -> str:
         ", ".join(f"{seconds:g}" for seconds in sorted(s for s in every if s)),
         seconds(s.metric_since_effect_seconds for s in shown),
         f"{first.metric_within_seconds:g}",
+        over(found),
         *(
             ("", "", "")
             if first.alert is None
@@ -82,6 +93,14 @@ def row(name: str, found: Sequence[Findings]) -> str:
         ),
     )
     return f"| {' | '.join(cells)} |"
+
+
+def over(found: Iterable[Findings]) -> str:
+    """When the sidecar spoke of nothing any more; nothing where it was away, or it lasts."""
+    known = [f.sidecar for f in found if f.sidecar is not None]
+    if not known or None in {one.cleared_after_seconds for one in known}:
+        return ""
+    return seconds(one.cleared_after_seconds for one in known)
 
 
 def seconds(values: Iterable[float | None]) -> str:
@@ -116,6 +135,7 @@ def main(arguments: list[str]) -> int:
         f"{name}: not told in time"
         for name, mine in found.items()
         if any(False in (d.metric_in_time, d.alert_in_time) for d in told(mine))
+        or any(f.sidecar and f.sidecar.told_the_truth is False for f in mine)
     ]
     print("\n".join(late), file=sys.stderr)
     return 1 if late else 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator
 
 from exporter.settings import Settings
+from loadtests.chaos.measuring.shown import Shown, shown
 from loadtests.chaos.running.conditions import Condition
 
 if TYPE_CHECKING:
@@ -61,20 +61,6 @@ class DetectSettings(Settings):
     def metrics(self) -> frozenset[str]:
         """Names of the metrics that are to be watched."""
         return frozenset(condition.metric for condition in self.conditions)
-
-
-class Shown(Settings):
-    """When a condition on the metrics began to hold, and when it ended."""
-
-    condition: str
-    before: bool | None
-    """Whether it held before the fault: then it shows nothing. None: never seen."""
-    labels: dict[str, str] | None = None
-    """Of the series that showed it first."""
-    held_seconds: float | None = None
-    """When it was first seen to hold for a series for which it had not."""
-    cleared_seconds: float | None = None
-    """When it was last seen to hold no more, and held no more to the end."""
 
 
 class Alerted(Settings):
@@ -131,88 +117,20 @@ def detection_of(
     span's first: what held for another one's sake shows nothing of it.
     """
     since = begun or {}
-    shown = tuple(
-        _shown(samples, condition, since.get(condition, span.inject_seconds), span)
+    found = tuple(
+        shown(
+            samples,
+            condition,
+            since.get(condition, span.inject_seconds),
+            span.next_seconds,
+        )
         for condition in conditions
     )
-    known = [one for one in shown if one.held_seconds is not None]
+    known = [one for one in found if one.held_seconds is not None]
     return Detection(
-        metrics=shown,
+        metrics=found,
         alerts=tuple(_alerted(alerts, span)),
         first=min(known, key=lambda one: one.held_seconds or 0.0, default=None),
-    )
-
-
-def _shown(
-    samples: Sequence[Sample], condition: Condition, start: float, span: Span
-) -> Shown:
-    series: dict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
-    for sample in samples:
-        if condition.matches(sample.metric, sample.labels):
-            series[tuple(sorted(sample.labels.items()))].append(sample)
-    seen = any(v.at_seconds < start for values in series.values() for v in values)
-    found = {
-        labels: _of_series(
-            values, condition, start, span.next_seconds, seen_before=seen
-        )
-        for labels, values in series.items()
-    }
-    before = any(held.before for held in found.values()) if seen else None
-    first = min(
-        (labels for labels, held in found.items() if held.began is not None),
-        key=lambda labels: found[labels].began or 0.0,
-        default=None,
-    )
-    if first is None:
-        return Shown(condition=condition.text, before=before)
-    held = found[first]
-    return Shown(
-        condition=condition.text,
-        before=before,
-        labels=dict(first),
-        held_seconds=held.began,
-        cleared_seconds=held.ended,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """One series: whether a condition held before, since when, and until when."""
-
-    before: bool = False
-    began: float | None = None
-    ended: float | None = None
-
-
-def _of_series(
-    values: Sequence[Sample],
-    condition: Condition,
-    start: float,
-    end: float | None,
-    *,
-    seen_before: bool,
-) -> _Held:
-    earlier = [v.value for v in values if v.at_seconds < start]
-    later = [
-        v
-        for v in values
-        if v.at_seconds >= start and (end is None or v.at_seconds < end)
-    ]
-    base = 0.0
-    if condition.increase and earlier:
-        base = earlier[-1]
-    elif condition.increase and not seen_before and later:
-        # Of a counter that was not looked at before, nothing is known to have grown.
-        base = later[0].value
-    elif earlier and condition.holds(earlier[-1]):
-        return _Held(before=True)
-    holding = [condition.holds(v.value - base) for v in later]
-    if True not in holding:
-        return _Held()
-    last = len(holding) - 1 - holding[::-1].index(True)
-    return _Held(
-        began=later[holding.index(True)].at_seconds,
-        ended=later[last + 1].at_seconds if last + 1 < len(later) else None,
     )
 
 
@@ -279,8 +197,8 @@ def detected(
     start = span.inject_seconds
     end = evidence.seen_seconds if span.next_seconds is None else span.next_seconds
     seen = end - start
-    shown = next((s for s in detection.metrics if s.condition == wanted.metric), None)
-    metric_after = _since(None if shown is None else shown.held_seconds, start)
+    told = next((s for s in detection.metrics if s.condition == wanted.metric), None)
+    metric_after = _since(None if told is None else told.held_seconds, start)
     effect = in_effect(evidence.events, span, wanted.fault, first_bad_seconds)
     since_effect = None
     if metric_after is not None:
@@ -293,7 +211,7 @@ def detected(
     if wanted.metric is not None and not evidence.scrapes:
         metric_met = None
         notes.append(f"no sidecar was there to show {wanted.metric}")
-    elif shown is not None and shown.before and metric_after is None:
+    elif told is not None and told.before and metric_after is None:
         metric_met = None
         notes.append(f"{wanted.metric} held before the fault already")
     if wanted.alert is not None and not evidence.alerts_watched:

@@ -12,7 +12,6 @@ from loadtests.chaos.measuring.detection import (
     Detected,
     Detection,
     DetectSettings,
-    Shown,
     begun_at,
     detected,
     detection_of,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.measuring.answers import Answers
     from loadtests.chaos.measuring.evidence import Check, Evidence, Phase
+    from loadtests.chaos.measuring.shown import Shown
 
 EXTENSION: Final = "tritonwatch"
 """Name of our block among the extensions of an experiment."""
@@ -212,15 +212,15 @@ def _fault(
 
 
 def _lasting(detection: Detection, wanted: Sequence[DetectSettings]) -> list[Shown]:
-    """The required conditions that can end: what a counter rose by never falls.
+    """The required conditions on what the sidecar says.
 
-    A sidecar that is away says nothing, so nothing that is not so either.
+    One that is away says nothing, so nothing that is not so either.
     """
     required = {
         c.text
         for one in wanted
         for c in one.conditions[:1]
-        if not c.increase and one.metric and c.metric != UP
+        if one.metric and c.metric != UP
     }
     return [shown for shown in detection.metrics if shown.condition in required]
 

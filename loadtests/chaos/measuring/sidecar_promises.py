@@ -14,19 +14,31 @@ import numpy as np
 from exporter import catalogue
 from exporter.quantiles import quantile_rank
 from exporter.settings import Settings
+from loadtests.chaos.measuring.evidence import UP
+from loadtests.chaos.measuring.shown import shown
+from loadtests.chaos.running.conditions import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadtests.chaos.measuring.detection import Shown
     from loadtests.chaos.measuring.evidence import Evidence, Sample, Scrape
     from loadtests.chaos.measuring.recovery import Recovery, Span
+    from loadtests.chaos.measuring.shown import Shown
 
 WATCHED: Final = frozenset({catalogue.PROBE_INTERVAL.name})
 """Metrics that are wanted of every sidecar, beside what is to be detected."""
 KILLING: Final = frozenset({"kill_sidecar"})
 """Faults of the sidecar itself: it has to come back, not to stay."""
 INTERVALS: Final = 2
+_TROUBLE: Final = tuple(
+    Condition.parse(f"{metric.name} == 0")
+    for metric in (
+        catalogue.UP,
+        catalogue.MODEL_READY,
+        catalogue.MODEL_SERVING,
+        catalogue.PROBE_SUCCESS,
+    )
+)
 _LEAST: Final = 3
 """Scrapes, below which nothing is said about them."""
 _SCRAPE_FACTOR: Final = 3.0
@@ -59,9 +71,11 @@ class SidecarPromises(Settings):
     leaked_nothing: bool | None
     probe_interval_seconds: float | None
     cleared_after_seconds: float | None
-    """From when users were served again to when the metrics said so."""
+    """From when the fault was gone and users were served again to when the metrics said
+    so."""
     told_the_truth: bool | None
-    """What was to show the fault did, and ended no later than two intervals after it."""
+    """What was to show the fault did, and two intervals after it neither that nor what it
+    says of server, models and probes spoke of trouble."""
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -79,12 +93,12 @@ class SidecarPromises(Settings):
 def promises_of(
     evidence: Evidence,
     faults: Sequence[Span],
-    shown: Sequence[Shown],
+    required: Sequence[Shown],
     recovery: Recovery | None,
 ) -> SidecarPromises | None:
     """What the sidecar kept; None where there was none.
 
-    `shown` are the conditions that were to show the last fault, `recovery` is of it.
+    `required` are the conditions that were to show the last fault, `recovery` is of it.
     """
     scrapes = evidence.scrapes
     if not scrapes:
@@ -99,7 +113,9 @@ def promises_of(
     memory = _growth(before, since, "resident_bytes")
     descriptors = _growth(before, since, "open_fds")
     interval = _interval(evidence)
-    cleared = _cleared_after(shown, recovery)
+    healed = _healed(faults[-1], recovery) if faults else None
+    told = [*required, *(_trouble(evidence, faults[-1]) if faults else ())]
+    cleared = _cleared_after(told, healed)
     return SidecarPromises(
         scrapes=len(scrapes),
         failed_scrapes=failed,
@@ -114,7 +130,7 @@ def promises_of(
         leaked_nothing=_leaked_nothing(memory, descriptors),
         probe_interval_seconds=interval,
         cleared_after_seconds=cleared,
-        told_the_truth=_truthful(shown, recovery, cleared, interval, evidence.samples),
+        told_the_truth=_truthful(told, healed, interval, evidence.samples),
     )
 
 
@@ -169,31 +185,56 @@ def _interval(evidence: Evidence) -> float | None:
     return max(last, default=None)
 
 
-def _cleared_after(shown: Sequence[Shown], recovery: Recovery | None) -> float | None:
-    if recovery is None or recovery.recovered_seconds is None:
+def _healed(span: Span, recovery: Recovery | None) -> float | None:
+    """From when on it is untrue that something is wrong; None where it may still be so.
+
+    Users may be served well while the fault is there: what it does to a probe is true.
+    """
+    if recovery is None or recovery.state not in {"recovered", "unaffected"}:
         return None
-    ends = [one.cleared_seconds for one in shown if one.cleared_seconds is not None]
-    return max(max(ends) - recovery.recovered_seconds, 0.0) if ends else None
+    # A killed server is well again when it was started anew, whatever is undone later.
+    gone = (
+        span.reverted_seconds
+        if span.restarted_seconds is None
+        else span.restarted_seconds
+    )
+    if recovery.recovered_seconds is None or gone is None:
+        return gone
+    return max(recovery.recovered_seconds, gone)
+
+
+def _trouble(evidence: Evidence, span: Span) -> list[Shown]:
+    """What it said of server, models and probes, where that was not so before."""
+    found = (
+        shown(evidence.samples, condition, span.inject_seconds, span.next_seconds)
+        for condition in _TROUBLE
+    )
+    return [one for one in found if one.held_seconds is not None]
+
+
+def _cleared_after(told: Sequence[Shown], healed: float | None) -> float | None:
+    ends = [one.cleared_seconds for one in told if one.cleared_seconds is not None]
+    return None if healed is None or not ends else max(max(ends) - healed, 0.0)
 
 
 def _truthful(
-    shown: Sequence[Shown],
-    recovery: Recovery | None,
-    cleared_after: float | None,
+    told: Sequence[Shown],
+    healed: float | None,
     interval: float | None,
     samples: Sequence[Sample],
 ) -> bool | None:
-    """Only where users are served again can a metric be wrong to say they are not."""
-    held = [one for one in shown if one.held_seconds is not None]
-    if (
-        recovery is None
-        or recovery.state != "recovered"
-        or not held
-        or interval is None
-    ):
+    """Untrue is what was seen so long after; what was seen to be over then may be older."""
+    if healed is None or interval is None:
         return None
-    if any(one.cleared_seconds is None for one in held):
-        served = recovery.recovered_seconds or 0.0
-        seen = max((sample.at_seconds for sample in samples), default=0.0)
-        return False if seen > served + INTERVALS * interval else None
-    return cleared_after is not None and cleared_after <= INTERVALS * interval
+    if any(one.held_seconds is None for one in told):
+        return None
+    limit = healed + INTERVALS * interval
+    if any((one.last_seconds or 0.0) > limit for one in told):
+        return False
+    # `up` is what is said of it, not by it.
+    seen = max((s.at_seconds for s in samples if s.metric != UP), default=0.0)
+    if told and all(one.cleared_seconds is not None for one in told):
+        return True
+    if seen <= limit:
+        return None
+    return not told

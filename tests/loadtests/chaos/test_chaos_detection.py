@@ -126,6 +126,63 @@ def test_a_counter_tells_by_what_it_rose_since_the_fault() -> None:
     assert detection_of(unseen, (), [condition], SPAN).first is None
 
 
+def counted(rises: dict[str, float], **labels: str) -> list[Sample]:
+    """Counters of tries by their outcome: looked at every second, one up at these times."""
+    return [
+        Sample(at, "tries_total", {**MODEL, **labels, "outcome": outcome}, float(n))
+        for outcome, times in rises.items()
+        for at in map(float, range(4, 16))
+        for n in [sum(at >= time for time in times)]
+    ]
+
+
+FAILED = Condition.parse('increase(tries_total{outcome!="ok"}) > 0')
+
+
+def test_failed_tries_are_over_when_the_next_is_counted_as_good() -> None:
+    tries = counted({"ok": [4.5, 9.5, 10.5], "error": [6.5, 7.5], "timeout": [8.5]})
+    (found,) = detection_of(tries, (), [FAILED], SPAN).metrics
+    assert (found.held_seconds, found.last_seconds) == (7.0, 9.0)
+    assert found.cleared_seconds == 10.0
+
+
+@pytest.mark.parametrize(
+    ("rises", "why"),
+    [
+        ({"ok": [4.5], "error": [6.5]}, "nothing was tried since"),
+        ({"ok": [4.5, 9.5], "error": [6.5, 14.5]}, "the last one failed"),
+        ({"other": [9.5], "error": [6.5]}, ""),
+    ],
+)
+def test_failed_tries_are_not_over_while_none_was_good(
+    rises: dict[str, list[float]], why: str
+) -> None:
+    tries = counted(rises) + counted({"ok": [9.5]}, protocol="http")
+    condition = FAILED if why else Condition.parse("increase(tries_total) > 0")
+    (found,) = detection_of(tries, (), [condition], SPAN).metrics
+    assert found.held_seconds is not None
+    assert found.cleared_seconds is None
+
+
+def test_it_is_over_when_it_is_over_for_all_that_showed_it() -> None:
+    samples = polled({4.0: 1, 6.0: 0, 8.0: 1, 12.0: 1}, protocol="http")
+    samples += polled({4.0: 1, 6.0: 1, 8.0: 0, 12.0: 1}, protocol="grpc")
+    (found,) = detection_of(
+        samples, (), [Condition.parse(f"{SUCCESS} == 0")], SPAN
+    ).metrics
+    assert found.labels == {**MODEL, "protocol": "http"}
+    assert (found.last_seconds, found.cleared_seconds) == (8.0, 12.0)
+
+
+def test_a_series_that_is_gone_while_others_are_there_says_nothing_more() -> None:
+    condition = Condition.parse(f"{SUCCESS} == 0")
+    gone = polled({4.0: 1, 6.0: 0, 7.0: 0}, version="1")
+    there = polled({4.0: 1, 7.0: 1, 8.0: 1}, version="2")
+    assert detection_of(gone, (), [condition], SPAN).metrics[0].cleared_seconds is None
+    both = detection_of(gone + there, (), [condition], SPAN).metrics[0]
+    assert both.cleared_seconds == 8.0
+
+
 def test_the_next_fault_ends_what_is_looked_at() -> None:
     span = SPAN.model_copy(update={"next_seconds": 7.0})
     samples = polled({4.0: 1, 6.0: 1, 8.0: 0})
