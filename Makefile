@@ -1,6 +1,7 @@
 # One tool a line. `make help` lists the targets.
 PYTHON ?= python3
 VENV := .venv
+TESTS := .ci/tests
 BIN := $(VENV)/bin
 ARGS ?=
 ONLY ?=
@@ -36,10 +37,10 @@ parts: env  ## the real parts the tests need: Debian packages where this is root
 	.ci/parts test
 
 test: parts  ## everything but the slow tests and the benchmarks
-	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),.ci/tests)
+	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(TESTS))
 
 test-all: parts  ## slow tests included
-	$(if $(ARGS),$(BIN)/python -m pytest,.ci/tests) -m "not bench and not exhaustive" --timeout 900 $(ARGS)
+	$(if $(ARGS),$(BIN)/python -m pytest,$(TESTS)) -m "not bench and not exhaustive" --timeout 900 $(ARGS)
 
 test-exhaustive: parts  ## chaos runners ended at every point of every fault: most of an hour
 	$(BIN)/python -m pytest -m exhaustive $(ARGS)
