@@ -91,6 +91,7 @@ class OtlpRunner:
         self._spans = spans
         self._wall_clock_ns = wall_clock_ns
         self._outcomes: Counter[tuple[str, str]] = Counter()
+        self._in_a_row: Counter[str] = Counter()
 
     async def run(self) -> None:
         """Push at every interval, one push at a time."""
@@ -111,13 +112,18 @@ class OtlpRunner:
     def samples(self) -> list[AnySample]:
         """How the pushes went."""
         kinds = ("metrics", "traces") if self.settings.traces else ("metrics",)
-        return [
+        exports = [
             Sample(
                 catalogue.OTLP_EXPORTS, self._outcomes[kind, outcome], (kind, outcome)
             )
             for kind in kinds
             for outcome in _OUTCOMES
         ]
+        failing = [
+            Sample(catalogue.OTLP_CONSECUTIVE_FAILURES, self._in_a_row[kind], (kind,))
+            for kind in kinds
+        ]
+        return exports + failing
 
     def _connect(self) -> object:
         # 60 ms and 20 MB that nobody pays who does not push.
@@ -142,3 +148,4 @@ class OtlpRunner:
                 collector=_address(self.settings.endpoint),
             )
         self._outcomes[kind, outcome] += 1
+        self._in_a_row[kind] = 0 if ok else self._in_a_row[kind] + 1

@@ -57,6 +57,13 @@ OTLP_EXPORTS: Final = MetricSpec(
     " outcome (ok, failed).",
     ("kind", "outcome"),
 )
+OTLP_CONSECUTIVE_FAILURES: Final = MetricSpec(
+    "tritonwatch_otlp_consecutive_failures",
+    "gauge",
+    "Latest pushes to the OpenTelemetry collector that failed in a row, by what was"
+    " pushed (metrics, traces); 0 from the first that is taken.",
+    ("kind",),
+)
 PROCESS_CPU: Final = MetricSpec(
     "process_cpu_seconds_total",
     "counter",

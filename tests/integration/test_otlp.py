@@ -212,6 +212,9 @@ def test_a_collector_that_is_away_costs_only_its_own_counter(
         lambda p: p.value(exports, kind="metrics", outcome="failed") > 1, 30
     )
     assert page.value(exports, kind="metrics", outcome="ok") == 0
+    assert page.value(
+        "tritonwatch_otlp_consecutive_failures", kind="metrics"
+    ) == page.value(exports, kind="metrics", outcome="failed")
     assert page.value("triton_up") == 1
     assert min(page.values("triton_model_serving")) == 1
     assert sidecar.log.count("otlp_push_failed") == 1

@@ -31,6 +31,7 @@ NOT_IN_GOLDEN = {
     "probe_success": "on /probe only",
     "probe_duration_seconds": "on /probe only",
     "tritonwatch_otlp_exports_total": "nothing is pushed",
+    "tritonwatch_otlp_consecutive_failures": "nothing is pushed",
     "triton_request_latency_ci_seconds": "no traces are sent",
     "triton_request_latency_seconds": "no traces are sent",
     "triton_request_duration_seconds": "no traces are sent",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.faults import Fault
 
 EXPORTS = "tritonwatch_otlp_exports_total"
+IN_A_ROW = "tritonwatch_otlp_consecutive_failures"
 TAP = "tritonwatch_tap_requests_total"
 COLLECTOR = """
 import sys
@@ -114,8 +115,10 @@ def test_a_collector_that_hangs_costs_its_pushes_and_nothing_else(
             record = injected(fault, site, undone)
             assert record["process"][0] == collector.pid
             rises(site.beside, EXPORTS, outcome="failed")
+            site.beside.wait(lambda page: page.value(IN_A_ROW, kind="metrics") > 1, 20)
             is_undone(fault, record)
             rises(site.beside, EXPORTS, outcome="ok")
+            site.beside.wait(lambda page: page.value(IN_A_ROW, kind="metrics") == 0, 20)
         finally:
             collector.kill()
 
