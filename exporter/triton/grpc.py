@@ -45,12 +45,14 @@ MAX_NAME_CHARACTERS: Final = 16_384
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # The default backs off to two minutes; a restarted Triton must be seen at once.
+    # The default backs off to two minutes; a restarted Triton must be seen at once. Calls
+    # come rarely here: one that fails because the last attempt was a moment ago would say
+    # for an interval more that a server is away which is there.
     ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 200),
     # How long a handshake may take. A frozen server's is not over before it thaws, and
     # is no server that is gone.
     ("grpc.min_reconnect_backoff_ms", 60_000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_retries", 0),
     # What HTTP_PROXY names would be watched in place of the server.
     ("grpc.enable_http_proxy", 0),
