@@ -26,6 +26,7 @@ def build() -> Any:
         ("Collectors", _collectors()),
         ("Truth", _truth()),
         ("What comes in", _intake()),
+        ("What goes out", _pushes()),
         ("Cost", _cost()),
     )
 
@@ -51,6 +52,7 @@ def _collectors() -> list[Any]:
             ),
             "TritonwatchCollectorStale",
             "TritonwatchClockOff",
+            "TritonModelsUnlisted",
         ),
         series(
             "Time of a run",
@@ -175,6 +177,35 @@ def _intake() -> list[Any]:
                 ),
             ),
             "TritonwatchTapOverload",
+        ),
+    ]
+
+
+def _pushes() -> list[Any]:
+    return [
+        series(
+            "Pushes",
+            "To the OpenTelemetry collector, by what is pushed and outcome; none where"
+            " nothing is pushed.",
+            "cps",
+            Query(
+                "sum by (kind, outcome) (rate(tritonwatch_otlp_exports_total<s>"
+                "[$__rate_interval]))",
+                "{{kind}} {{outcome}}",
+            ),
+        ),
+        explained(
+            series(
+                "Pushes that failed in a row",
+                "What was in them is lost; 0 from the first that is taken again.",
+                "short",
+                Query(
+                    "max by (instance, kind) (tritonwatch_otlp_consecutive_failures<s>)",
+                    "{{instance}} {{kind}}",
+                ),
+                steps=good_below(1, 2),
+            ),
+            "TritonwatchPushesFailing",
         ),
     ]
 

@@ -250,3 +250,25 @@ def test_a_server_that_is_down_explains_everything_else_about_it(
     assert "TritonProbesFailing" not in told.names()
     playground.triton.start()
     told.resolved("TritonDown")
+
+
+def test_a_server_that_lists_nothing_is_one_ticket(webhook, tmp_path) -> None:
+    config = hastened_config(shipped_config(), webhook.url)
+    stale = {"alertname": "TritonwatchCollectorStale", "severity": "ticket"}
+    unlisted = {"alertname": "TritonModelsUnlisted", "severity": "ticket"}
+    server = {"job": "t", "instance": "a", "collector": "server"}
+    others = [{"collector": "traces"}, {"instance": "b"}]
+    with Alertmanager(tmp_path, webhook, config) as alertmanager:
+        told = Told(webhook, alertmanager)
+        alertmanager.take(unlisted | server)
+        alertmanager.take(*(stale | server | other for other in ({}, *others)))
+        ticket = told.held_back("TritonwatchCollectorStale", **server)
+        assert told.source_of(ticket) == {"TritonModelsUnlisted"}
+        for other in others:
+            labels = stale | server | other
+            told.wait(f"a ticket of {other}", lambda labels=labels: sent(told, labels))
+        assert not sent(told, stale | server)
+
+
+def sent(told: Told, labels: dict[str, str]) -> bool:
+    return any(alert["labels"] == labels for alert in list(told.webhook.alerts))

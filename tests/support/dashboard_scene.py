@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import yaml
+from monitoring import free_port
 
 from exporter.demo_mirror import Mirror
 from exporter.errors import TritonError
@@ -182,6 +183,12 @@ def everything(triton: EmbeddedTriton, folder: Path) -> dict[str, Any]:
             "sources": [{"kind": "nvml", "idle_watts": 60}],
         },
         "cost": {"models": {"digits_fp32": {"flops_per_inference": 9000}}},
+        # Nobody is there who would take them.
+        "otlp": {
+            "endpoint": f"http://127.0.0.1:{free_port()}",
+            "interval_seconds": 1,
+            "timeout_seconds": 0.5,
+        },
     }
 
 

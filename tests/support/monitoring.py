@@ -181,6 +181,15 @@ class Alertmanager(_Server):
         with urllib.request.urlopen(url, timeout=10) as reply:
             return json.load(reply)
 
+    def take(self, *alerts: Mapping[str, str]) -> None:
+        """Tell it of alerts with these labels that fire now."""
+        url = f"http://127.0.0.1:{self.port}/api/v2/alerts"
+        body = json.dumps([{"labels": dict(labels)} for labels in alerts]).encode()
+        request = urllib.request.Request(
+            url, body, {"content-type": "application/json"}
+        )
+        urllib.request.urlopen(request, timeout=10).close()
+
 
 class Webhook:
     """Receives what Alertmanager sends."""
