@@ -112,18 +112,18 @@ class OtlpRunner:
     def samples(self) -> list[AnySample]:
         """How the pushes went."""
         kinds = ("metrics", "traces") if self.settings.traces else ("metrics",)
-        exports = [
+        samples: list[AnySample] = [
             Sample(
                 catalogue.OTLP_EXPORTS, self._outcomes[kind, outcome], (kind, outcome)
             )
             for kind in kinds
             for outcome in _OUTCOMES
         ]
-        failing = [
+        samples += [
             Sample(catalogue.OTLP_CONSECUTIVE_FAILURES, self._in_a_row[kind], (kind,))
             for kind in kinds
         ]
-        return exports + failing
+        return samples
 
     def _connect(self) -> object:
         # 60 ms and 20 MB that nobody pays who does not push.
