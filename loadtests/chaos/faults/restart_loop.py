@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.faults.base import Fault, FaultFailedError
+from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.needs import server_of
 from loadtests.chaos.primitives import agents
 from loadtests.chaos.primitives.backends import Belongings, command_line, listener
@@ -44,8 +44,13 @@ class RestartLoop(Fault):
     """After which the loop ends by itself."""
 
     def require(self, site: Site) -> None:
-        """A server on this host."""
-        server_of(site)
+        """A server on this host, whose successors are found where it listens."""
+        if listener(site.http) != server_of(site):
+            raise FaultRefusedError(
+                f"{site.name} is not who listens at {site.http} on this host, so that "
+                "the servers to come would not be found",
+                "take kill_server, or a container with the host's network",
+            )
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """The first server, where the next ones listen, and the loop's token."""

@@ -1,7 +1,9 @@
 """Which processes and shared-memory regions belong to a Triton on this host.
 
 A process of the Python backend ("stub") says whose it is by its own arguments: the
-model's file, its region in /dev/shm, and the pid of the server that started it.
+model's file, its region in /dev/shm, and the pid of the server that started it. In a
+container that pid is another one than on the host, so that servers are known by it
+together with the namespace in which it is theirs.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from loadtests.chaos.primitives.processes import ProcessRef
 
@@ -21,6 +23,25 @@ _LISTEN: Final = "0A"
 _END_SECONDS: Final = 0.5
 
 
+class Known(NamedTuple):
+    """What a process is called where it runs."""
+
+    namespace: str
+    """Of pids, as /proc/PID/ns/pid names it; empty where one may not see it."""
+    pid: int
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """Of the process with this pid on the host; the same pid where it is gone."""
+        inner = pid
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
+            names = [x for x in status.splitlines() if x.startswith("NSpid:")]
+            # From the host's namespace to its own.
+            inner = int(names[0].split()[-1]) if names else pid
+        return cls(_namespace(pid), inner)
+
+
 @dataclass(frozen=True, slots=True)
 class Stub:
     """One process of the Python backend: an instance of a model."""
@@ -29,7 +50,7 @@ class Stub:
     model: str
     region: str
     """Its file in /dev/shm, which a killed server leaves behind."""
-    server_pid: int
+    server: Known
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
@@ -45,7 +66,7 @@ class Stub:
             process,
             file.parent.parent.name,  # REPOSITORY/MODEL/VERSION/model.py
             os.fsdecode(arguments[_REGION]),
-            int(arguments[_SERVER]),
+            Known(_namespace(pid), int(arguments[_SERVER])),
         )
 
 
@@ -56,13 +77,19 @@ def command_line(pid: int) -> list[bytes]:
     return []
 
 
-def stubs(server_pid: int) -> list[Stub]:
-    """Every live stub that a server with this pid started, orphans included."""
+def _namespace(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    return ""
+
+
+def stubs(server: Known) -> list[Stub]:
+    """Every live stub that a server called so started, orphans included."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             stub = Stub.of(int(folder.name))
-            if stub is not None and stub.server_pid == server_pid:
+            if stub is not None and stub.server == server:
                 found.append(stub)
     return sorted(found, key=lambda stub: stub.process.pid)
 
@@ -71,7 +98,7 @@ def stubs_of(server: ProcessRef, model: str | None = None) -> list[ProcessRef]:
     """The live stubs of a server, all or one model's."""
     return [
         stub.process
-        for stub in stubs(server.pid)
+        for stub in stubs(Known.of(server.pid))
         if model in {None, stub.model}
         and stub.process.start_ticks >= server.start_ticks
     ]
@@ -82,6 +109,7 @@ class Belongings:
     """What a server has on this host that its sudden death would leave there."""
 
     server: ProcessRef
+    known: Known
     stubs: tuple[ProcessRef, ...]
     regions: tuple[str, ...]
     """Names in /dev/shm."""
@@ -89,9 +117,11 @@ class Belongings:
     @classmethod
     def of(cls, server: ProcessRef) -> Self:
         """What it has now."""
-        found = [s for s in stubs(server.pid) if _since(server, s.process)]
+        known = Known.of(server.pid)
+        found = [s for s in stubs(known) if _since(server, s.process)]
         return cls(
             server,
+            known,
             tuple(stub.process for stub in found),
             tuple(stub.region for stub in found),
         )
@@ -101,6 +131,7 @@ class Belongings:
         """What `to_record` made."""
         return cls(
             ProcessRef.from_record(record["server"]),
+            Known(str(record["known"][0]), int(record["known"][1])),
             tuple(ProcessRef.from_record(entry) for entry in record["stubs"]),
             tuple(str(name) for name in record["regions"]),
         )
@@ -109,6 +140,7 @@ class Belongings:
         """For a journal."""
         return {
             "server": self.server.to_record(),
+            "known": list(self.known),
             "stubs": [stub.to_record() for stub in self.stubs],
             "regions": list(self.regions),
         }
@@ -137,11 +169,11 @@ class Belongings:
     def _orphans(self) -> tuple[list[ProcessRef], set[str]]:
         """Live stubs without the server, those started after the look included."""
         later = []
-        # A pid that is used again may be another server's, with stubs of its own.
-        if ProcessRef.of(self.server.pid) in {None, self.server}:
-            later = [
-                s for s in stubs(self.server.pid) if _since(self.server, s.process)
-            ]
+        # A pid that is used again may be another server's, with stubs of its own; so may
+        # a container's namespace, whose name is the next one's as soon as it is free.
+        here = self.known.namespace == _namespace(os.getpid())
+        if here and ProcessRef.of(self.server.pid) in {None, self.server}:
+            later = [s for s in stubs(self.known) if _since(self.server, s.process)]
         processes = {stub for stub in self.stubs if stub.alive}
         processes.update(stub.process for stub in later)
         regions = {*self.regions, *(stub.region for stub in later)}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.primitives.backends import Stub, command_line
+from loadtests.chaos.primitives.backends import command_line
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.running.beside import beside
 from loadtests.chaos.targets.base import AddressedTarget
@@ -69,7 +69,6 @@ class ContainerTarget(AddressedTarget):
         """As it is described, looked for later."""
         site = self.addressed()
         site.find_server = self._server
-        site.find_stubs = self._stubs
         return site
 
     def _server(self) -> ProcessRef | None:
@@ -78,11 +77,6 @@ class ContainerTarget(AddressedTarget):
             if program and Path(program[0].decode(errors="replace")).name == _SERVER:
                 return ProcessRef.of(pid)
         return None
-
-    def _stubs(self, model: str | None) -> list[ProcessRef]:
-        # They name their server's pid as the container has it, which is another here.
-        found = [Stub.of(pid) for pid in self._members()]
-        return [s.process for s in found if s is not None and model in {None, s.model}]
 
     def _members(self) -> list[int]:
         """The pids of the container's processes: the first one and its descendants."""

@@ -32,8 +32,6 @@ class LocalSite:
     """By default whoever listens on the HTTP port."""
     find_sidecar: Callable[[], ProcessRef | None] | None = None
     """By default whoever listens on the port of `sidecar_url`."""
-    find_stubs: Callable[[str | None], Sequence[ProcessRef]] | None = None
-    """By default those that name the server's pid as their parent."""
     prometheus_url: str | None = None
 
     def server(self) -> ProcessRef | None:
@@ -44,8 +42,6 @@ class LocalSite:
 
     def stubs(self, model: str | None = None) -> Sequence[ProcessRef]:
         """Processes of its Python backend."""
-        if self.find_stubs is not None:
-            return self.find_stubs(model)
         server = self.server()
         return [] if server is None else stubs_of(server, model)
 

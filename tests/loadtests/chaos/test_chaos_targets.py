@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 TARGETS: TypeAdapter[Any] = TypeAdapter(AnyTarget)
 # A server and a stub of model "m" below a first process, as in a container. The names
-# are the real ones', the programs are not; the stub's server has another pid in there.
+# are the real ones', the programs are not.
 _FIRST = """
 import subprocess, sys
-stub = ["/b/triton_python_backend_stub", sys.argv[1], "region", "1", "1", "1", "/b"]
-server = ["/opt/tritonserver/bin/tritonserver", sys.argv[1]]
-found = [subprocess.Popen(a, executable=sys.executable) for a in (server, stub)]
+command = ["/opt/tritonserver/bin/tritonserver", sys.argv[1]]
+server = subprocess.Popen(command, executable=sys.executable)
+command = ["/b/triton_python_backend_stub", sys.argv[1], "region", "1", "1", str(server.pid), "/b"]
+found = [server, subprocess.Popen(command, executable=sys.executable)]
 print(*(child.pid for child in found), flush=True)
 sys.stdin.read()
 for child in found:
