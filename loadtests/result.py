@@ -80,6 +80,29 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True)
+class Unanswered:
+    """Requests that got no answer: they could not connect, or the connection broke.
+
+    All of them are errors; a server that answers with an error did answer.
+    """
+
+    count: int = 0
+    first_seconds: float | None = None
+    """When the first of them ended, from the start of the run; None without any."""
+    last_seconds: float | None = None
+    waited_seconds: float = 0.0
+    """In a closed loop, from those to the requests that followed them: all that are
+    kept in flight together."""
+
+    def and_at(self, seconds: float) -> Unanswered:
+        """With one more, which ended then."""
+        first = seconds if self.first_seconds is None else self.first_seconds
+        return replace(
+            self, count=self.count + 1, first_seconds=first, last_seconds=seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether the numbers are about the server; if not, why not."""
 
@@ -116,6 +139,9 @@ class About:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
     interrupted: bool = False
+    backoff: Mapping[str, Any] = field(default_factory=dict)
+    """How the client came back: unary gRPC after a lost connection, and a closed loop
+    after a request without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +169,7 @@ class RunResult:
     """What the sidecar saw meanwhile (`sidecar_view.between`); empty where unknown."""
     reference_seconds: tuple[float | None, ...] = ()
     """Median latency of one request at a time before the run and after it, if asked."""
+    unanswered: Unanswered = Unanswered()
 
     @classmethod
     def of(
@@ -155,6 +182,7 @@ class RunResult:
         sender_cpu_seconds: float,
         verdict: Verdict | None = None,
         errors: Mapping[str, int] | None = None,
+        unanswered: Unanswered | None = None,
     ) -> RunResult:
         """The result of these requests, its histograms made from them."""
         timed = requests.where(requests.timed)
@@ -170,6 +198,7 @@ class RunResult:
             sender_cpu_seconds=sender_cpu_seconds,
             verdict=verdict or Verdict(),
             errors=errors or {},
+            unanswered=unanswered or Unanswered(),
         )
 
     def invalid(self, *reasons: str) -> RunResult:

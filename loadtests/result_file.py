@@ -14,7 +14,14 @@ import numpy as np
 from exporter.histogram import Histogram
 from loadtests.errors import PlanError
 from loadtests.plan import MAX_REQUESTS
-from loadtests.result import About, Outcome, Requests, RunResult, Verdict
+from loadtests.result import (
+    About,
+    Outcome,
+    Requests,
+    RunResult,
+    Unanswered,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +55,7 @@ def to_document(result: RunResult) -> dict[str, Any]:
         "errors": dict(result.errors),
         "sidecar": dict(result.sidecar),
         "reference_seconds": list(result.reference_seconds),
+        "unanswered": asdict(result.unanswered),
         "summary": summary(result),
         "histograms": {name: getattr(result, name).to_state() for name in _HISTOGRAMS},
         "requests": _packed(result.requests),
@@ -146,6 +154,7 @@ def _read(document: Mapping[str, Any]) -> RunResult:
         errors=document["errors"],
         sidecar=document.get("sidecar", {}),
         reference_seconds=tuple(document.get("reference_seconds", ())),
+        unanswered=Unanswered(**document.get("unanswered", {})),
         **{
             name: Histogram.from_state(document["histograms"][name])
             for name in _HISTOGRAMS

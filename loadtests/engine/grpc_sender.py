@@ -136,9 +136,7 @@ class GrpcSender:
                 data, timeout=self._timeout, metadata=self._metadata
             )
         except grpc.RpcError as error:
-            now = perf_counter()
-            outcome, message = _failure(error, refused=refused)
-            self._turns.ended(turn, outcome, now, message)
+            self._fail(turn, error, perf_counter(), refused=refused)
             return
         now = perf_counter()
         fault: str | None = ACCEPTED
@@ -170,15 +168,25 @@ class GrpcSender:
                     since = now
                     fault = fault or self._stream_fault(place, message, body)
         except grpc.RpcError as error:
-            now = perf_counter()
-            outcome, text = _failure(error, refused=refused)
-            recorder.finish(index, outcome, now, text)
+            turn = Turn(index, place, body, recorder, None)
+            self._fail(turn, error, perf_counter(), refused=refused)
             return
         if since is None and fault is None:
             fault = "the stream ended without a response"
         now = perf_counter() if since is None else since
         outcome = Outcome.OK if fault is None else Outcome.WRONG
         recorder.finish(index, outcome, now, fault)
+
+    def _fail(self, turn: Turn, error: Any, now: float, *, refused: bool) -> None:
+        outcome, message = _failure(error, refused=refused)
+        # What is UNAVAILABLE on a channel that is ready was answered so.
+        if (
+            error.code() is grpc.StatusCode.UNAVAILABLE
+            and self._channel.get_state() is not grpc.ChannelConnectivity.READY
+        ):
+            self._turns.lost(turn, now, message or "")
+        else:
+            self._turns.ended(turn, outcome, now, message)
 
     def _stream_fault(self, place: int, message: Any, body: Body) -> str | None:
         outputs = message_outputs(message.infer_response)

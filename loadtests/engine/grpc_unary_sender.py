@@ -143,15 +143,19 @@ class GrpcUnarySender:
         if self._connecting is None:
             self._connecting = self._loop.create_task(self._reconnect())
 
-    def unavailable(self, call: _Call, message: str) -> None:
-        """Nobody took the call: it is sent again, or an error."""
+    def unavailable(self, call: _Call, message: str, *, answered: bool) -> None:
+        """Nobody took the call, as was answered or not: it is sent again, or an error."""
         now = perf_counter()
         wait = self._backoff.wait_seconds(call.attempts)
         if (
             call.attempts >= self._backoff.attempts
             or now + wait >= call.began + self.timeout
         ):
-            self.finish(call, Outcome.ERROR, now, message)
+            if answered:
+                self.finish(call, Outcome.ERROR, now, message)
+            elif call in self._calls:
+                del self._calls[call]
+                self.turns.lost(call, now, message)
             return
         call.attempts += 1
         call.connection = None
@@ -161,7 +165,7 @@ class GrpcUnarySender:
         """A server that says goodbye costs no request that it did not take."""
         call.goodbyes += 1
         if call.goodbyes > _MOST_GOODBYES:
-            self.unavailable(call, message)
+            self.unavailable(call, message, answered=False)
         else:
             call.connection = None
             self._loop.call_soon(self._again, call)
@@ -290,7 +294,7 @@ class _Call(Turn):
             said = unquote(found.get(b"grpc-message", b"").decode("utf-8", "replace"))
             text = f"{_CODES.get(status, status.decode('latin-1'))}: {said}"
             if status == _UNAVAILABLE:
-                self.sender.unavailable(self, text)
+                self.sender.unavailable(self, text, answered=True)
             else:
                 self.sender.finish(self, Outcome.ERROR, now, text)
 
@@ -304,7 +308,7 @@ class _Call(Turn):
 
     def broken(self, reason: str) -> None:
         """It will not come."""
-        self.sender.unavailable(self, f"UNAVAILABLE: {reason}")
+        self.sender.unavailable(self, f"UNAVAILABLE: {reason}", answered=False)
 
     def _fault(self, content: bytes) -> str | None:
         size = int.from_bytes(content[1:_PREFIX_BYTES], "big")

@@ -129,6 +129,11 @@ class HttpSender:
         self.busy -= 1
         self.turns.ended(request, outcome, now, message)
 
+    def lose(self, request: Turn, now: float, message: str) -> None:
+        """A request ended without an answer."""
+        self.busy -= 1
+        self.turns.lost(request, now, message)
+
     def forget(self, connection: _Connection) -> None:
         """It is closed."""
         self._connections.discard(connection)
@@ -141,7 +146,7 @@ class HttpSender:
             self.finish(request, Outcome.TIMEOUT, perf_counter(), None)
         except OSError as error:
             message = f"cannot connect: {_reason(error)}"
-            self.finish(request, Outcome.ERROR, perf_counter(), message)
+            self.lose(request, perf_counter(), message)
         else:
             connection.send(request, wire)
 
@@ -181,7 +186,7 @@ class _Connection(asyncio.Protocol):
         self._sender.forget(self)
         if self._request is not None:
             reason = "the server closed it" if exc is None else _reason(exc)
-            self._end(Outcome.ERROR, perf_counter(), f"connection lost: {reason}")
+            self._lose(perf_counter(), f"connection lost: {reason}")
 
     def send(self, request: Turn, wire: bytes) -> None:
         """Send a request and wait for its answer."""
@@ -270,17 +275,29 @@ class _Connection(asyncio.Protocol):
         self._end(Outcome.TIMEOUT, perf_counter(), None)
 
     def _end(self, outcome: Outcome, now: float, message: str | None) -> None:
-        request, self._request = self._request, None
+        request = self._release()
         if request is None:
             return
+        if self.usable:
+            self._sender.idle.append(self)
+        self._sender.finish(request, outcome, now, message)
+
+    def _lose(self, now: float, message: str) -> None:
+        request = self._release()
+        if request is not None:
+            self._sender.lose(request, now, message)
+
+    def _release(self) -> Turn | None:
+        """The request on it, which is on it no longer."""
+        request, self._request = self._request, None
+        if request is None:
+            return None
         if self._late is not None:
             self._late.cancel()
         if self._kept_bytes:
             self._sender.keeping.drop(self._kept_bytes)
             self._kept_bytes = 0
-        if self.usable:
-            self._sender.idle.append(self)
-        self._sender.finish(request, outcome, now, message)
+        return request
 
 
 def _reason(error: BaseException) -> str:

@@ -7,10 +7,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from loadtests.engine.pacer import Timer
+from loadtests.engine.pauses import Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loadtests.engine.backoff import Backoff
     from loadtests.engine.recorder import Recorder
     from loadtests.engine.senders import Sender
 
@@ -93,7 +95,9 @@ class OpenLoop:
 class ClosedLoop:
     """Keeps so many requests in flight for a while: the next is sent when one ends.
 
-    For `seconds`, and from the least number of requests to the most, `requests`.
+    For `seconds`, and from the least number of requests to the most, `requests`. One
+    that got no answer is followed by the next after a wait, by `backoff`: it costs
+    microseconds, and a server that is away, or this machine, would be asked as often.
     """
 
     def __init__(
@@ -105,6 +109,7 @@ class ClosedLoop:
         seconds: float,
         requests: range,
         entry_of: Callable[[int], int],
+        backoff: Backoff,
     ) -> None:
         self.over = asyncio.Event()
         self._sender = sender
@@ -114,16 +119,22 @@ class ClosedLoop:
         self._requests = requests
         self._entry_of = entry_of
         self._timer: Timer | None = None
+        self._pauses = Pauses(backoff, self._ask_again)
+        self._failures: dict[int, int] = {}
+        """Of requests that follow such ones: how many those are, in a row."""
 
     def start(self) -> None:
         """Send the first ones when the run starts."""
         self._recorder.ended = self._follow
+        self._recorder.lost = self._pause
         self._timer = Timer(self._fill)
         self._timer.arm(self._recorder.origin)
 
     def stop(self) -> None:
         """Send nothing more."""
         self._wanted = 0
+        self._pauses.clear()
+        self._recorder.waited_seconds = self._pauses.waited_seconds
         if self._timer is not None:
             self._timer.close()
             self._timer = None
@@ -140,7 +151,7 @@ class ClosedLoop:
             self._fill()
 
     def _fill(self) -> None:
-        while self._recorder.in_flight < self._wanted and self._send():
+        while self._lacks_one() and self._send():
             pass
         elapsed = perf_counter() - self._recorder.origin
         if self._is_over(elapsed):
@@ -155,8 +166,25 @@ class ClosedLoop:
             elapsed >= self._seconds and started >= self._requests.start
         )
 
-    def _follow(self, _: int) -> None:
-        if self._recorder.in_flight < self._wanted:
+    def _lacks_one(self) -> bool:
+        return self._recorder.in_flight + len(self._pauses) < self._wanted
+
+    def _follow(self, index: int) -> None:
+        if self._failures:
+            self._failures.pop(index, None)
+        if self._lacks_one():
+            self._send()
+
+    def _pause(self, index: int) -> None:
+        failures = self._failures.pop(index, 0) + 1
+        if self._is_over(perf_counter() - self._recorder.origin):
+            self.stop()
+        elif self._lacks_one():
+            self._pauses.begin(failures)
+
+    def _ask_again(self, failures: int) -> None:
+        if self._lacks_one():
+            self._failures[self._recorder.started] = failures
             self._send()
 
     def _send(self) -> bool:

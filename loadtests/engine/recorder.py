@@ -10,7 +10,7 @@ import numpy as np
 
 from exporter.histogram import Histogram
 from loadtests.plan import MAX_REQUESTS
-from loadtests.result import MAX_MESSAGES, Outcome, Requests
+from loadtests.result import MAX_MESSAGES, Outcome, Requests, Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableSequence
@@ -24,7 +24,8 @@ class Recorder:
     """The requests of a run while it runs. Belongs to the loop's thread.
 
     `origin` is the instant of `perf_counter` that times count from. `ended` is called
-    with the index of every request that ends, after it is written down.
+    with the index of every request that ends, after it is written down; of one that got
+    no answer `lost` is, instead.
     """
 
     def __init__(self, requests: Requests, origin: float) -> None:
@@ -37,6 +38,10 @@ class Recorder:
         self.errors: dict[str, int] = {}
         self.between = Histogram()
         self.ended: Callable[[int], None] | None = None
+        self.lost: Callable[[int], None] | None = None
+        self.unanswered = Unanswered()
+        self.waited_seconds = 0.0
+        """Which a closed loop waited after those, all that it keeps in flight together."""
         self._hold(requests)
 
     def _hold(self, requests: Requests) -> None:
@@ -92,14 +97,26 @@ class Recorder:
         self, index: int, outcome: Outcome, now: float, message: str | None = None
     ) -> None:
         """The request ended at `now`, an instant of `perf_counter`."""
+        self._write(index, outcome, now, message)
+        if self.ended is not None:
+            self.ended(index)
+
+    def lose(self, index: int, now: float, message: str) -> None:
+        """The request ended without an answer: nobody was there, or nobody any more."""
+        self._write(index, Outcome.ERROR, now, message)
+        self.unanswered = self.unanswered.and_at(now - self.origin)
+        if self.lost is not None:
+            self.lost(index)
+
+    def _write(
+        self, index: int, outcome: Outcome, now: float, message: str | None
+    ) -> None:
         self.in_flight -= 1
         self._done[index] = now - self.origin
         self._outcome[index] = outcome
         self.finished.append(index)
         if message is not None:
             self._note(message[:_MESSAGE_CHARACTERS])
-        if self.ended is not None:
-            self.ended(index)
 
     def _note(self, message: str) -> None:
         if message not in self.errors and len(self.errors) >= MAX_MESSAGES:

@@ -7,12 +7,13 @@ import contextlib
 import gc
 import resource
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from loadtests import plan, surroundings
+from loadtests.engine.backoff import Backoff
 from loadtests.engine.loops import ClosedLoop, OpenLoop
 from loadtests.engine.recorder import Recorder
 from loadtests.engine.senders import open_sender
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from loadtests.engine.backoff import Backoff
     from loadtests.engine.loops import Loop
     from loadtests.engine.senders import Sender
     from loadtests.mix import Mix
@@ -78,7 +78,8 @@ class Options:
     chosen: NDArray[np.int64] | None = None
     """Send only these of the arrivals (`plan.share`); the rest are others' to send."""
     backoff: Backoff | None = None
-    """How the client comes back after a lost connection; None for the default."""
+    """How the client comes back after a lost connection, and a closed loop after any
+    request without an answer; None for the default."""
 
 
 def run_open(
@@ -125,7 +126,7 @@ def run_closed(
     *,
     concurrency: int,
     duration_seconds: float,
-    requests: int = plan.MAX_REQUESTS,
+    requests: int | None = None,
     least_requests: int = 0,
     options: Options | None = None,
     control: Callable[[ClosedLoop], None] | None = None,
@@ -133,8 +134,10 @@ def run_closed(
     """Keep so many requests in flight, each followed by the next when it ends.
 
     Ends after `duration_seconds`, but not before `least_requests`, and in any case
-    after `requests`. Its latencies leave out what nobody waited for: the requests that
-    a slow server did not get.
+    after `requests`, by default as many as a run can keep: the result is INVALID where
+    that ended it. A request without an answer is followed by the next after a wait
+    (`Options.backoff`); one that was answered, with an error too, at once. Its latencies
+    leave out what nobody waited for: the requests that a slow server did not get.
     `control` is handed the loop when it starts, in its thread, to resize it.
 
     Raises:
@@ -149,6 +152,7 @@ def run_closed(
             f"found {duration_seconds:g} s; want up to {plan.MAX_SECONDS:g} s"
         )
     draw = _drawn(mix, options.seed)
+    most = plan.MAX_REQUESTS if requests is None else requests
 
     def make(sender: Sender, origin: float) -> tuple[Recorder, Loop]:
         recorder = Recorder.growing(origin)
@@ -157,16 +161,24 @@ def run_closed(
             recorder,
             concurrency=concurrency,
             seconds=duration_seconds,
-            requests=range(least_requests, requests),
+            requests=range(least_requests, most),
             entry_of=draw,
+            backoff=options.backoff or Backoff(),
         )
         if control is not None:
             control(loop)
         return recorder, loop
 
-    return asyncio.run(
+    result = asyncio.run(
         _Run(target, mix, options, "closed", concurrency, duration_seconds).run(make)
     )
+    if requests is None and len(result.requests) >= most:
+        return result.invalid(
+            f"it ended after {result.duration_seconds:.4g} of {duration_seconds:g} s, "
+            f"with {most} requests, the most that a run keeps; make it shorter, keep "
+            "fewer in flight, or share it out over workers"
+        )
+    return result
 
 
 def _drawn(mix: Mix, seed: int) -> Callable[[int], int]:
@@ -282,6 +294,7 @@ class _Run:
                 versions=surroundings.versions(),
                 hardware=surroundings.hardware(),
                 interrupted=interrupted,
+                backoff=(self._options.backoff or Backoff()).model_dump(),
             ),
             requests,
             between_responses=recorder.between,
@@ -290,6 +303,9 @@ class _Run:
             ),
             sender_cpu_seconds=cpu,
             errors=recorder.errors,
+            unanswered=replace(
+                recorder.unanswered, waited_seconds=recorder.waited_seconds
+            ),
         )
         return verdict_of(result, cpu / elapsed, self._options.slo_seconds)
 

@@ -59,6 +59,13 @@ class Turns:
         if turn.recorder is not None:
             turn.recorder.finish(turn.index, outcome, now, told)
 
+    def lost(self, turn: Turn, now: float, told: str) -> None:
+        """A request ended without an answer."""
+        if turn.sequence is not None:
+            self._sequences[turn.place].give_back(turn.sequence, answered=False)
+        if turn.recorder is not None:
+            turn.recorder.lose(turn.index, now, told)
+
 
 class Turn:
     """One request of a run. Without a recorder it ends a sequence, and nobody times it."""

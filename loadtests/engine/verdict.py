@@ -19,6 +19,8 @@ MAX_DELAY_OF_TAIL: Final = 0.5
 MAX_UNSENT: Final = 0.01
 MAX_CPU: Final = 0.9
 """Of one core, which is all that one sender can use."""
+MAX_WAITED: Final = 0.01
+"""Of the time of a closed loop's requests and the waits between them."""
 _NOTABLE: Final = 0.10
 
 
@@ -34,12 +36,14 @@ def verdict_of(
         for reason in (
             _interrupted(result),
             _unsent(result),
+            _away(result),
             _late(result, slo_seconds),
             _busy(result, cpu_share),
         )
         if reason
     ]
-    warnings = [w for w in (_notable(result, slo_seconds),) if w and not reasons]
+    notes = (_notable(result, slo_seconds), _unanswered(result))
+    warnings = [note for note in notes if note and not reasons]
     return result.invalid(*reasons).warned(*warnings)
 
 
@@ -58,6 +62,37 @@ def _unsent(result: RunResult) -> str | None:
         f"the sender came too late for {unsent} of {whole} requests "
         f"({unsent / whole:.1%}; at most {MAX_UNSENT:.0%} may be left)"
     )
+
+
+def _away(result: RunResult) -> str | None:
+    # A closed loop asks little of a server that is away, so that its share of misses
+    # would be the back-off's doing.
+    waited = result.unanswered.waited_seconds
+    if not waited:
+        return None
+    asked = float(np.nansum(result.requests.done - result.requests.sent))
+    share = waited / (asked + waited)
+    if share <= MAX_WAITED:
+        return None
+    return (
+        f"the server was away: {_without_answer(result)}, and the next were held back "
+        f"for {share:.0%} of the time; a closed loop sends little then, so that the "
+        "share of its misses is not a user's: an open loop's is"
+    )
+
+
+def _unanswered(result: RunResult) -> str | None:
+    if result.about.mode == "open" or not result.unanswered.count:
+        return None
+    return f"the server was away for a moment: {_without_answer(result)}"
+
+
+def _without_answer(result: RunResult) -> str:
+    found = result.unanswered
+    number = f"{found.count} request{'s' if found.count > 1 else ''} got no answer"
+    if found.first_seconds is None or found.last_seconds is None:
+        return number
+    return f"{number}, from {found.first_seconds:.1f} to {found.last_seconds:.1f} s"
 
 
 def _at_least(delays: Histogram) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from loadtests import result_file
 from loadtests.engine.verdict import verdict_of
 from loadtests.errors import PlanError
-from loadtests.result import About, Outcome, Requests, RunResult
+from loadtests.result import About, Outcome, Requests, RunResult, Unanswered
 
 
 def about(**changes) -> About:
@@ -111,6 +112,20 @@ def test_without_an_slo_a_notable_delay_is_told_but_does_not_decide() -> None:
     assert "20% of the p99 latency" in result.verdict.warnings[0]
 
 
+def test_a_closed_loop_that_waited_for_its_server_is_invalid_and_says_so() -> None:
+    whole = result_of(
+        [Outcome.OK] * 90 + [Outcome.ERROR] * 10, "closed"
+    )  # 1 s together
+    for waited, valid in ((0.005, True), (0.1, False)):
+        found = Unanswered(10, 0.9, 1.0, waited)
+        verdict = verdict_of(replace(whole, unanswered=found), 0.1, None).verdict
+        assert verdict.valid is valid
+        (told,) = verdict.warnings + verdict.reasons
+        assert "the server was away" in told
+        assert "10 requests got no answer, from 0.9 to 1.0 s" in told
+    assert "held back for 9% of the time" in told
+
+
 def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
     rng = np.random.default_rng(2)
     requests = requests_of([Outcome(c) for c in rng.integers(0, 6, 2000)])
@@ -121,6 +136,7 @@ def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
         duration_seconds=20.0,
         sender_cpu_seconds=0.25,
         errors={"INTERNAL: no": 3},
+        unanswered=Unanswered(2, 0.5, 1.5, 0.25),
     ).warned("a note")
     file = tmp_path / "run.json"
     result_file.write(before, file)
@@ -132,10 +148,11 @@ def test_a_file_gives_back_every_number_exactly(tmp_path) -> None:
             equal_nan=name not in ("outcome", "entry"),
         )
     assert after.from_intended == before.from_intended
-    assert (after.about, after.verdict, after.errors) == (
+    assert (after.about, after.verdict, after.errors, after.unanswered) == (
         before.about,
         before.verdict,
         before.errors,
+        before.unanswered,
     )
 
 

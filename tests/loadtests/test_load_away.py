@@ -1,0 +1,199 @@
+"""A closed loop whose server goes away: it asks now and then, and says what it did."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from exporter.testing import INTERNAL, QUEUE_FULL
+from loadtests import plan
+from loadtests.engine import Options, run_closed
+from loadtests.engine.backoff import Backoff
+from loadtests.engine.pauses import MAX_PER_SECOND, Pauses
+from loadtests.mix import Mix
+from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from exporter.triton.embedded import EmbeddedTriton
+
+ROOT = Path(__file__).parents[2]
+CONCURRENCY = 8
+QUICK = Options(timeout_seconds=5.0)
+
+
+class Outage:
+    """Kills the server during a run, starts it again, and ends the run once it answers."""
+
+    def __init__(self, server: EmbeddedTriton) -> None:
+        self._server = server
+        self._thread = threading.Thread(target=self._restart)
+        self._back = threading.Event()
+        self._answered = 0
+
+    def begins(self, loop) -> None:
+        self._loop = loop
+
+    def __call__(self, progress) -> None:
+        right = progress.requests.where(progress.finished).count(Outcome.OK)
+        if progress.elapsed_seconds > 0.3 and self._thread.ident is None:
+            self._thread.start()
+        if self._back.is_set():
+            self._answered += right
+            if self._answered >= 2 * CONCURRENCY:
+                self._loop.stop()
+
+    def _restart(self) -> None:
+        self._server.kill()
+        time.sleep(0.5)
+        self._server.start()
+        self._back.set()
+
+    def join(self) -> None:
+        self._thread.join()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "style", "model"),
+    [
+        ("grpc", "unary", "tests/data/models/double"),
+        ("http", "unary", "tests/data/models/double"),
+        ("grpc", "stream", "deploy/models/stream"),
+    ],
+    ids=["grpc", "http", "stream"],
+)
+@pytest.mark.triton
+def test_a_server_that_is_killed_is_asked_as_seldom_as_the_back_off_says(
+    start_triton, target_of, mix_of, tmp_path, protocol, style, model
+) -> None:
+    repository = tmp_path / "models"
+    shutil.copytree(ROOT / model, repository / Path(model).name)
+    server = start_triton(repository)
+    target = target_of(server, protocol)
+    (entry,) = mix_of(target, Path(model).name).entries
+    outage = Outage(server)
+    result = run_closed(
+        target,
+        Mix((replace(entry, style=style),)),
+        concurrency=CONCURRENCY,
+        duration_seconds=60.0,
+        options=replace(QUICK, progress=outage, progress_seconds=0.05),
+        control=outage.begins,
+    )
+    outage.join()
+    requests = result.requests
+    failed = requests.where(requests.outcome != Outcome.OK)
+    away = failed.done.max() - failed.done.min()
+    assert away > 0.4
+    # Each of them failed, waited, failed again …
+    assert len(failed) <= CONCURRENCY * (away / Backoff().first_seconds + 2)
+    assert len(failed) >= 2 * CONCURRENCY
+    assert (requests.outcome[requests.sent > failed.done.max()] == Outcome.OK).any()
+    # … and that is what is told.
+    assert result.about.backoff == Backoff().model_dump()
+    told = result.unanswered
+    assert told.count == len(failed) == failed.count(Outcome.ERROR), result.errors
+    assert told.first_seconds == pytest.approx(failed.done.min())
+    assert told.last_seconds == pytest.approx(failed.done.max())
+    waits = len(failed) - CONCURRENCY
+    assert told.waited_seconds >= waits * Backoff().first_seconds - 1e-3
+    assert not result.verdict.valid
+    assert f"the server was away: {told.count} requests" in str(result.verdict)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_waits_grow_while_it_stays_away(fake, target_of, mix_of, protocol) -> None:
+    target = target_of(fake, protocol)
+    backoff = Backoff(first_seconds=0.02, factor=2, longest_seconds=0.3)
+    mix = mix_of(target, "fake")
+    with contextlib.ExitStack() as outage:
+        away: list[object] = []
+
+        def take_away(_) -> None:
+            if not away:
+                away.append(outage.enter_context(fake.down()))
+
+        result = run_closed(
+            target,
+            mix,
+            concurrency=1,
+            duration_seconds=1.0,
+            options=replace(QUICK, backoff=backoff, progress=take_away),
+        )
+    failed = result.requests.done[result.requests.outcome == Outcome.ERROR]
+    waits = [backoff.wait_seconds(n + 1) for n in range(len(failed) - 1)]
+    assert len(waits) >= 3
+    assert (np.diff(failed) >= waits).all()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize("answer", [INTERNAL, QUEUE_FULL])
+def test_an_error_that_the_server_answers_holds_nobody_back(
+    fake, target_of, mix_of, protocol, answer
+) -> None:
+    target = target_of(fake, protocol)
+    mix = mix_of(target, "fake")
+    fake.on("infer").reply(answer)
+    result = run_closed(
+        target, mix, concurrency=4, duration_seconds=30.0, requests=100, options=QUICK
+    )
+    assert result.requests.count(Outcome.ERROR) == 100
+    assert (result.unanswered.count, result.unanswered.waited_seconds) == (0, 0.0)
+    assert "away" not in str(result.verdict)
+
+
+def test_however_many_wait_only_so_many_a_second_ask_again() -> None:
+    async def asked() -> np.ndarray:
+        instants: list[float] = []
+        all_asked = asyncio.Event()
+
+        def ask(_: int) -> None:
+            instants.append(time.perf_counter())
+            if len(instants) == 300:
+                all_asked.set()
+
+        backoff = Backoff(first_seconds=0.01, longest_seconds=0.01)
+        pauses = Pauses(backoff, ask)
+        began = time.perf_counter()
+        for _ in range(300):
+            pauses.begin(1)
+        await all_asked.wait()
+        assert len(pauses) == 0
+        return np.array(instants) - began
+
+    instants = asyncio.run(asked())
+    # asyncio's timers may fire by its clock's resolution early.
+    assert (instants >= np.arange(1, 301) / MAX_PER_SECOND - 1e-6).all()
+
+
+def test_a_run_that_is_full_before_its_time_says_so(
+    fake, target_of, mix_of, monkeypatch
+) -> None:
+    monkeypatch.setattr(plan, "MAX_REQUESTS", 200)
+    target = target_of(fake, "grpc")
+    mix = mix_of(target, "fake")
+    result = run_closed(
+        target, mix, concurrency=4, duration_seconds=60.0, options=QUICK
+    )
+    assert result.requests.count(Outcome.OK) == 200
+    assert result.duration_seconds < 60.0
+    assert "of 60 s, with 200 requests, the most that a run keeps" in str(
+        result.verdict
+    )
+    asked = run_closed(
+        target,
+        mix,
+        concurrency=4,
+        duration_seconds=60.0,
+        requests=200,
+        options=QUICK,
+    )
+    assert "the most that a run keeps" not in str(asked.verdict)
