@@ -36,6 +36,7 @@ MOVES_AFTER_SECONDS: Final = 60.0
 DEFAULT_PORTS: Final = Ports(grpc=8001, http=8000, metrics=8002)
 DEFAULT_TAP_PORT: Final = 8004
 
+_TRACE_FILES: Final = "trace"
 _PERIOD_SECONDS: Final = 1.0
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 5.0
@@ -47,7 +48,7 @@ def run(
     traffic: bool,
     port: int,
     default_ports: bool = False,
-    trace_rate: int = 1,
+    trace_rate: int = 2,
     moves_after_seconds: float = MOVES_AFTER_SECONDS,
     scenario: str | None = None,
     scenario_after_seconds: float = 20.0,
@@ -76,10 +77,11 @@ def run(
             EmbeddedTriton(
                 repository,
                 ports=DEFAULT_PORTS if default_ports else None,
-                arguments=_tracing(tap_port, trace_rate),
+                arguments=_tracing(folder, trace_rate),
             )
         )
         settings = _config(models, triton, port, tap_port)
+        _follow(settings, folder, trace_rate)
         if chosen is not None:
             _extend(settings, chosen.config(triton, print))
         config = folder / "demo.yaml"
@@ -141,15 +143,25 @@ def _as_seen_from_here(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-def _tracing(tap_port: int, rate: int) -> tuple[str, ...]:
-    # Every request of a few a second; a busy server is sampled far more sparingly.
+def _tracing(folder: Path, rate: int) -> tuple[str, ...]:
+    """To files: Triton 2.51 dies of so many traced requests, and sooner of spans sent."""
+    if not rate:
+        return ()
     return (
-        "--trace-config=mode=opentelemetry",
-        f"--trace-config=opentelemetry,url=http://127.0.0.1:{tap_port}/v1/traces",
-        "--trace-config=opentelemetry,bsp_schedule_delay=1000",
+        f"--trace-config=triton,file={folder / _TRACE_FILES}",
+        "--trace-config=triton,log-frequency=1",
         f"--trace-config=rate={rate}",
         "--trace-config=level=TIMESTAMPS",
     )
+
+
+def _follow(settings: dict[str, Any], folder: Path, rate: int) -> None:
+    files = {"path": str(folder / _TRACE_FILES), "owner": True}
+    settings["collectors"] = [
+        {**one, "otlp": None, "files": files} if one["kind"] == "traces" else one
+        for one in settings["collectors"]
+        if rate or one["kind"] != "traces"
+    ]
 
 
 def _config(
