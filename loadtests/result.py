@@ -160,7 +160,8 @@ class RunResult:
     between_responses: Histogram
     """Of streams, from one response to the next."""
     duration_seconds: float
-    """From the start to the last answer, or to the end of the schedule if later."""
+    """From the start to the last answer, or to the end of the schedule if later; of a
+    closed loop that was held back, to the end of the time that it was given."""
     sender_cpu_seconds: float
     verdict: Verdict = Verdict()
     errors: Mapping[str, int] = field(default_factory=dict)

@@ -15,7 +15,8 @@ class Backoff(Settings):
     """Waits that grow by a factor from the first to the longest; no jitter.
 
     After a lost connection, requests fail at once until the wait is over, and the next
-    one connects. The default is what load runs have always done.
+    one connects. A closed loop waits as long before the request that follows one without
+    an answer, by those in a row. The default is what load runs have always done.
     """
 
     first_seconds: float = Field(default=0.1, gt=0, le=60)

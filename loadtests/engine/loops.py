@@ -95,9 +95,9 @@ class OpenLoop:
 class ClosedLoop:
     """Keeps so many requests in flight for a while: the next is sent when one ends.
 
-    For `seconds`, and from the least number of requests to the most, `requests`. One
-    that got no answer is followed by the next after a wait, by `backoff`: it costs
-    microseconds, and a server that is away, or this machine, would be asked as often.
+    For `seconds`, and from the least number of requests to the most, `requests`. Where
+    one got no answer the next waits, by `backoff`: what fails in microseconds would be
+    asked for hundreds of thousands of times a second.
     """
 
     def __init__(
@@ -114,12 +114,13 @@ class ClosedLoop:
         self.over = asyncio.Event()
         self._sender = sender
         self._recorder = recorder
-        self._wanted = concurrency
         self._seconds = seconds
         self._requests = requests
         self._entry_of = entry_of
         self._timer: Timer | None = None
         self._pauses = Pauses(backoff, self._ask_again)
+        self._most = concurrency
+        """In flight: as many as are wanted, less those that wait."""
         self._failures: dict[int, int] = {}
         """Of requests that follow such ones: how many those are, in a row."""
 
@@ -132,8 +133,8 @@ class ClosedLoop:
 
     def stop(self) -> None:
         """Send nothing more."""
-        self._wanted = 0
         self._pauses.clear()
+        self._want(0)
         self._recorder.waited_seconds = self._pauses.waited_seconds
         if self._timer is not None:
             self._timer.close()
@@ -142,16 +143,19 @@ class ClosedLoop:
 
     def start_with(self, concurrency: int) -> None:
         """Begin with so many, where it has not begun."""
-        self._wanted = concurrency
+        self._want(concurrency)
 
     def resize(self, concurrency: int) -> None:
         """Keep so many in flight from now on."""
         if not self.over.is_set():
-            self._wanted = concurrency
+            self._want(concurrency)
             self._fill()
 
+    def _want(self, concurrency: int) -> None:
+        self._most = concurrency - len(self._pauses)
+
     def _fill(self) -> None:
-        while self._lacks_one() and self._send():
+        while self._recorder.in_flight < self._most and self._send():
             pass
         elapsed = perf_counter() - self._recorder.origin
         if self._is_over(elapsed):
@@ -166,24 +170,23 @@ class ClosedLoop:
             elapsed >= self._seconds and started >= self._requests.start
         )
 
-    def _lacks_one(self) -> bool:
-        return self._recorder.in_flight + len(self._pauses) < self._wanted
-
     def _follow(self, index: int) -> None:
         if self._failures:
             self._failures.pop(index, None)
-        if self._lacks_one():
+        if self._recorder.in_flight < self._most:
             self._send()
 
     def _pause(self, index: int) -> None:
         failures = self._failures.pop(index, 0) + 1
         if self._is_over(perf_counter() - self._recorder.origin):
             self.stop()
-        elif self._lacks_one():
+        elif self._recorder.in_flight < self._most:
             self._pauses.begin(failures)
+            self._most -= 1
 
     def _ask_again(self, failures: int) -> None:
-        if self._lacks_one():
+        self._most += 1
+        if self._recorder.in_flight < self._most:
             self._failures[self._recorder.started] = failures
             self._send()
 

@@ -94,29 +94,29 @@ class Recorder:
             self.between.record(max(now - since, 0.0))
 
     def finish(
-        self, index: int, outcome: Outcome, now: float, message: str | None = None
+        self,
+        index: int,
+        outcome: Outcome,
+        now: float,
+        message: str | None = None,
+        *,
+        answered: bool = True,
     ) -> None:
         """The request ended at `now`, an instant of `perf_counter`."""
-        self._write(index, outcome, now, message)
-        if self.ended is not None:
-            self.ended(index)
-
-    def lose(self, index: int, now: float, message: str) -> None:
-        """The request ended without an answer: nobody was there, or nobody any more."""
-        self._write(index, Outcome.ERROR, now, message)
-        self.unanswered = self.unanswered.and_at(now - self.origin)
-        if self.lost is not None:
-            self.lost(index)
-
-    def _write(
-        self, index: int, outcome: Outcome, now: float, message: str | None
-    ) -> None:
         self.in_flight -= 1
         self._done[index] = now - self.origin
         self._outcome[index] = outcome
         self.finished.append(index)
         if message is not None:
             self._note(message[:_MESSAGE_CHARACTERS])
+        follow = self.ended if answered else self.lost
+        if follow is not None:
+            follow(index)
+
+    def lose(self, index: int, now: float, message: str) -> None:
+        """The request ended without an answer: nobody was there, or nobody any more."""
+        self.unanswered = self.unanswered.and_at(now - self.origin)
+        self.finish(index, Outcome.ERROR, now, message, answered=False)
 
     def _note(self, message: str) -> None:
         if message not in self.errors and len(self.errors) >= MAX_MESSAGES:

@@ -299,7 +299,7 @@ class _Run:
             requests,
             between_responses=recorder.between,
             duration_seconds=self._duration(
-                elapsed, float(last), interrupted=interrupted
+                recorder, elapsed, float(last), interrupted=interrupted
             ),
             sender_cpu_seconds=cpu,
             errors=recorder.errors,
@@ -309,10 +309,15 @@ class _Run:
         )
         return verdict_of(result, cpu / elapsed, self._options.slo_seconds)
 
-    def _duration(self, elapsed: float, last: float, *, interrupted: bool) -> float:
+    def _duration(
+        self, recorder: Recorder, elapsed: float, last: float, *, interrupted: bool
+    ) -> float:
         if interrupted:
             return elapsed
-        return last or elapsed if self._mode == "closed" else max(self._length, last)
+        if self._mode == "closed" and not recorder.waited_seconds:
+            return last or elapsed
+        # While the next are held back nothing ends, and the time counts.
+        return max(min(self._length, elapsed), last)
 
 
 async def _within(waiting: Any, seconds: float) -> bool:

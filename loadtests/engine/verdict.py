@@ -76,8 +76,8 @@ def _away(result: RunResult) -> str | None:
         return None
     return (
         f"the server was away: {_without_answer(result)}, and the next were held back "
-        f"for {share:.0%} of the time; a closed loop sends little then, so that the "
-        "share of its misses is not a user's: an open loop's is"
+        f"for {share:.0%} of the time; so few requests do not tell what users would "
+        "miss: an open loop does"
     )
 
 

@@ -132,6 +132,8 @@ def test_waits_grow_while_it_stays_away(fake, target_of, mix_of, protocol) -> No
     waits = [backoff.wait_seconds(n + 1) for n in range(len(failed) - 1)]
     assert len(waits) >= 3
     assert (np.diff(failed) >= waits).all()
+    # What nothing was sent in is a part of the run, and of its throughput.
+    assert result.duration_seconds >= 1.0
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
