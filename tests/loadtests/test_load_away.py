@@ -24,6 +24,7 @@ from loadtests.result import Outcome
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
+    from loadtests.engine.loops import ClosedLoop
 
 ROOT = Path(__file__).parents[2]
 CONCURRENCY = 8
@@ -109,31 +110,77 @@ def test_a_server_that_is_killed_is_asked_as_seldom_as_the_back_off_says(
     assert f"the server was away: {told.count} requests" in str(result.verdict)
 
 
+class Away:
+    """Takes a fake server down in a run, and ends the run so many seconds later."""
+
+    def __init__(self, fake, seconds: float) -> None:
+        self._fake = fake
+        self._seconds = seconds
+        self._down = contextlib.ExitStack()
+        self.loop: ClosedLoop | None = None
+        self.began: float | None = None
+        self.ended = 0.0
+
+    def begins(self, loop) -> None:
+        self.loop = loop
+
+    def __call__(self, progress) -> None:
+        if self.began is None:
+            self._down.enter_context(self._fake.down())
+            self.began = progress.elapsed_seconds
+        elif progress.elapsed_seconds > self.began + self._seconds and not self.ended:
+            self.ended = progress.elapsed_seconds
+            self.loop.stop()
+
+    def run(self, target, mix, concurrency, backoff, progress=None):
+        with self._down:
+            return run_closed(
+                target,
+                mix,
+                concurrency=concurrency,
+                duration_seconds=60.0,
+                options=replace(
+                    QUICK,
+                    backoff=backoff,
+                    progress=progress or self,
+                    progress_seconds=0.05,
+                ),
+                control=self.begins,
+            )
+
+
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_waits_grow_while_it_stays_away(fake, target_of, mix_of, protocol) -> None:
     target = target_of(fake, protocol)
     backoff = Backoff(first_seconds=0.02, factor=2, longest_seconds=0.3)
-    mix = mix_of(target, "fake")
-    with contextlib.ExitStack() as outage:
-        away: list[object] = []
-
-        def take_away(_) -> None:
-            if not away:
-                away.append(outage.enter_context(fake.down()))
-
-        result = run_closed(
-            target,
-            mix,
-            concurrency=1,
-            duration_seconds=1.0,
-            options=replace(QUICK, backoff=backoff, progress=take_away),
-        )
+    away = Away(fake, 0.7)
+    result = away.run(target, mix_of(target, "fake"), 1, backoff)
     failed = result.requests.done[result.requests.outcome == Outcome.ERROR]
     waits = [backoff.wait_seconds(n + 1) for n in range(len(failed) - 1)]
     assert len(waits) >= 3
     assert (np.diff(failed) >= waits).all()
     # What nothing was sent in is a part of the run, and of its throughput.
-    assert result.duration_seconds >= 1.0
+    assert result.duration_seconds >= away.ended
+
+
+def test_fewer_wanted_while_all_wait_are_fewer_who_ask(fake, target_of, mix_of) -> None:
+    target = target_of(fake, "grpc")
+    away = Away(fake, 0.7)
+    resized: list[float] = []
+
+    def steer(progress) -> None:
+        away(progress)
+        if not resized and progress.elapsed_seconds > away.began + 0.2:
+            resized.append(progress.elapsed_seconds)
+            away.loop.resize(1)
+
+    backoff = Backoff()
+    result = away.run(target, mix_of(target, "fake"), 20, backoff, steer)
+    done = result.requests.done[result.requests.outcome == Outcome.ERROR]
+    later = done[done > resized[0]]
+    # Those in flight at that moment, and then one at a time.
+    assert later.size <= 20 + (done.max() - resized[0]) / backoff.first_seconds + 1
+    assert (later > resized[0] + 2 * backoff.first_seconds).any()
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
