@@ -12,10 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import figures
+import trace_deaths
 from processes import require_triton, sidecar, triton_settings
 
 from exporter.traces import otlp, records
@@ -44,6 +46,7 @@ PAIRS = 60
 DECIDING_PAIRS = 600
 # Tracing every request of thousands a second kills this Triton (server#7795).
 LOW_REQUESTS_PER_SECOND = 150.0
+DEATHS_PER = 10_000
 RATES = (1000, 100, 10)
 DECIDED_RATE = 100
 
@@ -339,3 +342,48 @@ def _loss(
         if goal is not None and change[0] <= goal < change[1]:
             figure["ok"] = None
         yield figure
+
+
+def deaths(*, quick: bool = False) -> Iterator[Figure]:
+    """How often tracing ends the server, by mode, rate and load; none without it."""
+    require_triton()
+    for cell in trace_deaths.CELLS:
+        tally = trace_deaths.measured(cell, 6.0 if quick else cell.seconds)
+        traced = tally.answered / cell.rate
+        found = figures.rate(len(tally.faces), traced / DEATHS_PER)
+        yield figures.at_most(
+            cell.name,
+            unit=f"deaths per {DEATHS_PER} traces",
+            goal=None,
+            n=round(traced),
+            crashes=tally.faces.count("crash"),
+            hangs=tally.faces.count("hang"),
+            live_while_hung=tally.live_while_hung,
+            ready_while_hung=tally.ready_while_hung,
+            last_words=dict(Counter(tally.last_words)),
+            requests=tally.answered,
+            delivered=tally.delivered,
+            requests_per_second=tally.answered / tally.loaded_seconds,
+            seed=figures.SEED,
+            versions={"triton": tally.version},
+            measured=_deaths_measured(cell),
+            **found,
+        )
+
+
+def _deaths_measured(cell: trace_deaths.Cell) -> str:
+    load = {
+        "closed": f"{trace_deaths.IN_FLIGHT} clients in a closed loop",
+        "poisson": f"{trace_deaths.REQUESTS_PER_SECOND:g} Poisson requests a second",
+    }[cell.load]
+    counted = {
+        "otel": f"one request in {cell.rate} traced by OpenTelemetry",
+        "files": f"one request in {cell.rate} traced to files",
+        "off": "nothing traced, every request counted as if it were",
+    }[cell.mode]
+    return (
+        f"deaths of a server by its answered requests, {counted}, {load}, started anew"
+        f" after each for {cell.seconds:g} s in all: a crash when the process ended, a"
+        f" hang when it is there and answers no inference for"
+        f" {trace_deaths.GIVEN_UP_SECONDS:g} s; exact Poisson interval"
+    )
