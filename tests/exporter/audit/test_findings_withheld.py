@@ -40,10 +40,17 @@ def test_a_known_defect_is_told_below_the_version_that_fixed_it_and_not_from_it(
 
 
 @pytest.mark.parametrize(
-    ("rate", "severity"), [("1", "warning"), ("99", "warning"), ("100", "info")]
+    ("changes", "severity"),
+    [
+        ({"trace_rate": "1"}, "warning"),
+        ({"trace_rate": "1000"}, "warning"),
+        ({"trace_level": "OFF"}, "info"),
+    ],
 )
-def test_the_tracing_crash_warns_only_where_traces_are_dense(rate, severity):
-    old = replace(tracing(trace_rate=rate), inventory=server(version="2.51.0"))
+def test_the_tracing_crash_warns_at_any_rate_and_only_where_traces_are_taken(
+    changes, severity
+):
+    old = replace(tracing(**changes), inventory=server(version="2.51.0"))
     (found,) = [f for f in conclude(old) if f.id == "version-tracing-crash"]
     assert found.severity == severity
 
