@@ -31,8 +31,9 @@ _SERVICE: Final = "/inference.GRPCInferenceService/"
 _CONNECT_SECONDS: Final = 10.0
 _WIND_UP_SECONDS: Final = 2.0
 """How long what ends sequences is waited for."""
-_BROKEN: Final = ("Stream removed", "failed to connect")
-"""What gRPC says of a connection, and no server of itself."""
+_BROKEN: Final = ("Stream removed", "failed to connect", "Internal error from Core")
+"""What gRPC says of a connection, and no server of itself; the last where a request
+could not be written."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
@@ -180,22 +181,20 @@ class GrpcSender:
         recorder.finish(index, outcome, now, fault)
 
     def _fail(self, turn: Turn, error: Any, now: float, *, refused: bool) -> None:
-        outcome, message = _failure(error, refused=refused)
         if self._is_lost(error):
-            self._turns.lost(turn, now, message or "")
+            self._turns.lost(turn, now, f"{error.code().name}: {error.details()}")
         else:
+            outcome, message = _failure(error, refused=refused)
             self._turns.ended(turn, outcome, now, message)
 
     def _is_lost(self, error: Any) -> bool:
         """Whether nobody answered: UNAVAILABLE is what a server may say, too."""
-        if error.code() is not grpc.StatusCode.UNAVAILABLE:
-            return False
-        state = self._channel.get_state()
-        return (
-            state is not grpc.ChannelConnectivity.READY
-            # A connection that broke is at times READY for a moment still.
-            or (error.details() or "").startswith(_BROKEN)
-        )
+        # A connection that broke is at times READY for a moment still.
+        if (error.details() or "").startswith(_BROKEN):
+            return True
+        unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
+        ready = self._channel.get_state() is grpc.ChannelConnectivity.READY
+        return unavailable and not ready
 
     def _stream_fault(self, place: int, message: Any, body: Body) -> str | None:
         outputs = message_outputs(message.infer_response)

@@ -86,7 +86,7 @@ def test_a_server_that_is_killed_is_asked_as_seldom_as_the_back_off_says(
         Mix((replace(entry, style=style),)),
         concurrency=CONCURRENCY,
         duration_seconds=60.0,
-        options=replace(QUICK, progress=outage, progress_seconds=0.05),
+        options=Options(timeout_seconds=15.0, progress=outage, progress_seconds=0.05),
         control=outage.begins,
     )
     outage.join()
