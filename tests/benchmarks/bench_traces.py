@@ -44,7 +44,7 @@ SETTLE_SECONDS = 0.1
 PAIRS = 60
 # Where there is a goal of 1 %, which fewer windows of a machine like this cannot tell.
 DECIDING_PAIRS = 600
-# Tracing every request of thousands a second kills this Triton (server#7795).
+# Each traced request is a risk to this Triton (server#7795): see `deaths`.
 LOW_REQUESTS_PER_SECOND = 150.0
 DEATHS_PER = 10_000
 RATES = (1000, 100, 10)

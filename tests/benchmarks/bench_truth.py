@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from figures import Figure
     from perf_analyzer import Run
 
-# Tracing every request of thousands a second kills this Triton (server#7795).
+# Each traced request is a risk to this Triton (server#7795), so that they are few.
 PER_SECOND = 200.0
 ROUNDS = 9
 GOAL = 0.05

@@ -27,7 +27,7 @@ ensemble_scheduling { step [
     input_map { key: "x" value: "middle" } output_map { key: "y" value: "y" } }
 ] }
 """
-# Tracing every request of a server under load kills this Triton (server#7795).
+# Each traced request is a risk to this Triton (server#7795), so that they are few.
 PAUSE_SECONDS = 1 / 150
 REQUESTS = 400
 FEW = 20
