@@ -27,7 +27,7 @@ from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from figures import Figure
 
@@ -346,8 +346,17 @@ def _loss(
 
 def deaths(*, quick: bool = False) -> Iterator[Figure]:
     """How often tracing ends the server, by mode, rate and load; none without it."""
+    yield from _deaths(trace_deaths.CELLS, quick=quick)
+
+
+def deaths_sampled(*, quick: bool = False) -> Iterator[Figure]:
+    """The same for longer where one request in ten is traced."""
+    yield from _deaths((trace_deaths.SAMPLED,), quick=quick)
+
+
+def _deaths(cells: Iterable[trace_deaths.Cell], *, quick: bool) -> Iterator[Figure]:
     require_triton()
-    for cell in trace_deaths.CELLS:
+    for cell in cells:
         tally = trace_deaths.measured(cell, 6.0 if quick else cell.seconds)
         traced = tally.answered / cell.rate
         found = figures.rate(len(tally.faces), traced / DEATHS_PER)

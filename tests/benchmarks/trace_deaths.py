@@ -73,6 +73,7 @@ CELLS = (
     Cell("files", 1, "poisson", 150.0),
     Cell("off", 1, "closed", 60.0),
 )
+SAMPLED = Cell("otel", 10, "closed", 450.0)
 
 
 @dataclass(slots=True)

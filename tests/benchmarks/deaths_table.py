@@ -1,0 +1,103 @@
+"""How often tracing ends the server, as the table of README.md, from files of results.
+
+make bench ONLY=traces.deaths
+python tests/benchmarks/deaths_table.py tests/benchmarks/results/FILE.json … [--write]
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT / "tests" / "support")]
+
+import figures
+import passages
+
+PAGE = ROOT / "README.md"
+PASSAGE = "trace deaths"
+WIDTH = 110
+PREFIX = "trace_deaths_"
+COUNTS = ("n", "crashes", "hangs", "live_while_hung", "ready_while_hung")
+MODES = {"otel": "OpenTelemetry", "files": "files", "off": "none"}
+LOADS = {"closed": "as fast as 8 clients go", "poisson": "300 a second"}
+HOUR = 3600.0
+
+
+def table(documents: list[dict[str, Any]]) -> str:
+    """Markdown: a line for each cell, its deaths by face, with their 95 % interval."""
+    cells = _merged([figure for each in documents for figure in each["figures"]])
+    lines = [
+        "| traces | `rate` | requests | traced | crashed | hung | deaths per 10,000 traced |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *map(_line, cells),
+        "",
+        *textwrap.wrap(_said(cells, documents), WIDTH),
+    ]
+    return "\n".join(lines)
+
+
+def _merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was measured more than once, taken together."""
+    cells: dict[str, dict[str, Any]] = {}
+    for figure in found:
+        cell = cells.setdefault(figure["name"], {**figure, **dict.fromkeys(COUNTS, 0)})
+        cell.update({key: cell[key] + figure[key] for key in COUNTS})
+    for cell in cells.values():
+        cell.update(figures.rate(_deaths(cell), cell["n"] / 10_000))
+    return list(cells.values())
+
+
+def _deaths(cell: dict[str, Any]) -> int:
+    return int(cell["crashes"] + cell["hangs"])
+
+
+def _parts(cell: dict[str, Any]) -> tuple[str, str, str]:
+    """Mode, load and rate, of the figure's name."""
+    mode, load, *rate = cell["name"].removeprefix(PREFIX).split("_")
+    return mode, load, rate[-1] if rate else ""
+
+
+def _line(cell: dict[str, Any]) -> str:
+    mode, load, rate = _parts(cell)
+    words = [
+        *(MODES[mode], rate, LOADS[load]),
+        f"none of {cell['n']:,}" if mode == "off" else f"{cell['n']:,}",
+        *(str(cell["crashes"]), str(cell["hangs"])),
+        "{value:.2g} [{ci_low:.2g}, {ci_high:.2g}]".format(**cell),
+    ]
+    return f"| {' | '.join(words)} |"
+
+
+def _said(cells: list[dict[str, Any]], documents: list[dict[str, Any]]) -> str:
+    hangs, live, ready = (sum(cell[key] for cell in cells) for key in COUNTS[2:])
+    (triton,) = {cell["versions"]["triton"] for cell in cells}
+    hardware = documents[0]["hardware"]
+    revisions = ", ".join(sorted({each["revision"] for each in documents}))
+    return (
+        f"Triton {triton}; exact 95 % intervals. Of {hangs} that hung, HTTP went on to"
+        f" call {ready} ready and gRPC {live} live. At one trace a second, all modes"
+        f" and loads alike, that is a death every {_hours(cells, 'otel')} in"
+        f" OpenTelemetry mode and every {_hours(cells, 'files')} with files; at N a"
+        f" second N times as often. {hardware['cores']} cores, {hardware['cpu']};"
+        f" revision {revisions}."
+    )
+
+
+def _hours(cells: list[dict[str, Any]], mode: str) -> str:
+    """Between two deaths at a trace a second, of all cells of a mode together."""
+    chosen = [cell for cell in cells if _parts(cell)[0] == mode]
+    deaths = sum(map(_deaths, chosen))
+    hours = figures.rate(deaths, sum(cell["n"] for cell in chosen) / HOUR)
+    if not deaths:
+        return f"{1 / hours['ci_high']:.2g} h or more"
+    ends = [1 / hours[end] for end in ("value", "ci_high", "ci_low")]
+    return "{} h [{}, {}]".format(*(f"{end:.{0 if end >= 10 else 1}f}" for end in ends))
+
+
+if __name__ == "__main__":
+    sys.exit(passages.show_results(PASSAGE, table, PAGE, sys.argv[1:]))
