@@ -25,6 +25,8 @@ PREFIX = "trace_deaths_"
 COUNTS = ("n", "crashes", "hangs", "live_while_hung", "ready_while_hung")
 MODES = {"otel": "OpenTelemetry", "files": "files", "off": "none"}
 LOADS = {"closed": "as fast as 8 clients go", "poisson": "300 a second"}
+MINUTE, HOUR = 60.0, 3600.0
+BUSY = 4000
 TRACES_A_SECOND = 2
 """The least that carry a p99 with its interval over five minutes (368 traces)."""
 
@@ -80,25 +82,29 @@ def _said(cells: list[dict[str, Any]], documents: list[dict[str, Any]]) -> str:
     hardware = documents[0]["hardware"]
     revisions = ", ".join(sorted({each["revision"] for each in documents}))
     return (
-        f"Triton {triton}; exact 95 % intervals. Of {hangs} that hung, HTTP went on to"
-        f" call {ready} ready and gRPC {live} live. At {TRACES_A_SECOND} traces a second,"
-        " which a p99 over five minutes needs, that is a death every"
-        f" {_hours(cells, 'otel')} in OpenTelemetry mode and every"
-        f" {_hours(cells, 'files')} with files. {hardware['cores']} cores, {hardware['cpu']};"
-        f" revision {revisions}."
+        f"Triton {triton}; exact 95 % intervals. Of those that hung, HTTP went on to"
+        f" call {ready} of {hangs} ready, gRPC {live} live. At {TRACES_A_SECOND} traces a second,"
+        f" which a p99 over five minutes needs, that is a death every"
+        f" {_every(cells, 'otel', TRACES_A_SECOND, HOUR)} h in OpenTelemetry mode and every"
+        f" {_every(cells, 'files', TRACES_A_SECOND, HOUR)} h with files; at {BUSY:,} requests"
+        f" a second and rate 100 every {_every(cells, 'otel', BUSY / 100, MINUTE)} and"
+        f" {_every(cells, 'files', BUSY / 100, MINUTE)} min. {hardware['cores']} cores,"
+        f" {hardware['cpu']}; revisions {revisions}."
     )
 
 
-def _hours(cells: list[dict[str, Any]], mode: str) -> str:
+def _every(
+    cells: list[dict[str, Any]], mode: str, traces_a_second: float, unit: float
+) -> str:
     """Mean time between deaths, by all cells of a mode together."""
     chosen = [cell for cell in cells if _parts(cell)[0] == mode]
     deaths = sum(map(_deaths, chosen))
     traced = sum(cell["n"] for cell in chosen)
-    an_hour = figures.rate(deaths, traced / TRACES_A_SECOND / 3600)
+    found = figures.rate(deaths, traced / traces_a_second / unit)
     if not deaths:
-        return f"{1 / an_hour['ci_high']:.2g} h or more"
-    ends = [1 / an_hour[end] for end in ("value", "ci_high", "ci_low")]
-    return "{} h [{}, {}]".format(*(f"{end:.{0 if end >= 10 else 1}f}" for end in ends))
+        return f"{1 / found['ci_high']:.2g} or more"
+    ends = [1 / found[end] for end in ("value", "ci_high", "ci_low")]
+    return "{} [{}, {}]".format(*(f"{end:.{0 if end >= 10 else 1}f}" for end in ends))
 
 
 if __name__ == "__main__":
