@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from loadtests.chaos.primitives.processes import ProcessRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives
 _STUB: Final = b"triton_python_backend_stub"
 _MODEL_FILE, _REGION, _SERVER = 1, 2, 5
+_PID: Final = re.compile(rb"\d{1,10}")
 _LISTEN: Final = "0A"
 _END_SECONDS: Final = 0.5
 
@@ -59,7 +64,7 @@ class Stub:
         arguments = command_line(pid)
         if process is None or len(arguments) <= _SERVER:
             return None
-        if not arguments[0].endswith(_STUB) or not arguments[_SERVER].isdigit():
+        if not arguments[0].endswith(_STUB) or not _PID.fullmatch(arguments[_SERVER]):
             return None
         file = Path(os.fsdecode(arguments[_MODEL_FILE]))
         return cls(
@@ -131,7 +136,8 @@ class Belongings:
         """What `to_record` made."""
         return cls(
             ProcessRef.from_record(record["server"]),
-            Known(str(record["known"][0]), int(record["known"][1])),
+            # Journals of earlier versions do not say: what they name is cleared away.
+            Known(*record.get("known", ("", 0))),
             tuple(ProcessRef.from_record(entry) for entry in record["stubs"]),
             tuple(str(name) for name in record["regions"]),
         )
@@ -151,9 +157,9 @@ class Belongings:
             return []
         orphans, regions = self._orphans()
         return [f"backend process {orphan.pid} is an orphan" for orphan in orphans] + [
-            f"shared memory {SHARED_MEMORY / name} is left"
-            for name in sorted(regions)
-            if (SHARED_MEMORY / name).exists()
+            f"shared memory {file} is left"
+            for file in _shared(regions)
+            if file.exists()
         ]
 
     def sweep(self) -> None:
@@ -163,8 +169,8 @@ class Belongings:
         orphans, regions = self._orphans()
         for orphan in orphans:
             orphan.kill(_END_SECONDS)
-        for name in regions:
-            (SHARED_MEMORY / name).unlink(missing_ok=True)
+        for file in _shared(regions):
+            file.unlink(missing_ok=True)
 
     def _orphans(self) -> tuple[list[ProcessRef], set[str]]:
         """Live stubs without the server, those started after the look included."""
@@ -178,6 +184,19 @@ class Belongings:
         processes.update(stub.process for stub in later)
         regions = {*self.regions, *(stub.region for stub in later)}
         return sorted(processes, key=lambda process: process.pid), regions
+
+
+def _shared(regions: Iterable[str]) -> list[Path]:
+    """The files of these regions, written as shm_open(3) takes them.
+
+    A process says itself which is its own: what leads elsewhere is none.
+    """
+    names = {region.removeprefix("/") for region in regions}
+    return [
+        SHARED_MEMORY / name
+        for name in sorted(names - {"", ".", ".."})
+        if "/" not in name
+    ]
 
 
 def _since(server: ProcessRef, process: ProcessRef) -> bool:
