@@ -17,6 +17,7 @@ sys.path[:0] = [str(HERE), str(ROOT / "tests" / "support")]
 
 import figures
 import passages
+from scipy.stats import binomtest
 
 PAGE = ROOT / "README.md"
 PASSAGE = "trace deaths"
@@ -52,7 +53,12 @@ def _merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
         cell.update({key: cell[key] + figure[key] for key in COUNTS})
     for cell in cells.values():
         cell.update(figures.rate(_deaths(cell), cell["n"] / 10_000))
-    return list(cells.values())
+    return sorted(cells.values(), key=_place)
+
+
+def _place(cell: dict[str, Any]) -> tuple[int, str, int]:
+    mode, load, rate = _parts(cell)
+    return list(MODES).index(mode), load, int(rate or 0)
 
 
 def _deaths(cell: dict[str, Any]) -> int:
@@ -86,20 +92,32 @@ def _said(cells: list[dict[str, Any]], documents: list[dict[str, Any]]) -> str:
         f" call {ready} of {hangs} ready, gRPC {live} live. At {TRACES_A_SECOND} traces a second,"
         f" which a p99 over five minutes needs, that is a death every"
         f" {_every(cells, 'otel', TRACES_A_SECOND, HOUR)} h in OpenTelemetry mode and every"
-        f" {_every(cells, 'files', TRACES_A_SECOND, HOUR)} h with files; at {BUSY:,} requests"
+        f" {_every(cells, 'files', TRACES_A_SECOND, HOUR)} h with files (so far apart"
+        f" by chance alone: p = {_chance(cells):.2g}); at {BUSY:,} requests"
         f" a second and rate 100 every {_every(cells, 'otel', BUSY / 100, MINUTE)} and"
         f" {_every(cells, 'files', BUSY / 100, MINUTE)} min. {hardware['cores']} cores,"
         f" {hardware['cpu']}; revisions {revisions}."
     )
 
 
+def _summed(cells: list[dict[str, Any]], mode: str) -> tuple[int, int]:
+    """Deaths and traces of all cells of a mode."""
+    chosen = [cell for cell in cells if _parts(cell)[0] == mode]
+    return sum(map(_deaths, chosen)), sum(cell["n"] for cell in chosen)
+
+
+def _chance(cells: list[dict[str, Any]]) -> float:
+    """p of the two modes' difference: of all deaths a binomial share in either."""
+    (otel, traced), (files, written) = (_summed(cells, m) for m in ("otel", "files"))
+    share = traced / (traced + written)
+    return float(binomtest(otel, otel + files, share).pvalue)
+
+
 def _every(
     cells: list[dict[str, Any]], mode: str, traces_a_second: float, unit: float
 ) -> str:
     """Mean time between deaths, by all cells of a mode together."""
-    chosen = [cell for cell in cells if _parts(cell)[0] == mode]
-    deaths = sum(map(_deaths, chosen))
-    traced = sum(cell["n"] for cell in chosen)
+    deaths, traced = _summed(cells, mode)
     found = figures.rate(deaths, traced / traces_a_second / unit)
     if not deaths:
         return f"{1 / found['ci_high']:.2g} or more"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+ONE = "trace_deaths_otel_closed_rate_1"
 sys.path.insert(0, str(HERE))
 
 import deaths_table
@@ -27,8 +28,8 @@ def test_the_page_shows_what_the_results_say():
 
 
 def test_a_cell_measured_twice_is_one_line_with_the_interval_of_both():
-    once = results()[0]
-    first, *_ = once["figures"]
+    once = max(results(), key=lambda document: len(document["figures"]))
+    (first,) = (cell for cell in once["figures"] if cell["name"] == ONE)
     _, _, line, *_ = deaths_table.table([once, once]).splitlines()
     traced, crashed = (word.strip() for word in line.split("|")[4:6])
     assert traced == f"{2 * first['n']:,}"
