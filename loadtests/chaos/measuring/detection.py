@@ -28,7 +28,8 @@ class DetectSettings(Settings):
     """What has to show the fault, and within which time."""
 
     fault: str | None = Field(default=None)
-    """The kind that it is to show, where a method has several; the first by default."""
+    """The kind that it is to show, each time it comes, where a method has several; the
+    first one's by default."""
     metric: str | None = Field(default=None)
     """A condition on the sidecar's metrics, like `triton_probe_success == 0`, or on
     `up`, which is whether the sidecar was scraped."""

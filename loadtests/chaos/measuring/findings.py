@@ -25,7 +25,11 @@ from loadtests.chaos.measuring.recovery import (
     recovery_of,
     spans,
 )
-from loadtests.chaos.measuring.sidecar_promises import SidecarPromises, promises_of
+from loadtests.chaos.measuring.sidecar_promises import (
+    Fault,
+    SidecarPromises,
+    promises_of,
+)
 from loadtests.chaos.measuring.verdicts import judged
 
 if TYPE_CHECKING:
@@ -142,13 +146,17 @@ def findings(evidence: Evidence) -> Findings:
     wanted = detect_settings(evidence.experiment)
     faults = spans(evidence.events, settings.hold_seconds)
     answers = None if evidence.load is None else answers_of(evidence.load)
-    found = tuple(_fault(evidence, answers, span, settings, wanted) for span in faults)
-    last = found[-1] if found else None
+    asked = [_meant(span, faults, wanted) for span in faults]
+    found = tuple(
+        _fault(evidence, answers, span, settings, mine)
+        for span, mine in zip(faults, asked, strict=True)
+    )
     promises = promises_of(
         evidence,
-        faults,
-        [] if last is None else _lasting(last.detection, wanted),
-        None if last is None else last.recovery,
+        [
+            Fault(one.span, one.recovery, _lasting(one.detection, mine))
+            for one, mine in zip(found, asked, strict=True)
+        ],
     )
     phases = (None, None, None) if answers is None else served.phases(answers, faults)
     bad = sum(0 if one.recovery is None else one.recovery.bad_requests for one in found)
@@ -179,6 +187,19 @@ def findings(evidence: Evidence) -> Findings:
         versions=dict(evidence.versions),
     )
     return judged(draft, evidence)
+
+
+def _meant(
+    span: Span, faults: Sequence[Span], wanted: Sequence[DetectSettings]
+) -> list[DetectSettings]:
+    """What is to show the faults of a span; of a kind that never came, the first's."""
+    kinds = {kind for one in faults for kind in one.kinds}
+    first = faults[0].kinds[0]
+    return [
+        one
+        for one in wanted
+        if (one.fault if one.fault in kinds else first) in span.kinds
+    ]
 
 
 def _fault(

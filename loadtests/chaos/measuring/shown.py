@@ -63,7 +63,15 @@ def shown(
         for labels, values in series.items()
         if condition.matches(condition.metric, dict(labels))
     }
-    looks = sorted({v.at_seconds for values in mine.values() for v in values})
+    # NaN says neither that it holds nor that it does not.
+    looks = sorted(
+        {
+            value.at_seconds
+            for values in mine.values()
+            for value in values
+            if not math.isnan(value.value)
+        }
+    )
     seen = bool(looks) and looks[0] < start
     found = {
         labels: _of_series(values, condition, (start, end), looks)

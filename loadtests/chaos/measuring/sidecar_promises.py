@@ -1,13 +1,13 @@
 """Whether the sidecar kept its own promises while something else broke.
 
 It stays up, answers a scrape as fast as before, leaks nothing, and says what is so no
-later than two of its probe intervals after it became so, then that it is over.
+later than two of its probe intervals after it became so, until it is over, and then that.
 """
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from loadtests.chaos.measuring.shown import shown
 from loadtests.chaos.running.conditions import Condition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from loadtests.chaos.measuring.evidence import Evidence, Sample, Scrape
     from loadtests.chaos.measuring.recovery import Recovery, Span
@@ -29,15 +29,14 @@ WATCHED: Final = frozenset({catalogue.PROBE_INTERVAL.name})
 """Metrics that are wanted of every sidecar, beside what is to be detected."""
 KILLING: Final = frozenset({"kill_sidecar"})
 """Faults of the sidecar itself: it has to come back, not to stay."""
+_ENDING: Final = frozenset({"kill_server", "restart_loop"})
+"""Faults that are over with the server's next start, whatever is undone later."""
 INTERVALS: Final = 2
+_SYNTHETIC: Final = "synthetic"
+"""The probe by which models are called serving."""
 _TROUBLE: Final = tuple(
     Condition.parse(f"{metric.name} == 0")
-    for metric in (
-        catalogue.UP,
-        catalogue.MODEL_READY,
-        catalogue.MODEL_SERVING,
-        catalogue.PROBE_SUCCESS,
-    )
+    for metric in (catalogue.UP, catalogue.MODEL_READY, catalogue.MODEL_SERVING)
 )
 _LEAST: Final = 3
 """Scrapes, below which nothing is said about them."""
@@ -71,11 +70,12 @@ class SidecarPromises(Settings):
     leaked_nothing: bool | None
     probe_interval_seconds: float | None
     cleared_after_seconds: float | None
-    """From when the fault was gone and users were served again to when the metrics said
-    so."""
+    """From when a fault was gone and users were served again to when the metrics said
+    so; the longest of all faults."""
     told_the_truth: bool | None
-    """What was to show the fault did, and two intervals after it neither that nor what it
-    says of server, models and probes spoke of trouble."""
+    """Of every fault: what was to show it did, something of it spoke of trouble while
+    nobody was served, and two intervals after it neither that nor what it says of server,
+    models and probes did."""
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -90,32 +90,32 @@ class SidecarPromises(Settings):
         return tuple(words for words, kept in told.items() if kept is False)
 
 
-def promises_of(
-    evidence: Evidence,
-    faults: Sequence[Span],
-    required: Sequence[Shown],
-    recovery: Recovery | None,
-) -> SidecarPromises | None:
-    """What the sidecar kept; None where there was none.
+class Fault(NamedTuple):
+    """What the sidecar was to tell of."""
 
-    `required` are the conditions that were to show the last fault, `recovery` is of it.
-    """
+    span: Span
+    recovery: Recovery | None
+    required: Sequence[Shown]
+    """The conditions that were to show it."""
+
+
+def promises_of(evidence: Evidence, faults: Sequence[Fault]) -> SidecarPromises | None:
+    """What the sidecar kept; None where there was none."""
     scrapes = evidence.scrapes
     if not scrapes:
         return None
-    start = faults[0].inject_seconds if faults else np.inf
+    start = faults[0].span.inject_seconds if faults else np.inf
     before = [scrape for scrape in scrapes if scrape.at_seconds < start]
     since = [scrape for scrape in scrapes if scrape.at_seconds >= start]
-    kinds = {kind for span in faults for kind in span.kinds}
+    kinds = {kind for fault in faults for kind in fault.span.kinds}
     failed = sum(not scrape.ok for scrape in scrapes)
     enough = len(scrapes) >= _LEAST
     fast = _p95(before), _p95(since)
     memory = _growth(before, since, "resident_bytes")
     descriptors = _growth(before, since, "open_fds")
-    interval = _interval(evidence)
-    healed = _healed(faults[-1], recovery) if faults else None
-    told = [*required, *(_trouble(evidence, faults[-1]) if faults else ())]
-    cleared = _cleared_after(told, healed)
+    intervals = _intervals(evidence)
+    said = [_Said.of(evidence, fault, intervals) for fault in faults]
+    cleared = [one.cleared_after for one in said if one.cleared_after is not None]
     return SidecarPromises(
         scrapes=len(scrapes),
         failed_scrapes=failed,
@@ -128,9 +128,9 @@ def promises_of(
         resident_growth_bytes=memory,
         open_fds_growth=descriptors,
         leaked_nothing=_leaked_nothing(memory, descriptors),
-        probe_interval_seconds=interval,
-        cleared_after_seconds=cleared,
-        told_the_truth=_truthful(told, healed, interval, evidence.samples),
+        probe_interval_seconds=max(intervals.values(), default=None),
+        cleared_after_seconds=max(cleared, default=None),
+        told_the_truth=_all([one.truthful for one in said]),
     )
 
 
@@ -174,15 +174,17 @@ def _leaked_nothing(memory: int | None, descriptors: int | None) -> bool | None:
     return memory <= _GROWTH_BYTES and descriptors <= _GROWTH_FDS
 
 
-def _interval(evidence: Evidence) -> float | None:
-    """The longest interval of its probes, as it said last."""
+def _all(kept: Sequence[bool | None]) -> bool | None:
+    if False in kept:
+        return False
+    return None if not kept or None in kept else True
+
+
+def _intervals(evidence: Evidence) -> dict[str, float]:
+    """The interval of each of its probes, as it said last."""
     mine = [s for s in evidence.samples if s.metric in WATCHED]
-    mine.sort(key=lambda s: s.labels.get("probe", ""))
-    last = [
-        max(group, key=lambda s: s.at_seconds).value
-        for _, group in groupby(mine, key=lambda s: s.labels.get("probe", ""))
-    ]
-    return max(last, default=None)
+    mine.sort(key=lambda s: s.at_seconds)
+    return {s.labels.get("probe", ""): s.value for s in mine}
 
 
 def _healed(span: Span, recovery: Recovery | None) -> float | None:
@@ -192,49 +194,118 @@ def _healed(span: Span, recovery: Recovery | None) -> float | None:
     """
     if recovery is None or recovery.state not in {"recovered", "unaffected"}:
         return None
-    # A killed server is well again when it was started anew, whatever is undone later.
-    gone = (
-        span.reverted_seconds
-        if span.restarted_seconds is None
-        else span.restarted_seconds
-    )
+    gone = span.reverted_seconds
+    if span.restarted_seconds is not None:
+        if set(span.kinds) <= _ENDING:
+            gone = span.restarted_seconds
+        elif gone is not None:
+            gone = max(gone, span.restarted_seconds)
     if recovery.recovered_seconds is None or gone is None:
         return gone
     return max(recovery.recovered_seconds, gone)
 
 
-def _trouble(evidence: Evidence, span: Span) -> list[Shown]:
-    """What it said of server, models and probes, where that was not so before."""
-    found = (
-        shown(evidence.samples, condition, span.inject_seconds, span.next_seconds)
-        for condition in _TROUBLE
-    )
-    return [one for one in found if one.held_seconds is not None]
+class _Said(NamedTuple):
+    """What the sidecar said of one fault, until the next one."""
+
+    fault: Fault
+    told: Sequence[Shown]
+    healed: float | None
+    samples: Sequence[Sample]
+    intervals: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls, evidence: Evidence, fault: Fault, intervals: Mapping[str, float]
+    ) -> _Said:
+        span = fault.span
+        end = np.inf if span.next_seconds is None else span.next_seconds
+        # `up` is what is said of it, not by it.
+        mine = [s for s in evidence.samples if s.metric != UP and s.at_seconds < end]
+        trouble = (
+            shown(mine, condition, span.inject_seconds, span.next_seconds)
+            for condition in _speaking(mine)
+        )
+        told = [*fault.required, *(t for t in trouble if t.held_seconds is not None)]
+        return cls(fault, told, _healed(span, fault.recovery), mine, intervals)
+
+    @property
+    def cleared_after(self) -> float | None:
+        ends = [o.cleared_seconds for o in self.told if o.cleared_seconds is not None]
+        known = self.healed is not None and ends
+        return max(max(ends) - (self.healed or 0.0), 0.0) if known else None
+
+    @property
+    def truthful(self) -> bool | None:
+        """Untrue is what was seen so long after; what was seen to be over then may be older."""
+        known = self.healed is not None and self.intervals
+        if not known or any(one.held_seconds is None for one in self.told):
+            return None
+        late = any((o.last_seconds or 0.0) > self._limit(o) for o in self.told)
+        if late or self._denied:
+            return False
+        seen = max((s.at_seconds for s in self.samples), default=0.0)
+        if self.told and all(o.cleared_seconds is not None for o in self.told):
+            return True if seen >= (self.healed or 0.0) else None
+        last = max(map(self._limit, self.told), default=self._limit(None))
+        return not self.told if seen > last else None
+
+    def _limit(self, one: Shown | None) -> float:
+        return (self.healed or 0.0) + INTERVALS * self._interval(one)
+
+    def _interval(self, one: Shown | None) -> float:
+        """Of the probe that says it; the longest where none is known to."""
+        probe = ((one and one.labels) or {}).get("probe", _SYNTHETIC)
+        return self.intervals.get(probe, max(self.intervals.values()))
+
+    @property
+    def _denied(self) -> bool:
+        """Whether nothing spoke of it any more while it was there and nobody was served.
+
+        A server that is killed again and again is up in between.
+        """
+        recovery, span = self.fault.recovery, self.fault.span
+        outage = None if recovery is None else recovery.outage
+        required = [Condition.parse(one.condition) for one in self.fault.required]
+        gauges = [condition for condition in required if not condition.increase]
+        if outage is None or not gauges or "restart_loop" in span.kinds:
+            return False
+        ends = (outage.end_seconds, span.reverted_seconds, span.restarted_seconds)
+        end = min(at for at in ends if at is not None)
+        begun = min(one.held_seconds or 0.0 for one in self.fault.required)
+        speaking = (*gauges, *_speaking(self.samples))
+        speaks: dict[float, bool] = {}
+        for sample in self.samples:
+            if max(outage.start_seconds, begun) <= sample.at_seconds < end:
+                spoke = any(
+                    c.matches(sample.metric, sample.labels) and c.holds(sample.value)
+                    for c in speaking
+                )
+                speaks[sample.at_seconds] = (
+                    speaks.get(sample.at_seconds, False) or spoke
+                )
+        quiet = (
+            [at for at, _ in looks]
+            for spoke, looks in groupby(
+                sorted(speaks.items()), key=lambda look: look[1]
+            )
+            if not spoke
+        )
+        longest = INTERVALS * max(self._interval(one) for one in self.fault.required)
+        return any(looks[-1] - looks[0] > longest for looks in quiet)
 
 
-def _cleared_after(told: Sequence[Shown], healed: float | None) -> float | None:
-    ends = [one.cleared_seconds for one in told if one.cleared_seconds is not None]
-    return None if healed is None or not ends else max(max(ends) - healed, 0.0)
-
-
-def _truthful(
-    told: Sequence[Shown],
-    healed: float | None,
-    interval: float | None,
-    samples: Sequence[Sample],
-) -> bool | None:
-    """Untrue is what was seen so long after; what was seen to be over then may be older."""
-    if healed is None or interval is None:
-        return None
-    if any(one.held_seconds is None for one in told):
-        return None
-    limit = healed + INTERVALS * interval
-    if any((one.last_seconds or 0.0) > limit for one in told):
-        return False
-    # `up` is what is said of it, not by it.
-    seen = max((s.at_seconds for s in samples if s.metric != UP), default=0.0)
-    if told and all(one.cleared_seconds is not None for one in told):
-        return True
-    if seen <= limit:
-        return None
-    return not told
+def _speaking(samples: Iterable[Sample]) -> Iterator[Condition]:
+    """What speaks of trouble with server, models and each of the probes."""
+    yield from _TROUBLE
+    success = catalogue.PROBE_SUCCESS.name
+    probes = {s.labels.get("probe", "") for s in samples if s.metric == success}
+    for probe in sorted(probes):
+        yield Condition(
+            text=f"{success} == 0",
+            metric=success,
+            matchers=(("probe", "=", probe),),
+            operator="==",
+            value=0.0,
+            increase=False,
+        )

@@ -1,0 +1,159 @@
+"""Whether a sidecar told the truth about every fault of an experiment, all the while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+from simulated_outages import evidence, poisson, run
+
+from loadtests.chaos.measuring.evidence import Event, Sample, Scrape
+from loadtests.chaos.measuring.findings import Findings, findings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadtests.chaos.measuring.evidence import Evidence
+
+SECONDS: Final = 40.0
+LOOKS: Final = np.arange(0.0, SECONDS, 0.25).tolist()
+WANTED: Final = {"metric": "triton_up == 0", "within_seconds": 2}
+
+Spans = tuple[tuple[float, float], ...]
+
+
+def said(
+    *trouble: tuple[float, float],
+    metric: str = "triton_up",
+    to: float = SECONDS,
+    nan_since: float = SECONDS,
+    **labels: str,
+) -> tuple[Sample, ...]:
+    """What the sidecar said every quarter of a second: 0 in these spans of time."""
+
+    def value(at: float) -> float:
+        well = not any(start <= at < end for start, end in trouble)
+        return float("nan") if at >= nan_since else float(well)
+
+    return tuple(Sample(at, metric, labels, value(at)) for at in LOOKS if at < to)
+
+
+def every(seconds: float, probe: str = "synthetic") -> Sample:
+    return Sample(0.0, "triton_probe_interval_seconds", {"probe": probe}, seconds)
+
+
+def fault(kind: str, start: float, end: float) -> tuple[Event, ...]:
+    return (
+        Event(start, "inject", {"kind": kind}),
+        Event(start, "injected", {"kind": kind}),
+        Event(end, "reverted", {"kind": kind}),
+    )
+
+
+def seen(
+    samples: Sequence[Sample],
+    *events: Event,
+    outages: Spans = (),
+    wanted: dict[str, Any] = WANTED,
+) -> Evidence:
+    hurt = outages or tuple(
+        (event.at_seconds, over.at_seconds)
+        for event, over in zip(events[::3], events[2::3], strict=True)
+    )
+    found = evidence(
+        run(poisson(200, SECONDS), refuses=hurt),
+        extension={"detect": wanted},
+        scrapes=tuple(Scrape(at, 0.004, ok=True) for at in LOOKS),
+        samples=(every(1.0), *samples),
+    )
+    return replace(found, events=events)
+
+
+def told(found: Findings) -> bool | None:
+    assert found.sidecar is not None
+    return found.sidecar.told_the_truth
+
+
+FROZEN: Final = fault("freeze_server", 5.0, 16.0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "truth"),
+    [
+        (said((6, 16.5)), True),
+        (said((6, 9), (10.5, 16.5)), True),  # for a moment
+        (said((6, 7)), False),
+        (said((6, 7), to=7.5), None),  # and then nothing any more
+        (said((6, 16.25), nan_since=16.25), False),  # never that it is over
+    ],
+)
+def test_well_while_nobody_is_served_is_not_true(
+    samples: tuple[Sample, ...], *, truth: bool | None
+) -> None:
+    assert told(findings(seen(samples, *FROZEN))) is truth
+
+
+def test_what_else_speaks_of_trouble_meanwhile_speaks_of_it() -> None:
+    samples = (*said((6, 7)), *said((7, 16.5), metric="triton_model_ready", model="m"))
+    assert told(findings(seen(samples, *FROZEN))) is True
+
+
+TWICE: Final = (
+    *fault("freeze_server", 5.0, 6.5),
+    *fault("freeze_server", 20.0, 21.5),
+)
+
+
+@pytest.mark.parametrize(
+    ("samples", "truth"),
+    [
+        (said((6, 7), (21, 22)), True),
+        (said((6, 16), (21, 22)), False),
+        (said((6, 22)), False),  # from one to the next
+        (said((6, 7), (21, 30)), False),
+        (said((6, 7)), None),  # the second was not told
+    ],
+)
+def test_of_several_faults_none_may_be_told_for_too_long(
+    samples: tuple[Sample, ...], *, truth: bool | None
+) -> None:
+    found = findings(seen(samples, *TWICE))
+    assert told(found) is truth
+    assert len(found.faults) == 2
+
+
+def test_only_faults_of_the_kind_are_to_be_shown() -> None:
+    metric = 'triton_model_serving{model="m"} == 0'
+    wanted = {"fault": "kill_stub", "metric": metric, "within_seconds": 2}
+    events = (*fault("kill_stub", 5.0, 6.5), *fault("freeze_server", 20.0, 21.5))
+    samples = (*said((6, 7), metric="triton_model_serving", model="m"), *said((21, 22)))
+    for given in (wanted, {**wanted, "fault": None}):
+        found = findings(seen(samples, *events, wanted=given))
+        assert [len(one.detected) for one in found.faults] == [1, 0]
+        assert found.reasons == ()
+        assert told(found) is True
+
+
+@pytest.mark.parametrize(("until", "truth"), [(15.5, True), (18.0, False)])
+def test_a_fault_that_outlasts_a_killed_server_is_still_there(
+    until: float, *, truth: bool
+) -> None:
+    events = (
+        *fault("kill_server", 5.0, 15.1),
+        *fault("network_delay", 5.1, 15.0),
+        Event(6.5, "server_ready"),
+    )
+    found = seen(said((6, until)), *events[:3], outages=((5.0, 6.5),))
+    assert told(findings(replace(found, events=events))) is truth
+
+
+@pytest.mark.parametrize(("probe", "truth"), [("synthetic", False), ("golden", True)])
+def test_a_probe_that_asks_seldom_excuses_itself_alone(
+    probe: str, *, truth: bool
+) -> None:
+    events = fault("freeze_server", 5.0, 6.5)
+    late = said((6, 12), metric="triton_probe_success", probe=probe)
+    samples = (every(10.0, "golden"), *said((6, 7)), *late)
+    assert told(findings(seen(samples, *events))) is truth
