@@ -354,6 +354,11 @@ def deaths_sampled(*, quick: bool = False) -> Iterator[Figure]:
     yield from _deaths((trace_deaths.SAMPLED,), quick=quick)
 
 
+def deaths_eager(*, quick: bool = False) -> Iterator[Figure]:
+    """The same where OpenTelemetry's batches are sent every second."""
+    yield from _deaths((trace_deaths.EAGER,), quick=quick)
+
+
 def _deaths(cells: Iterable[trace_deaths.Cell], *, quick: bool) -> Iterator[Figure]:
     require_triton()
     for cell in cells:
@@ -375,24 +380,6 @@ def _deaths(cells: Iterable[trace_deaths.Cell], *, quick: bool) -> Iterator[Figu
             requests_per_second=tally.answered / tally.loaded_seconds,
             seed=figures.SEED,
             versions={"triton": tally.version},
-            measured=_deaths_measured(cell),
+            measured=cell.measured,
             **found,
         )
-
-
-def _deaths_measured(cell: trace_deaths.Cell) -> str:
-    load = {
-        "closed": f"{trace_deaths.IN_FLIGHT} clients in a closed loop",
-        "poisson": f"{trace_deaths.REQUESTS_PER_SECOND:g} Poisson requests a second",
-    }[cell.load]
-    counted = {
-        "otel": f"one request in {cell.rate} traced by OpenTelemetry",
-        "files": f"one request in {cell.rate} traced to files",
-        "off": "nothing traced, every request counted as if it were",
-    }[cell.mode]
-    return (
-        f"deaths of a server by its answered requests, {counted}, {load}, started anew"
-        f" after each for {cell.seconds:g} s in all: a crash when the process ended, a"
-        f" hang when it is there and answers no inference for"
-        f" {trace_deaths.GIVEN_UP_SECONDS:g} s; exact Poisson interval"
-    )

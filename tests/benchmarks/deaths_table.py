@@ -24,7 +24,12 @@ PASSAGE = "trace deaths"
 WIDTH = 110
 PREFIX = "trace_deaths_"
 COUNTS = ("n", "crashes", "hangs", "live_while_hung", "ready_while_hung")
-MODES = {"otel": "OpenTelemetry", "files": "files", "off": "none"}
+MODES = {
+    "otel": "OpenTelemetry",
+    "eager": "the same, `bsp_schedule_delay=1000`",
+    "files": "files",
+    "off": "none",
+}
 LOADS = {"closed": "as fast as 8 clients go", "poisson": "300 a second"}
 MINUTE, HOUR = 60.0, 3600.0
 BUSY = 4000

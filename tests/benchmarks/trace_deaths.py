@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from loadtests.result import RunResult
 
-Mode = Literal["otel", "files", "off"]
+Mode = Literal["otel", "eager", "files", "off"]
 Face = Literal["crash", "hang"]
 IN_FLIGHT = 8
 REQUESTS_PER_SECOND = 300.0
@@ -44,6 +44,7 @@ ANSWER_SECONDS = 2.0
 GIVEN_UP_SECONDS = 10.0
 TIMEOUT_SECONDS = 3.0
 LEAST_SECONDS = 1.0
+EVERY_SECOND = "bsp_schedule_delay=1000"
 READY = "/v2/health/ready"
 
 
@@ -62,6 +63,27 @@ class Cell:
         rate = "" if self.mode == "off" else f"_rate_{self.rate}"
         return f"trace_deaths_{self.mode}_{self.load}{rate}"
 
+    @property
+    def measured(self) -> str:
+        """What is measured and how, in a sentence."""
+        load = {
+            "closed": f"{IN_FLIGHT} clients in a closed loop",
+            "poisson": f"{REQUESTS_PER_SECOND:g} Poisson requests a second",
+        }[self.load]
+        one = f"one request in {self.rate} traced"
+        counted = {
+            "otel": f"{one} by OpenTelemetry",
+            "eager": f"{one} by OpenTelemetry with {EVERY_SECOND}",
+            "files": f"{one} to files",
+            "off": "nothing traced, every request counted as if it were",
+        }[self.mode]
+        return (
+            f"deaths of a server by its answered requests, {counted}, {load}, started"
+            f" anew after each for {self.seconds:g} s in all: a crash when the process"
+            " ended, a hang when it is there and answers no inference for"
+            f" {GIVEN_UP_SECONDS:g} s; exact Poisson interval"
+        )
+
 
 # In order of how much is learnt in a minute. A hundredth of the traces takes longer.
 CELLS = (
@@ -73,6 +95,7 @@ CELLS = (
     Cell("files", 1, "poisson", 150.0),
     Cell("off", 1, "closed", 60.0),
 )
+EAGER = Cell("eager", 1, "closed", 150.0)
 SAMPLED = Cell("otel", 10, "closed", 450.0)
 
 
@@ -262,10 +285,12 @@ def _tracing(
     with contextlib.ExitStack() as stack:
         options: list[str] = []
         collect: Callable[[], int] = int
-        if cell.mode == "otel":
+        if cell.mode in {"otel", "eager"}:
             spans = stack.enter_context(contextlib.closing(_Spans()))
             url = f"opentelemetry,url={spans.url}/v1/traces"
             options, collect = ["mode=opentelemetry", url, *common], spans.collect
+            if cell.mode == "eager":
+                options.append(f"opentelemetry,{EVERY_SECOND}")
         elif cell.mode == "files":
             files = stack.enter_context(contextlib.closing(_Files(folder)))
             file = f"triton,file={folder / 'trace'}"
@@ -297,8 +322,13 @@ class _Spans:
             def log_message(self, *_: object, **__: object) -> None:
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: object) -> None:
+                """A server that dies breaks its connection off."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
