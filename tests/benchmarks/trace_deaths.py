@@ -6,12 +6,13 @@ import contextlib
 import http.client
 import http.server
 import itertools
+import sys
 import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import figures
 import numpy as np
@@ -325,8 +326,10 @@ class _Spans:
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
 
-            def handle_error(self, *_: object) -> None:
-                """A server that dies breaks its connection off."""
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                # A Triton that dies breaks its connection off.
+                if not isinstance(sys.exception(), ConnectionError):
+                    super().handle_error(request, client_address)
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
