@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _OUTCOME: Final = "outcome"
 """The label by which counters of tries tell the good from the bad."""
+_COUNTER: Final = "_total"
+"""How the names of counters end; times of a clock may go back, and are none."""
 
 
 class Shown(Settings):
@@ -58,6 +60,8 @@ def shown(
     for sample in samples:
         if sample.metric == condition.metric:
             series[tuple(sorted(sample.labels.items()))].append(sample)
+    if condition.increase and condition.metric.endswith(_COUNTER):
+        series = {labels: _counted_on(values) for labels, values in series.items()}
     mine = {
         labels: values
         for labels, values in series.items()
@@ -98,6 +102,21 @@ def shown(
         cleared_seconds=max(known) if len(known) == len(ends) else None,
         last_seconds=max(one.last for one in held.values()),
     )
+
+
+def _counted_on(values: Sequence[Sample]) -> list[Sample]:
+    """The same counter without resets: one that fell was begun anew at 0.
+
+    Another process counts then, and what was counted before stays so.
+    """
+    found, lost, before = [], 0.0, 0.0
+    for sample in values:
+        if sample.value < before:
+            lost += before
+        if not math.isnan(sample.value):
+            before = sample.value
+        found.append(replace(sample, value=sample.value + lost))
+    return found
 
 
 def _of_series(
