@@ -272,7 +272,7 @@ def _add_demo(commands: Subparsers) -> None:
         default=2,
         metavar="N",
         help="Triton traces one request in N (default 2), or none (0): take that where much "
-        "is sent, since Triton before 2.57 dies of one traced request in some 10,000",
+        "is sent, since Triton before 2.57 dies of one traced request in tens of thousands",
     )
 
     def run(options: argparse.Namespace) -> int:

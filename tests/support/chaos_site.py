@@ -64,7 +64,9 @@ class Deployment:
             "port": self.port,
             "tap": {"port": self.tap},
         }
-        config = {"target": target, "listen": listen}
+        # The tap listens for those who want something of it.
+        taps = [{"kind": "mirror"}]
+        config = {"target": target, "listen": listen, "collectors": taps}
         sidecar = SidecarProcess(config, self.folder / "sidecar")
         sidecar.wait_listening()
         return sidecar
