@@ -131,6 +131,13 @@ def test_no_runbook_is_of_an_alert_that_does_not_exist() -> None:
     assert {page.stem for page in (DEPLOY / "runbooks").glob("*.md")} <= ours
 
 
+def test_a_model_that_is_called_ready_and_dead_is_told_with_what_repairs_it() -> None:
+    (lie,) = (p.values[0] for p in ALERTS if p.id == "TritonReadinessLie")
+    said = lie["annotations"]["description"]
+    assert re.search(r"unload.*load.*restart", said)
+    assert "a load alone repairs nothing" in said
+
+
 def test_every_query_of_the_runbooks_parses_and_asks_for_what_exists() -> None:
     names = promql.series_names() | promql.FOREIGN_METRICS
     for page in (DEPLOY / "runbooks").glob("*.md"):
