@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.measuring.evidence import Evidence
     from loadtests.chaos.measuring.findings import Findings
-    from loadtests.chaos.results.degradation import Curve
+    from loadtests.chaos.results.degradation import Curve, Service
     from loadtests.chaos.results.journal_file import Journal
     from loadtests.chaos.results.repeated import Repetitions
 
@@ -189,18 +189,27 @@ def _degradation(found: Curve) -> Iterator[str]:
             "did not hold",
         ),
         (
-            (
-                f"{point.strength:g}",
-                str(point.repeated.repetitions),
-                str(point.requests),
-                page.share(point.availability),
-                f"{page.share(point.low)} to {page.share(point.high)}",
-                page.time(point.p50),
-                page.time(point.p95),
-                str(point.deviated),
-            )
-            for point in found.points
+            ("none", "", *_served_so(found.without), ""),
+            *(
+                (
+                    f"{point.strength:g}",
+                    str(point.repeated.repetitions),
+                    *_served_so(point),
+                    str(point.deviated),
+                )
+                for point in found.points
+            ),
         ),
+    )
+
+
+def _served_so(part: Service) -> tuple[str, ...]:
+    return (
+        str(part.requests),
+        page.share(part.availability),
+        f"{page.share(part.low)} to {page.share(part.high)}",
+        page.time(part.p50),
+        page.time(part.p95),
     )
 
 

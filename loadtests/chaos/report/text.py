@@ -55,12 +55,15 @@ def _journal(journal: Journal) -> Iterator[str]:
                 ("strength", "availability", "p50", "p95"),
                 *(
                     (
-                        f"{point.strength:g}",
-                        page.share(point.availability),
-                        page.time(point.p50),
-                        page.time(point.p95),
+                        strength,
+                        page.share(part.availability),
+                        page.time(part.p50),
+                        page.time(part.p95),
                     )
-                    for point in swept.points
+                    for strength, part in (
+                        ("none", swept.without),
+                        *((f"{one.strength:g}", one) for one in swept.points),
+                    )
                 ),
             ]
         )

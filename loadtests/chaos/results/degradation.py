@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from exporter.settings import Settings
 from loadtests.chaos.results.repeated import Repetitions, repeated, repetitions
@@ -13,17 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadtests.chaos.measuring.findings import Findings
+    from loadtests.chaos.measuring.served import Served
 
 _Z: Final = 1.959963984540054
 """The normal distribution's quantile of 97.5 %."""
 
 
-class Point(Settings):
-    """All repetitions with one strength of the fault."""
+class Service(Settings):
+    """What users got of all repetitions in one phase."""
 
-    strength: float
     requests: int
-    """While the fault was there."""
     availability: float | None
     """Right answers of all these requests."""
     low: float | None
@@ -32,6 +31,12 @@ class Point(Settings):
     p50: float | None
     """Median over the repetitions of their quantile, in seconds."""
     p95: float | None
+
+
+class Point(Service):
+    """While the fault was there, with one strength."""
+
+    strength: float
     deviated: int
     """Repetitions in which the hypothesis did not hold."""
     repeated: Repetitions
@@ -41,6 +46,8 @@ class Curve(Settings):
     """Service over the strength of a fault, from the mildest on."""
 
     setting: str
+    without: Service
+    """Before the fault: none of it."""
     points: tuple[Point, ...]
     stands: float | None
     """The strongest that it stood in every repetition, as did all milder ones."""
@@ -68,6 +75,9 @@ def curve(setting: str, found: Sequence[Findings]) -> Curve | None:
     first = broken[0] if broken else len(points)
     return Curve(
         setting=setting,
+        without=Service(
+            **_service([p for one in found if (p := one.before) is not None])
+        ),
         points=points,
         stands=points[first - 1].strength if first else None,
         breaks=points[first].strength if broken else None,
@@ -83,22 +93,26 @@ def _rises(milder: Point, stronger: Point) -> bool:
 
 
 def _point(strength: float, found: Sequence[Findings]) -> Point:
-    during = [one.during for one in found if one.during is not None]
-    requests = sum(part.requests for part in during)
-    right = sum(part.right for part in during)
-    low, high = wilson(right, requests)
-    whole = repetitions(found)
     return Point(
         strength=strength,
-        requests=requests,
-        availability=right / requests if requests else None,
-        low=low,
-        high=high,
-        p50=_median([part.p50 for part in during]),
-        p95=_median([part.p95 for part in during]),
         deviated=sum(one.deviated for one in found),
-        repeated=whole,
+        repeated=repetitions(found),
+        **_service([p for one in found if (p := one.during) is not None]),
     )
+
+
+def _service(phases: Sequence[Served]) -> dict[str, Any]:
+    requests = sum(phase.requests for phase in phases)
+    right = sum(phase.right for phase in phases)
+    low, high = wilson(right, requests)
+    return {
+        "requests": requests,
+        "availability": right / requests if requests else None,
+        "low": low,
+        "high": high,
+        "p50": _median([phase.p50 for phase in phases]),
+        "p95": _median([phase.p95 for phase in phases]),
+    }
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -122,6 +122,9 @@ def test_a_curve_says_what_it_stands_and_where_it_breaks() -> None:
     assert swept is not None
     assert [point.strength for point in swept.points] == [100.0, 50.0, 10.0]
     assert (swept.stands, swept.breaks, swept.falls) == (50.0, 10.0, True)
+    assert swept.without.availability == 1.0
+    before = [one.before for one in (*found, broken)]
+    assert swept.without.requests == sum(part.requests for part in before if part)
     last = swept.points[-1]
     assert last.low is not None
     assert last.high is not None

@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.triton, pytest.mark.timeout(600)]
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 HELD, FINDING, INVALID = 0, 1, 3
 AT_ONCE = 2
+TRIES = 3
+"""Of runs that say themselves that the machine was too busy to tell anything."""
 SHIPPED = {
     path.stem: yaml.safe_load(path.read_text("utf-8")) for path in experiment.names()
 }
@@ -91,6 +93,13 @@ def run(
     def once(name: str, document: dict[str, Any]) -> Ended:
         file = folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(document), "utf-8")
+        for _ in range(TRIES):
+            ended = tried(name, file)
+            if ended.code != INVALID:
+                break
+        return ended
+
+    def tried(name: str, file: Path) -> Ended:
         ended = subprocess.run(
             [
                 *(COMMAND, "chaos", "run", str(file), "--quiet"),
@@ -124,10 +133,9 @@ def require_faults(document: dict[str, Any]) -> None:
 
 def assert_ended(name: str, ended: Ended) -> None:
     if ended.code == INVALID:
-        # The machine was busy: nothing is told of the server, and nothing is left.
         assert "INVALID" in ended.said
         assert "left behind" not in ended.said
-        return
+        pytest.skip(f"INVALID {TRIES} times: the machine was too busy to tell anything")
     if name in WEAK:
         assert ended.code == FINDING, ended.said
         assert WEAK[name] in ended.said
@@ -182,23 +190,14 @@ def patient(attempts: int) -> dict[str, Any]:
     return document
 
 
-def told(run, name: str, document: dict[str, Any]) -> Ended:
-    """Of a run in which the machine let the sender keep its times; one of three is."""
-    for attempt in range(3):
-        ended = run(f"{name}-{attempt}", document).result()
-        if ended.code != INVALID:
-            break
-    return ended
-
-
 def test_a_client_without_retries_is_found(run):
-    ended = told(run, "impatient", patient(1))
+    ended = run("impatient", patient(1)).result()
     assert ended.code == FINDING, ended.said
     assert "availability" in ended.said
 
 
 def test_a_client_with_retries_does_not_notice(run):
-    ended = told(run, "patient", patient(50))
+    ended = run("patient", patient(50)).result()
     assert ended.code == HELD, ended.said
     assert "availability" not in ended.said
 
