@@ -226,3 +226,7 @@ def test_two_minutes_of_random_faults(triton_environment, tmp_path):
     assert "left behind" not in ended.stdout
     for grown in ("descriptors more", "threads more", "did not come back"):
         assert grown not in ended.stdout
+    if ended.returncode != INVALID:
+        served = re.search(r"served again after (\d+) of (\d+)", ended.stdout)
+        assert served is not None, ended.stdout
+        assert served[1] == served[2], ended.stdout
