@@ -57,7 +57,11 @@ def closed_loop(*, quick: bool = False) -> Iterator[Figure]:
                 load = ("--concurrency-range", "32", "-p", "1500", "-r", windows)
                 command = loaded.theirs(analyzer, triton, protocol, *load)
                 found = loaded.closed_cost(
-                    triton, command, seconds=seconds, env=analyzer.environment
+                    triton,
+                    command,
+                    seconds=seconds,
+                    ends=False,
+                    env=analyzer.environment,
                 )
                 costs.setdefault((protocol, "theirs"), []).append(found)
     for protocol, slower, dearer in (("grpc", 1 / 0.9, 1.3), ("http", 1.0, 1.1)):

@@ -69,9 +69,17 @@ def served(client: GrpcClient) -> int:
 
 
 def closed_cost(
-    triton: EmbeddedTriton, command: list[str], *, seconds: float, **options: Any
+    triton: EmbeddedTriton,
+    command: list[str],
+    *,
+    seconds: float,
+    ends: bool = True,
+    **options: Any,
 ) -> Cost:
-    """Run it, and between two instants look at its CPU time and the server's count."""
+    """Run it, and between two instants look at its CPU time and the server's count.
+
+    Without `ends` it is killed then: perf_analyzer does not always come to its end.
+    """
     client = GrpcClient(triton.grpc)
     child = subprocess.Popen(
         command,
@@ -94,7 +102,8 @@ def closed_cost(
         before = look()
         time.sleep(seconds)
         after = look()
-        child.wait(_TIMEOUT_SECONDS)
+        if ends:
+            child.wait(_TIMEOUT_SECONDS)
     finally:
         child.kill()
         child.wait()
