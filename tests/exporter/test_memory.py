@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 
 import pytest
 
+NO_GLIBC = platform.libc_ver()[0] != "glibc"
 ARENAS = """
 import ctypes, threading
 from exporter import memory
@@ -85,13 +87,13 @@ def said(program: str, call: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
+@pytest.mark.skipif(NO_GLIBC, reason="mallopt is glibc's")
 def test_threads_share_two_arenas():
     assert said(ARENAS, "memory.use_few_arenas()").count("<heap nr=") == 2
     assert said(ARENAS, "").count("<heap nr=") > 2
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="tunables are glibc's")
+@pytest.mark.skipif(NO_GLIBC, reason="tunables are glibc's")
 def test_threads_keep_little_of_what_they_freed():
     kept = int(said(CACHES, "memory.start_with_small_caches()"))
     assert kept < int(said(CACHES, "")) / 3
