@@ -1,15 +1,19 @@
 # One tool a line. `make help` lists the targets.
 PYTHON ?= python3
 VENV := .venv
-TESTS := .ci/tests
 BIN := $(VENV)/bin
 ARGS ?=
+JOBS ?= 4
+# Most tests wait for servers, so there are more processes than cores. The longest files go
+# first: one that came last would be waited for alone.
+SUITE := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/integration tests/loadtests tests
 ONLY ?=
+TRITON ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-exhaustive bench fuzz soak check fmt generate lint types lock audit clean parts
+.PHONY: help demo test test-all test-triton test-bounds test-exhaustive bench fuzz mutants soak check fmt generate lint types lock audit clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,10 +41,17 @@ parts: env  ## the real parts the tests need: Debian packages where this is root
 	.ci/parts test
 
 test: parts  ## everything but the slow tests and the benchmarks
-	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(TESTS))
+	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(SUITE))
 
 test-all: parts  ## slow tests included
-	$(if $(ARGS),$(BIN)/python -m pytest,$(TESTS)) -m "not bench and not exhaustive" --timeout 900 $(ARGS)
+	$(if $(ARGS),$(BIN)/python -m pytest,$(SUITE)) -m "not bench and not exhaustive" --timeout 900 $(ARGS)
+
+test-triton: parts  ## what needs a Triton, on one of your own (TRITON=folder with bin/tritonserver and backends)
+	@test -n "$(TRITON)" || { echo "give TRITON=FOLDER, with bin/tritonserver and backends in it"; exit 2; }
+	TRITONWATCH_TRITON=$(abspath $(TRITON)) $(BIN)/python -m pytest -m "triton and not slow and not bench and not exhaustive" $(ARGS)
+
+test-bounds:  ## the sidecar's fast tests with the lowest versions that pyproject.toml allows
+	.ci/bounds $(PYTHON) $(ARGS)
 
 test-exhaustive: parts  ## chaos runners ended at every point of every fault: most of an hour
 	$(BIN)/python -m pytest -m exhaustive $(ARGS)
@@ -85,6 +96,13 @@ lock:  ## resolve the dependencies anew (needs uv)
 build/audit/bin/pip-audit:
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip install --quiet pip-audit
+
+# Apart from the locked environment: it brings rich, which structlog imports where it is.
+build/mutants/cosmic_ray: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --upgrade --target build/mutants cosmic-ray==8.7.0
+
+mutants: env build/mutants/cosmic_ray  ## wrong changes that fast tests notice, half an hour (ARGS="--area slo --seed 2")
+	PYTHONPATH=build/mutants nice $(BIN)/python tests/benchmarks/mutants.py $(ARGS)
 
 # Asks the network, so no test runs it. --strict: what cannot be looked up is no "none found".
 audit: build/audit/bin/pip-audit  ## known vulnerabilities of everything that is locked

@@ -35,8 +35,8 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "drift",
         help="make a reference profile, compare data with one, draw it",
-        description="Reference profiles and comparisons of files: parquet (with the "
-        "extra `parquet`), csv and npz.",
+        description="Reference profiles and comparisons of files: npz, and with the "
+        "extra `tables` csv, tsv, parquet, folders of parquet, and feather.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     _add_fit(actions)
@@ -164,6 +164,8 @@ def _fit(options: argparse.Namespace) -> int:
         f"{options.output}: {profile.rows:,} rows, {numeric} numeric and "
         f"{len(profile.schema.features) - numeric} categorical features"
     )
+    if table.dialect is not None:
+        print(f"{options.data}: {table.dialect}")
     for skipped in table.skipped:
         print(f"not watched, since of another type: {skipped}")
     for caveat in profile.caveats:
@@ -189,20 +191,21 @@ def _compare(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     _check_writable(options.output)
     from drift.judgement import judge  # noqa: PLC0415 - heavy, only here
-    from drift.report import page  # noqa: PLC0415
+    from drift.report.drift_document import Origin, document  # noqa: PLC0415
     from drift.report.words import headline  # noqa: PLC0415
     from drift.tables.reading import digest  # noqa: PLC0415
+    from pages import page_html  # noqa: PLC0415
 
     profile, counts, hours = _sides(options)
     found = judge(profile, counts, false_alarms=options.false_alarms, hours=hours)
-    origin = page.Origin(
+    origin = Origin(
         options.reference.name,
         options.data.name,
         digest(options.data),
         f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         _versions(),
     )
-    content = page.render(found, profile, counts, origin)
+    content = page_html.render(document(found, profile, counts, origin))
     _write(options.output, content.encode())
     print(f"{options.output}: {headline(found)}")
     return EXIT_DRIFT if found.outcome == "drift" else EXIT_OK
@@ -270,6 +273,8 @@ def _yaml(path: Path) -> object:
 def _is_profile(path: Path) -> bool:
     from drift.codec import MAGIC  # noqa: PLC0415 - numpy, only here
 
+    if path.is_dir():
+        return False
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC.encode()

@@ -1,10 +1,10 @@
 """When an estimated accuracy will fall below its floor, if that can be said at all.
 
-A straight line through the recent past is believed only if, over that past, it foretold
-what came next better than "no change" did. Otherwise accuracy falls by shocks, not by
-decay, and no date is given.
+A date is given only for a trend. Whether the past is flat, a trend or a shift from one
+level to another is decided between the three with first-order autoregressive noise, since
+noise that is correlated looks like either.
 
-Reference: Tashman (2000), rolling-origin evaluation; Kuensch (1989), moving blocks.
+Reference: Schwarz (1978), the information criterion; Kuensch (1989), moving blocks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ RESAMPLES: Final = 400
 # with correlation 0.5) to 92 % (independent noise) of passages in simulation.
 LEVELS: Final = (0.02, 0.5, 0.98)
 
-_FIRST_ORIGIN: Final = 0.5
-_MIN_GAIN: Final = 0.1
 _CONFIDENCE: Final = 0.05
+"""Of the test that there is a trend, two-sided."""
+_CORRELATIONS: Final = (0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.98)
+_SHIFT_COST: Final = 3.0
+"""Parameters that a shift counts for: the new level, and where it is of many places."""
+_SHORTEST_LEVEL: Final = 3
+_TINY: Final = 1e-300
 _MOST_CORRELATION: Final = 0.98
 _HALVINGS: Final = 10
 _LEAST_WORTH: Final = 2.0
@@ -40,6 +44,7 @@ class Outlook(StrEnum):
     """What the past allows to say."""
 
     TOO_SHORT = "too_short"
+    FLAT = "flat"
     SHOCKS = "shocks"
     STEADY = "steady"
     DECAY = "decay"
@@ -50,14 +55,13 @@ class Outlook(StrEnum):
 class Forecast:
     """Windows until the level falls below the floor, with a 90 % interval.
 
-    Only with the outlook `DECAY`, else NaN; `high` may be infinite. `STEADY` is a trend
-    that never gets there, `BELOW` a level that is there already. `gain` is by how much
-    the trend's squared error out of sample is below that of "no change".
+    Only with the outlook `DECAY`, else NaN; `high` may be infinite. `FLAT` is no trend,
+    `SHOCKS` a shift of the level, `STEADY` a trend away from the floor, `BELOW` a level
+    that is below it already.
     """
 
     outlook: Outlook
     slope_per_window: float
-    gain: float
     low: float = float("nan")
     middle: float = float("nan")
     high: float = float("nan")
@@ -87,20 +91,22 @@ def forecast(
     times = np.flatnonzero(np.isfinite(series)).astype(np.float64)
     series = series[np.isfinite(series)]
     if series.size < MIN_WINDOWS:
-        return Forecast(Outlook.TOO_SHORT, float("nan"), float("nan"))
+        return Forecast(Outlook.TOO_SHORT, float("nan"))
     slope, start = _line(times, series)
-    gain, believed = _out_of_sample(times, series, rng)
     now = float(times[-1])
-    if start + slope * now < floor:
-        return Forecast(Outlook.BELOW, slope, gain)
-    if not believed:
-        return Forecast(Outlook.SHOCKS, slope, gain)
+    shape, level = _shape(times, series)
+    if shape is Outlook.DECAY and not _is_trend(times, series, slope, start):
+        shape, level = Outlook.FLAT, float(series.mean())
+    if level < floor:
+        return Forecast(Outlook.BELOW, slope)
+    if shape is not Outlook.DECAY:
+        return Forecast(shape, slope)
     if slope >= 0:
-        return Forecast(Outlook.STEADY, slope, gain)
+        return Forecast(Outlook.STEADY, slope)
     passages = _passages(times, series, floor, rng) - now
     low, middle, high = np.quantile(passages, LEVELS, method="nearest")
     return Forecast(
-        Outlook.DECAY, slope, gain, max(float(low), 0.0), float(middle), float(high)
+        Outlook.DECAY, slope, max(float(low), 0.0), float(middle), float(high)
     )
 
 
@@ -111,45 +117,62 @@ def _line(times: Floats, series: Floats) -> tuple[float, float]:
     return slope, float(series.mean() - slope * centre)
 
 
-def _out_of_sample(
-    times: Floats, series: Floats, rng: np.random.Generator
-) -> tuple[float, bool]:
-    """Relative gain of the line over "no change", and whether it is beyond chance.
+def _shape(times: Floats, series: Floats) -> tuple[Outlook, float]:
+    """Flat, a shift or a trend (DECAY), and the level that it ends at.
 
-    "No change" is the mean of all that came before, and the mean of the latest of it:
-    the line must beat the first, or it fits noise, and the second, or it fits a jump.
+    The one with the least Schwarz criterion, each at its best correlation of the noise.
     """
     count = series.size
-    ahead = max(count // 8, 1)
-    origins = range(int(count * _FIRST_ORIGIN), count - ahead + 1)
-    line = _squared_errors(times, series, origins, ahead)
-    gains, believed = [], True
-    for latest in (count, ahead):
-        same = np.array(
-            [
-                series[max(origin - latest, 0) : origin].mean()
-                - series[origin : origin + ahead].mean()
-                for origin in origins
-            ]
-        )
-        difference = same**2 - line
-        total = float((same**2).sum())
-        gains.append(float(difference.sum()) / total if total > 0 else 0.0)
-        drawn = difference[_blocks(difference.size, ahead, rng)].sum(axis=1)
-        believed &= float((drawn <= 0).mean()) < _CONFIDENCE
-    return min(gains), believed and min(gains) > _MIN_GAIN
+    if np.ptp(series) == 0:
+        return Outlook.FLAT, float(series[0])
+    places = np.arange(_SHORTEST_LEVEL, count - _SHORTEST_LEVEL + 1)
+    shifts = np.arange(count) >= places[:, None]
+    columns = np.vstack((np.zeros(count), times, shifts)).astype(np.float64)
+    criteria = np.min(
+        [_criteria(times, series, columns, c) for c in _CORRELATIONS], axis=0
+    )
+    parameters = np.array([0.0, 1.0, *[_SHIFT_COST] * places.size])
+    best = int((criteria + parameters * np.log(count)).argmin())
+    if best == 0:
+        return Outlook.FLAT, float(series.mean())
+    if best == 1:
+        slope, start = _line(times, series)
+        return Outlook.DECAY, start + slope * float(times[-1])
+    return Outlook.SHOCKS, float(series[places[best - 2] :].mean())
 
 
-def _squared_errors(
-    times: Floats, series: Floats, origins: range, ahead: int
+def _criteria(
+    times: Floats, series: Floats, columns: Floats, correlation: float
 ) -> Floats:
-    errors = np.empty(len(origins))
-    for index, origin in enumerate(origins):
-        slope, start = _line(times[:origin], series[:origin])
-        target = slice(origin, origin + ahead)
-        foreseen = start + slope * times[target].mean()
-        errors[index] = foreseen - series[target].mean()
-    return np.asarray(errors**2)
+    """-2 log likelihood, but for a constant, of a mean plus each column by itself.
+
+    The noise is a first-order autoregression: n log(s2) plus its log determinant.
+    """
+    carried = correlation ** np.diff(times)
+    variances = np.concatenate(([1.0], 1.0 - carried**2))
+
+    def white(rows: Floats) -> Floats:
+        found = rows.copy()
+        found[..., 1:] -= carried * rows[..., :-1]
+        return np.asarray(found / np.sqrt(variances))
+
+    one = white(np.ones(series.size))
+    one /= np.sqrt(one @ one)
+    rest, others = white(series), white(columns)
+    rest -= one * (one @ rest)
+    others -= np.outer(others @ one, one)
+    gained = (others @ rest) ** 2 / np.maximum((others**2).sum(axis=1), _TINY)
+    left = np.maximum(rest @ rest - gained, _TINY)
+    return np.asarray(series.size * np.log(left) + np.log(variances).sum())
+
+
+def _is_trend(times: Floats, series: Floats, slope: float, start: float) -> bool:
+    """Whether the slope is beyond what correlated noise gives a line."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
+
+    (_, variance), heavier = _dependence(times, series - (start + slope * times))
+    limit = heavier * float(stdtrit(_MANY, 1.0 - _CONFIDENCE / 2))
+    return bool(abs(slope) > limit * variance**0.5)
 
 
 def _passages(

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from drift.features import Schema, Tensor
 
-VIOLATIONS: Final = ("absent", "extra", "dtype", "type", "shape")
-
 DTYPES: Final = {
     "FP16": "f2",
     "FP32": "f4",

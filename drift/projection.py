@@ -14,13 +14,9 @@ import numpy as np
 
 from drift.grid import (
     ABOVE,
-    BELOW,
     CELLS,
     INNER,
-    MINUS_INF,
-    MISSING,
     OTHER,
-    PLUS_INF,
     UNSEEN,
 )
 from drift.parts import parts
@@ -220,6 +216,4 @@ def cell_positions() -> Floats:
     return positions
 
 
-SPECIAL_CELLS: Final = (MISSING, MINUS_INF, PLUS_INF)
 ORDERED_CELLS: Final = _ORDERED_CELLS
-FIRST_CELL: Final = BELOW

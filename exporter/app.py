@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from exporter import catalogue, connect, lifetimes
+from exporter.admission import Admission
 from exporter.collectors.base import Access, Documented
 from exporter.collectors.drift_settings import DriftCollectorSettings
 from exporter.comparison.settings import ComparisonCollectorSettings
@@ -23,7 +24,9 @@ from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
 from exporter.probing import ProbeRunner
 from exporter.push import OtlpRunner
+from exporter.readiness import ReadinessHold
 from exporter.samples import Sample
+from exporter.series_lives import SeriesLives
 from exporter.slo.collector import SloSettings
 from exporter.slo.objectives import expanded
 from exporter.spans import SpanBuffer
@@ -83,12 +86,15 @@ class Sidecar:
         self._rng = random.Random(seed)  # noqa: S311 - jitter, no secret
         self._running: dict[str, _Running] = {}
         self._reload_successful = True
-        self._configured_at = wall_clock()
+        self._configured_at = self._started_at = wall_clock()
+        self._lives = SeriesLives(self._started_at)
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._telling: asyncio.Task[None] | None = None
-        self.tap = Tap(self._tap_routes)
-        self.grpc_tap = GrpcTap(self._message_route)
+        self.admission = Admission()
+        self.tap = Tap(self._tap_routes, self.admission.tap)
+        self.grpc_tap = GrpcTap(self._message_route, self.admission.grpc)
         self.access = self._connect(config)
+        self._tls_files = self._renewed(config)
 
     def start(self) -> None:
         """Start what the configuration asks for, in the running event loop.
@@ -128,8 +134,11 @@ class Sidecar:
             log.warning("listen_unchanged", reason="a new address needs a restart")
         old = self.access
         before = {running.task for running in self._running.values()}
-        if not same_server:
+        if same_server:
+            self._tls_files.take_up()
+        else:
             self.access = self._connect(config)
+            self._tls_files = self._renewed(config)
         self._apply(config, keep=same_server)
         if not same_server:
             leaving = asyncio.create_task(self._leave(old, before))
@@ -156,7 +165,7 @@ class Sidecar:
         """The collectors and probes that run now."""
         return [
             running.runner
-            for running in self._running.values()
+            for running in list(self._running.values())
             if not isinstance(running.runner, OtlpRunner)
         ]
 
@@ -188,27 +197,29 @@ class Sidecar:
         return found
 
     def samples(self) -> Iterator[AnySample]:
-        """Everything known now; reads memory only."""
-        yield from self._measured()
-        for key, ok in self.serving().items():
-            yield Sample(catalogue.MODEL_SERVING, ok, key)
-        yield from self.tap.samples()
-        yield from self.grpc_tap.samples()
-        yield Sample(catalogue.RELOAD_SUCCESS, self._reload_successful)
-        yield Sample(catalogue.RELOAD_TIMESTAMP, self._configured_at)
+        """Everything known now; reads memory only. Any thread may ask."""
+        return self._lives.dated(self._exposed(), self._wall_clock())
 
-    def _measured(self) -> Iterator[AnySample]:
+    def _exposed(self) -> Iterator[AnySample]:
         now = self._clock()
         for running in list(self._running.values()):
             if isinstance(running.runner, OtlpRunner):
                 yield from running.runner.samples()
             else:
                 yield from running.runner.samples(now)
+        for key, ok in self.serving().items():
+            yield Sample(catalogue.MODEL_SERVING, ok, key)
+        yield from self.tap.samples()
+        yield from self.grpc_tap.samples()
+        yield from self.admission.samples()
+        yield Sample(catalogue.RELOAD_SUCCESS, self._reload_successful)
+        yield Sample(catalogue.RELOAD_TIMESTAMP, self._configured_at)
 
     async def _tell(self) -> None:
         transitions = Transitions()
         while True:
             await asyncio.sleep(_TELL_SECONDS)
+            self._tls_files.watch()
             if self.ready:
                 transitions.look(self.access.board.current, self.serving())
 
@@ -222,9 +233,13 @@ class Sidecar:
             own=OwnTraffic(run_id=secrets.token_hex(4)),
             clock=self._clock,
             spans=SpanBuffer(time.time_ns, self._rng),
-            exposed=self._measured,
+            exposed=self._exposed,
             mirror=MirrorHub(),
+            readiness=ReadinessHold(self._clock),
         )
+
+    def _renewed(self, config: Config) -> connect.RenewedFiles:
+        return connect.RenewedFiles(config.target, self.access.grpc, self.access.http)
 
     def _disconnect(self, access: Access) -> None:
         for client in (access.grpc, access.http, access.metrics):
@@ -233,7 +248,7 @@ class Sidecar:
 
     def _apply(self, config: Config, *, keep: bool) -> None:
         collectors = _collectors(config)
-        probes = {p.label: p for p in config.probes}
+        probes = {p.label: p for p in config.all_probes()}
         wanted: dict[str, Settings] = {**collectors, **probes}
         if config.otlp is not None:
             wanted[_OTLP] = config.otlp
@@ -271,7 +286,12 @@ class Sidecar:
     ) -> tuple[Runner, object]:
         collector = settings.build(self.access)
         runner = CollectorRunner(
-            name, settings, collector, self._clock, self._wall_clock
+            name,
+            settings,
+            collector,
+            self._clock,
+            self._wall_clock,
+            self.access.readiness.held_up,
         )
         return runner, collector
 
@@ -306,6 +326,7 @@ class Sidecar:
             lambda: list(self.samples()),
             self.access.spans,
             time.time_ns,
+            int(self._started_at * 1e9),
         )
 
     def _probe_runner(self, name: str, settings: ProbeSettings) -> Runner:

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from exporter import memory
+from exporter import memory, standard_error
 from exporter.cold_start import cli as cold_start_cli
 from exporter.comparison import cli as comparison_cli
 from exporter.errors import ConfigError, ListenError, TritonwatchError
@@ -105,6 +105,7 @@ def _add_serve(commands: Subparsers) -> None:
     )
 
     def run(options: argparse.Namespace) -> int:
+        standard_error.occupy_descriptor()
         # Until the sidecar handles them itself: the imports below take most of its
         # start, the file is read after them, and the first process of a container
         # would not hear of a SIGTERM at all.
@@ -254,7 +255,7 @@ def _add_demo(commands: Subparsers) -> None:
         type=_seconds,
         default=20.0,
         metavar="S",
-        help="seconds until it does (default 20)",
+        help="seconds until it does, at the earliest (default 20)",
     )
     parser.add_argument(
         "--port", type=int, default=8003, help="port of the sidecar, 0 for a free one"

@@ -35,7 +35,9 @@ class CollectorSession(requests.Session):
         Raises:
             requests.RequestException: there is none in time, or it points elsewhere.
         """
-        response = super().send(request, **{**kwargs, "stream": True})
+        # requests would follow a redirect before anyone here sees it.
+        kwargs |= {"stream": True, "allow_redirects": False}
+        response = super().send(request, **kwargs)
         # An inflated body could be a thousand times as long; nobody reads it.
         body = response.raw.read(MAX_ANSWER_BYTES, decode_content=False)
         if len(body) == MAX_ANSWER_BYTES:

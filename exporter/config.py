@@ -6,11 +6,12 @@ import os
 import re
 from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from exporter import config_file, config_problems
+from exporter.addresses import without_brackets
 from exporter.collectors import AnyCollector
 from exporter.collectors.drift_settings import DriftSettings, doubled_entries
 from exporter.collectors.mirror import MirrorSettings
@@ -19,7 +20,6 @@ from exporter.collectors.server import ServerSettings
 from exporter.collectors.statistics import StatisticsSettings
 from exporter.comparison.settings import ComparisonSettings
 from exporter.energy.settings import CostSettings, PowerSettings
-from exporter.errors import ConfigError
 from exporter.probes import AnyProbe
 from exporter.probes.synthetic import SyntheticSettings
 from exporter.push import OtlpSettings
@@ -48,6 +48,8 @@ def is_address(text: str) -> bool:
     return True
 
 
+BindAddress = Annotated[str, AfterValidator(without_brackets)]
+
 # What sections of the file become collectors.
 _SECTIONS: Final = {"slo", "drift", "energy", "comparison"}
 
@@ -61,6 +63,10 @@ class TlsSettings(Settings):
     """Our certificate, for mutual TLS (PEM)."""
     key_file: Path | None = Field(default=None)
     """Our key, for mutual TLS (PEM)."""
+    protocols: tuple[Literal["grpc", "http"], ...] = Field(
+        default=("grpc", "http"), min_length=1
+    )
+    """Protocols that use TLS; `[grpc]` for a Triton with `--grpc-use-ssl` alone."""
 
     @model_validator(mode="after")
     def _paired(self) -> TlsSettings:
@@ -72,7 +78,11 @@ class TlsSettings(Settings):
 
 
 class TargetSettings(Settings):
-    """The Triton server that is watched."""
+    """The Triton server that is watched.
+
+    One target is one process: behind a name with several servers each question reaches
+    another, and counts are wrong.
+    """
 
     grpc: str = Field(default="localhost:8001")
     """Address of Triton's gRPC service."""
@@ -81,7 +91,7 @@ class TargetSettings(Settings):
     metrics: str | None = Field(default="localhost:8002")
     """Address of Triton's own metrics; null where they are off."""
     tls: TlsSettings | None = Field(default=None)
-    """TLS for gRPC and HTTP; Triton's metrics are plain HTTP always."""
+    """TLS for gRPC, HTTP or both; Triton's metrics are always plain HTTP."""
     headers: dict[str, SecretStr] = Field(default={}, max_length=100)
     """Sent with every request: authorisation, keys of restricted APIs."""
 
@@ -101,7 +111,7 @@ class TargetSettings(Settings):
 class TapSettings(Settings):
     """Where others send traces and mirrored requests, while a collector takes them."""
 
-    address: str = Field(default="127.0.0.1")
+    address: BindAddress = Field(default="127.0.0.1")
     """Address to bind: loopback, since whoever can reach it can add to the numbers."""
     port: int = Field(default=8004, ge=0, le=65535)
     """Port to bind; 0 takes a free one."""
@@ -112,10 +122,13 @@ class TapSettings(Settings):
 class ListenSettings(Settings):
     """Where this process is to be reached."""
 
-    address: str = Field(default="0.0.0.0")  # noqa: S104 - what is scraped is reachable
+    address: BindAddress = Field(default="0.0.0.0")  # noqa: S104 - what is scraped is reachable
     """Address to bind."""
     port: int = Field(default=8003, ge=0, le=65535)
     """Port to bind; 0 takes a free one."""
+    hosts: tuple[str, ...] = Field(default=(), max_length=1_000)
+    """Host names (shell-style patterns) under which browsers may open the pages, besides
+    addresses, names without a dot and internal ones (*.local, *.internal, *.svc)."""
     tap: TapSettings = Field(default=TapSettings())
     """The taps' own listener."""
 
@@ -152,7 +165,9 @@ class Config(Settings):
     collectors: tuple[AnyCollector, ...] = Field(default=())
     """Settings in place of a collector's defaults; those not named run with theirs."""
     probes: tuple[AnyProbe, ...] = Field(default=(SyntheticSettings(),), max_length=32)
-    """What is asked of the models; an empty list asks nothing."""
+    """What is asked of the models. The default synthetic probe runs beside those listed
+    unless one of its kind is among them; `enabled: false` turns it off, as does an empty
+    list."""
     multi_target: MultiTargetSettings = Field(default=MultiTargetSettings())
     """What /probe?target= may be pointed at."""
     slos: tuple[AnyObjective, ...] = Field(default=(), max_length=200)
@@ -173,7 +188,7 @@ class Config(Settings):
     @model_validator(mode="after")
     def _distinct(self) -> Config:
         kinds: list[str] = [collector.kind for collector in self.collectors]
-        labels = [probe.label for probe in self.probes]
+        labels = [probe.label for probe in self._with_defaults()]
         datasets = [p.dataset for p in self.probes if p.kind == "golden"]
         objectives = [objective.name for objective in expanded(self.slos)]
         problems = [
@@ -198,6 +213,16 @@ class Config(Settings):
             raise ValueError("\n".join(problems))
         return self
 
+    def all_probes(self) -> tuple[AnyProbe, ...]:
+        """Every probe that runs, the configured ones in place of the defaults."""
+        return tuple(probe for probe in self._with_defaults() if probe.enabled)
+
+    def _with_defaults(self) -> tuple[AnyProbe, ...]:
+        has_synthetic = any(probe.kind == "synthetic" for probe in self.probes)
+        if has_synthetic or not self.probes:
+            return self.probes
+        return (SyntheticSettings(), *self.probes)
+
     def all_collectors(self) -> tuple[AnyCollector, ...]:
         """Every collector that runs, the configured ones in place of the defaults."""
         chosen: dict[str, AnyCollector] = {
@@ -220,12 +245,7 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     """
     if path is None:
         return Config()
-    try:
-        with path.open("rb") as file:
-            raw = file.read(config_file.MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    return parse(raw, str(path), environment)
+    return parse(config_file.content(path), str(path), environment)
 
 
 def parse(raw: bytes, source: str, environment: Mapping[str, str]) -> Config:

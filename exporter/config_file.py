@@ -8,20 +8,26 @@ stand for more than the file, levels without end.
 from __future__ import annotations
 
 import re
+import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from exporter.errors import ConfigError
+from exporter import whole_file
+from exporter.errors import ConfigError, UnusableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 50
 MAX_INTEGER_BITS: Final = 64
+_SETTLED_SECONDS: Final = 0.3
+_MOST_WAIT_SECONDS: Final = 2.0
 
 FilePath = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
@@ -47,8 +53,53 @@ class Document:
     """Text with variables set -> the same as written."""
 
 
+def content(path: Path) -> bytes:
+    """The bytes of a file once its last change is a moment ago.
+
+    Raises:
+        ConfigError: it cannot be read, is no regular file, or keeps changing.
+    """
+    deadline = time.monotonic() + _MOST_WAIT_SECONDS
+    while True:
+        changed_at = _changed_at(path)
+        wait = changed_at + _SETTLED_SECONDS - time.time()
+        # A time in the future is that of another clock, and says nothing.
+        if 0 < wait <= _SETTLED_SECONDS:
+            threading.Event().wait(wait)
+        raw = _bytes_of(path)
+        if _changed_at(path) == changed_at:
+            return raw
+        if time.monotonic() > deadline:
+            problem = "is being written; reload when it is complete"
+            raise ConfigError(str(path), [problem])
+
+
+def is_cut_off(raw: bytes, complete: bytes) -> bool:
+    """Whether `raw` is the beginning of `complete` up to the middle of a line."""
+    continued = complete[len(raw) : len(raw) + 1] not in {b"", b"\n"}
+    return complete.startswith(raw) and continued and raw[-1:] not in {b"", b"\n"}
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+        raise ConfigError(str(path), [problem]) from None
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return whole_file.read(path, MAX_FILE_BYTES)
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    except UnusableFileError as error:
+        problem = f"cannot be read: {error}"
+    raise ConfigError(str(path), [problem])
+
+
 def read(raw: bytes, source: str, environment: Mapping[str, str]) -> Document:
-    """The document in `raw`; an empty file is an empty map.
+    """The document in `raw`.
 
     Raises:
         ConfigError: it cannot be understood at all, so nothing more can be checked.
@@ -90,7 +141,9 @@ def _parsed(raw: bytes, source: str) -> dict[str, Any]:
     if problems:
         raise ConfigError(source, problems)
     if parsed is None:
-        return {}
+        raise ConfigError(
+            source, ["found nothing in it; write `{}` to run with all defaults"]
+        )
     if not isinstance(parsed, dict):
         raise ConfigError(
             source, [f"found {kind_of(parsed)} at the top; want keys like `target:`"]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from exporter.errors import ConfigError
+import structlog
+
+from exporter import whole_file
+from exporter.errors import ConfigError, UnusableFileError
 from exporter.grpc_core import grpc
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from exporter.config import TargetSettings, TlsSettings
+
+log = structlog.get_logger()
 
 
 def grpc_client(target: TargetSettings) -> GrpcClient:
@@ -24,7 +28,7 @@ def grpc_client(target: TargetSettings) -> GrpcClient:
     """
     return GrpcClient(
         target.grpc,
-        credentials=_grpc_credentials(target.tls) if target.tls else None,
+        credentials=_grpc_credentials(target.tls) if _uses(target, "grpc") else None,
         headers=_headers(target),
     )
 
@@ -39,7 +43,7 @@ def http_client(target: TargetSettings) -> HttpClient | None:
         return None
     return HttpClient(
         target.http,
-        tls=_ssl_context(target.tls) if target.tls else None,
+        tls=_ssl_context(target.tls) if _uses(target, "http") else None,
         headers=_headers(target),
         connections=8,
     )
@@ -50,34 +54,105 @@ def metrics_client(target: TargetSettings) -> HttpClient | None:
     return None if target.metrics is None else HttpClient(target.metrics, connections=1)
 
 
+class RenewedFiles:
+    """Gives both clients of a target its TLS files again when their content changes."""
+
+    def __init__(
+        self, target: TargetSettings, grpc: GrpcClient, http: HttpClient | None
+    ) -> None:
+        self._target = target
+        self._grpc = grpc
+        self._http = http
+        self._contents = _files(target.tls)
+        self._refused = ""
+
+    def take_up(self) -> None:
+        """Read the files; new ones are used from the next connection on.
+
+        Raises:
+            ConfigError: one of them cannot be used; the clients keep the old ones.
+        """
+        tls = self._target.tls
+        contents = _files(tls)
+        if contents == self._contents:
+            return
+        # Both before either: a key that does not match its certificate yet.
+        credentials, context = _grpc_credentials(tls), _ssl_context(tls)
+        if _uses(self._target, "grpc"):
+            self._grpc.renew(credentials)
+        if _uses(self._target, "http") and self._http is not None:
+            self._http.renew(context)
+        self._contents, self._refused = contents, ""
+        log.info("tls_files_renewed")
+
+    def watch(self) -> None:
+        """Take up new files; one that cannot be used is logged once."""
+        try:
+            self.take_up()
+        except ConfigError as error:
+            if str(error) != self._refused:
+                self._refused = str(error)
+                log.warning("tls_files_refused", problems=str(error))
+
+
+def ssl_context(ca_file: Path | str | None = None) -> ssl.SSLContext:
+    """A client's context that trusts what gRPC trusts with the same authorities.
+
+    Raises:
+        OSError: the file cannot be read, or holds no certificate.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
+    # Python 3.13 refuses authorities without an Authority Key Identifier or with key
+    # usages that are not critical, which `openssl req -x509` makes. gRPC takes them.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    # As gRPC, which trusts an intermediate authority without its root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _uses(target: TargetSettings, protocol: str) -> bool:
+    return target.tls is not None and protocol in target.tls.protocols
+
+
 def _headers(target: TargetSettings) -> dict[str, str]:
     return {name: value.get_secret_value() for name, value in target.headers.items()}
 
 
-def _grpc_credentials(tls: TlsSettings) -> grpc.ChannelCredentials:
+def _grpc_credentials(tls: TlsSettings | None) -> grpc.ChannelCredentials:
     files = _files(tls)
-    # grpc would find out about a broken file at the first call, and not say which.
+    # grpc would report a broken file at the first call, and not which one it is.
     _ssl_context(tls)
     return grpc.ssl_channel_credentials(
-        root_certificates=files["ca_file"],
+        root_certificates=files["ca_file"] or _system_authorities(),
         private_key=files["key_file"],
         certificate_chain=files["cert_file"],
     )
 
 
-def _ssl_context(tls: TlsSettings) -> ssl.SSLContext:
+def _system_authorities() -> bytes | None:
+    """The system's authorities; None takes those that come with grpc."""
+    file = ssl.get_default_verify_paths().cafile
+    return Path(file).read_bytes() if file else None
+
+
+def _ssl_context(tls: TlsSettings | None) -> ssl.SSLContext:
     _files(tls)
+    ca_file, cert_file, key_file = (
+        (None, None, None)
+        if tls is None
+        else (tls.ca_file, tls.cert_file, tls.key_file)
+    )
     try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
+        context = ssl_context(ca_file)
     except ssl.SSLError as error:
-        raise _problem("ca_file", tls.ca_file, _reason(error)) from None
-    if tls.cert_file is not None:
+        raise _problem("ca_file", ca_file, _reason(error)) from None
+    if cert_file is not None:
         try:
-            context.load_cert_chain(tls.cert_file, tls.key_file, _no_passphrase)
+            context.load_cert_chain(cert_file, key_file, _no_passphrase)
         except ssl.SSLError as error:
-            raise _problem("cert_file", tls.cert_file, _reason(error)) from None
+            raise _problem("cert_file", cert_file, _reason(error)) from None
         except _EncryptedKeyError:
-            raise _problem("key_file", tls.key_file, "it has a passphrase") from None
+            raise _problem("key_file", key_file, "it has a passphrase") from None
     return context
 
 
@@ -90,20 +165,23 @@ def _no_passphrase() -> str:
     raise _EncryptedKeyError
 
 
-def _files(tls: TlsSettings) -> dict[str, bytes | None]:
+def _files(tls: TlsSettings | None) -> dict[str, bytes | None]:
     contents: dict[str, bytes | None] = {}
     problems: list[str] = []
     for key in ("ca_file", "cert_file", "key_file"):
-        path: Path | None = getattr(tls, key)
+        path: Path | None = getattr(tls, key, None)
         try:
-            contents[key] = None if path is None else path.read_bytes()
+            contents[key] = None if path is None else whole_file.read(path, _MOST_BYTES)
         except OSError as error:
             problems += _problem(key, path, error.strerror or "unknown").problems
+        except UnusableFileError as error:
+            problems += _problem(key, path, str(error)).problems
     if problems:
         raise ConfigError(_SOURCE, problems)
     return contents
 
 
+_MOST_BYTES: Final = 4 << 20
 _SOURCE: Final = "the configuration"
 
 

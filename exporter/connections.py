@@ -1,23 +1,21 @@
-"""HTTP connections that nobody can use up: bounded in bytes, in time and in number.
+"""HTTP connections with limits on bytes and time; admission.py limits their number.
 
 uvicorn bounds none of a request's head, of requests sent ahead of their answers, of the
-time until the first request, and of the time an answer stays unread. Whoever reaches the
-port could so take all memory, or every connection for ever.
+time until the first request, and of the time an answer stays unread. Anyone who reaches
+the port could use up all memory, or hold every connection for ever.
 """
 
 from __future__ import annotations
 
-import time
-import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator
 
-MAX_CONNECTIONS: Final = 128
+    from exporter.admission import Visitor
+
 MAX_HEAD_BYTES: Final = 64 << 10
 """Of a request's line, headers and trailers together."""
 MAX_AHEAD: Final = 8
@@ -29,95 +27,52 @@ IDLE_SECONDS: Final = 75.0
 connection that ends at the very moment it is used again costs that scrape."""
 UNREAD_SECONDS: Final = 30.0
 """How long an answer may stay unread."""
-
-
 HANDSHAKE_SECONDS: Final = 10.0
 """How long a TLS handshake may take."""
-MAX_HANDSHAKES: Final = 128
-"""TLS handshakes at once: asyncio sets 256 kB aside for each."""
 
 
 class _HeadError(Exception):
     pass
 
 
-class _TooManyHandshakesError(Exception):
-    pass
-
-
-class Handshakes:
-    """Makes the protocols of a TLS listener, no more at once than are bounded here.
-
-    Before its handshake is over asyncio tells a protocol nothing, its end neither: it is
-    over when the protocol is gone, at the latest when its time is.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._begun: dict[int, float] = {}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> BoundedProtocol:
-        """A protocol for a connection that was just accepted; raises to end it."""
-        now = self._clock()
-        over = [k for k, t in self._begun.items() if now - t > HANDSHAKE_SECONDS]
-        for key in over:
-            del self._begun[key]
-        if len(self._begun) >= MAX_HANDSHAKES:
-            raise _TooManyHandshakesError
-        protocol = BoundedProtocol(*args, **kwargs)
-        key = id(protocol)
-        self._begun[key] = now
-        protocol.on_made = lambda: self._begun.pop(key, None)
-        weakref.finalize(protocol, self._begun.pop, key, None)
-        return protocol
-
-
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. A new one over the limit ends the one that waits the longest."""
+    """One connection, which its visitor stands for at the entrance."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, visitor: Visitor, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._visitor = visitor
         self._head_bytes = 0
         self._held_bytes = 0
         self._stalled = False
         self._waits_since = 0.0
+        self._body_since = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.on_made: Callable[[], object] = int
-
-    # Number.
 
     def connection_made(  # type: ignore[override]
         self, transport: asyncio.Transport
     ) -> None:
-        """Take the connection, or end it where none can make room."""
+        """Take the connection."""
         super().connection_made(transport)
-        self.on_made()
         self._wait(HEAD_SECONDS)
-        open_ones = [c for c in self._neighbours() if not c.transport.is_closing()]
-        if len(open_ones) <= MAX_CONNECTIONS:
-            return
-        # The newest is the likeliest to be a scrape, and the last to be ended.
-        waiting = [c for c in open_ones if c.waits and c is not self]
-        longest = min(waiting, key=lambda c: c.waiting_since, default=self)
-        longest.transport.abort()
+        self._visitor.end = transport.abort
+        self._visitor.idle_since = self._idle_since
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tidy up."""
+        """Give the place at the entrance back."""
         self._unset_timer()
+        self._visitor.leave()
         super().connection_lost(exc)
 
     @property
     def waits(self) -> bool:
-        """Whether it is the other side that nothing happens for."""
+        """Whether nothing happens until the peer sends or reads something."""
         return self._stalled or self.cycle is None or self.cycle.response_complete
 
-    @property
-    def waiting_since(self) -> float:
-        """The loop's time at which the wait began."""
-        return self._waits_since
-
-    def _neighbours(self) -> Iterator[BoundedProtocol]:
-        return (c for c in self.connections if isinstance(c, BoundedProtocol))
+    def _idle_since(self) -> float | None:
+        if self.waits:
+            return self._waits_since
+        # However steadily a body drips in, it counts from its beginning.
+        return self._body_since if self.cycle.more_body else None
 
     # Time.
 
@@ -194,6 +149,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _HeadError
         if not self._stalled:
             self._unset_timer()
+        self._body_since = self.loop.time()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

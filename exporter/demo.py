@@ -30,7 +30,7 @@ from exporter.triton.http import HttpClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from exporter.demo_scenarios import SilentFailure
+    from exporter.demo_scenarios import Act, SilentFailure
 
 MOVES_AFTER_SECONDS: Final = 60.0
 DEFAULT_PORTS: Final = Ports(grpc=8001, http=8000, metrics=8002)
@@ -56,7 +56,8 @@ def run(
     """Run the demo until Ctrl-C, SIGTERM or the duration ends it; the exit status.
 
     The traffic's patients become older ones after `moves_after_seconds`; a `scenario`
-    has something else go wrong after `scenario_after_seconds`. With `default_ports`
+    has something else go wrong after `scenario_after_seconds`, once a line has shown it
+    correct. With `default_ports`
     Triton and the taps are where every other command looks for them.
 
     Raises:
@@ -101,12 +102,12 @@ def run(
                     moves_after_seconds=moves_after_seconds,
                 )
             )
-        line, acts = Line(), []
+        line, act = Line(), None
         if chosen is not None:
-            acts = [(scenario_after_seconds, chosen.lie)]
+            act = chosen.act(scenario_after_seconds)
             line = Line(_alerts(stack, chosen, folder, port))
         with contextlib.suppress(KeyboardInterrupt):
-            _watch(client, duration_seconds, line, acts)
+            _watch(client, duration_seconds, line, act)
         print("stopping …", flush=True)
     return 0
 
@@ -279,17 +280,19 @@ def _watch(
     client: HttpClient,
     duration_seconds: float | None,
     line: Line,
-    acts: Sequence[tuple[float, Callable[[], str]]],
+    act: Act | None,
 ) -> None:
-    """Print a line a second; each act is played once its seconds have passed."""
+    """Print a line a second, and play the act when it is due."""
     started = time.monotonic()
     due = started
-    waiting = list(acts)
     while duration_seconds is None or due - started < duration_seconds:
         due += _PERIOD_SECONDS
         time.sleep(max(0.0, due - time.monotonic()))
-        while waiting and due - started >= waiting[0][0]:
-            print(waiting.pop(0)[1](), flush=True)
+        if act is not None and act.is_due(
+            due - started, golden_was_correct=line.golden_was_correct
+        ):
+            print(act.play(), flush=True)
+            act = None
         try:
             page = client.get("/metrics", timeout_seconds=_PERIOD_SECONDS)
         except TritonError as error:

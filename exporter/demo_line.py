@@ -22,12 +22,15 @@ class Line:
     def __init__(self, firing: Callable[[], Sequence[str]] | None = None) -> None:
         self._before: tuple[float, float] | None = None
         self._firing = firing
+        self.golden_was_correct = False
+        """Whether a line has shown the score of a golden set of which nothing failed."""
 
     def of(self, page: bytes, now: float) -> str:
         """What the page says, in one line; what it does not say reads "?"."""
         series: Page = defaultdict(list)
         for name, labels, value in parse_text(page):
             series[name].append((labels, value))
+        self.golden_was_correct |= _golden_correct(series)
         parts = (
             time.strftime("%H:%M:%S"),
             _state(series),
@@ -152,6 +155,12 @@ def _golden(series: Page) -> str:
     if out:
         shown.append(f"OUT OF CONTROL: {', '.join(out)}")
     return f"golden {'; '.join(shown)}" if shown else ""
+
+
+def _golden_correct(series: Page) -> bool:
+    usable = any(value == 1 for _, value in series["triton_golden_usable"])
+    failing = any(value == 1 for _, value in series["triton_golden_failing"])
+    return usable and not failing and bool(series["triton_golden_score_ratio"])
 
 
 def _sum(series: Page, name: str) -> float:

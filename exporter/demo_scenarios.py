@@ -10,7 +10,7 @@ import yaml
 
 from exporter.golden import command
 from exporter.golden.command import Wanted
-from exporter.testing.faults import Fault, set_fault, write_faulty_model
+from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,24 @@ if TYPE_CHECKING:
 
 LIAR: Final = "digits_fp32"
 _COLUMN: Final = "label"
+
+
+HEALTHY_WITHIN_SECONDS: Final = 30.0
+"""How long a scenario waits, once it is due, for a line that shows correct answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What goes wrong, and when: after some seconds, and not before it was seen to be right."""
+
+    after_seconds: float
+    play: Callable[[], str]
+    """Do it; returns what to print."""
+
+    def is_due(self, elapsed_seconds: float, *, golden_was_correct: bool) -> bool:
+        """Whether to play it now."""
+        beyond = elapsed_seconds - self.after_seconds
+        return beyond >= (0.0 if golden_was_correct else HEALTHY_WITHIN_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +82,10 @@ class SilentFailure:
         for probe in added["probes"]:
             probe["data"]["file"] = str(golden)
         return added
+
+    def act(self, after_seconds: float) -> Act:
+        """The model starts to lie."""
+        return Act(after_seconds, self.lie)
 
     def lie(self) -> str:
         """Make the model answer each class's score at its neighbour's place."""

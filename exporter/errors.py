@@ -11,6 +11,7 @@ TritonwatchError
 ├── TraceBodyError         what was sent as traces is none
 └── TritonError            talking to a Triton server
     ├── UnavailableError     no connection, or the server says so
+    │   └── UnreachableError   no connection: the request was never sent
     ├── DeadlineError        no answer in time
     ├── ModelError           the server answered: this request failed
     ├── InvalidRequestError  the server answered: this request is wrong
@@ -121,6 +122,10 @@ class TritonError(TritonwatchError):
 
 class UnavailableError(TritonError):
     """No connection to the server, or the server says it is unavailable."""
+
+
+class UnreachableError(UnavailableError):
+    """No connection to the server, so that the request was never sent."""
 
 
 class DeadlineError(TritonError):

@@ -13,7 +13,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import exposition as text_format  # noqa: TID251
-from prometheus_client.openmetrics import exposition as openmetrics  # noqa: TID251
+from prometheus_client.openmetrics import (  # noqa: TID251
+    exposition as openmetrics_format,
+)
 from prometheus_client.parser import text_string_to_metric_families  # noqa: TID251
 from prometheus_client.utils import floatToGoString  # noqa: TID251
 
@@ -57,10 +59,10 @@ def render(
         case "protobuf":
             body, content_type = protobuf.encode(families), protobuf.CONTENT_TYPE
         case "openmetrics":
-            body = _page(families, _openmetrics_layout, exemplars=True) + b"# EOF\n"
-            content_type = openmetrics.CONTENT_TYPE_LATEST
+            body = _page(families, _openmetrics_layout, openmetrics=True) + b"# EOF\n"
+            content_type = openmetrics_format.CONTENT_TYPE_LATEST
         case "text":
-            body = _page(families, _text_layout, exemplars=False)
+            body = _page(families, _text_layout, openmetrics=False)
             content_type = text_format.CONTENT_TYPE_PLAIN_0_0_4
     headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
     if _takes_gzip(accept_encoding):
@@ -162,7 +164,7 @@ def _page(
     families: Iterable[Sequence[AnySample]],
     layout_of: Callable[[MetricSpec], _Layout],
     *,
-    exemplars: bool,
+    openmetrics: bool,
 ) -> bytes:
     lines: list[str] = []
     for family in families:
@@ -176,7 +178,11 @@ def _page(
             if isinstance(sample, Sample):
                 lines.append(f"{series % values}{_number(sample.value)}\n")
             else:
-                lines += _histogram(layout, spec, sample, values, exemplars=exemplars)
+                lines += _histogram(layout, spec, sample, values, exemplars=openmetrics)
+            if openmetrics and sample.created is not None:
+                name = spec.name.removesuffix("_total")
+                labels = f"{{{layout.labels % values}}}" if values else ""
+                lines.append(f"{name}_created{labels} {_number(sample.created)}\n")
     # A label may come from foreign JSON, which can hold half a surrogate pair.
     return "".join(lines).encode("utf-8", "replace")
 

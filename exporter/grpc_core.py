@@ -7,6 +7,9 @@ itself, is still behind the name of an experiment. Between calls nobody polls, s
 connection that ends or comes about is noticed by the core's backup poller: at its default
 of 5 s a server that came back would stay down for as long.
 
+The core writes lines of its own to standard error, in no format of ours, at each failed
+handshake for one. What it has to say comes with the error of the call, so they are off.
+
 The core reads these variables once, when it is loaded; they are taken away again, so that
 no process we start inherits them.
 """
@@ -24,12 +27,17 @@ _VARIABLES: Final = {
     "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS": "100",
 }
 
-# Whoever set experiments knows what they want.
+_LOG: Final = {"GRPC_VERBOSITY": "NONE"}
+_LOG_OF_USER: Final = {"GRPC_VERBOSITY", "GRPC_TRACE"}
+
+# A user who sets experiments, or asks for the core's log, gets exactly that.
 _ours = {
     name: value
     for name, value in _VARIABLES.items()
     if name not in os.environ and _EXPERIMENTS not in os.environ
 }
+if not _LOG_OF_USER & os.environ.keys():
+    _ours |= _LOG
 os.environ.update(_ours)
 try:
     import grpc

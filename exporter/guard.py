@@ -1,4 +1,4 @@
-"""Who may see the pages: basic authentication by bcrypt, before anything is answered."""
+"""Basic authentication by bcrypt, before anything is answered."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import base64
 import binascii
 import hashlib
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 import bcrypt
 
+from exporter.admission import network_of
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from exporter.admission import Entrance
     from exporter.web_config import WebConfigFile
 
     Scope = dict[str, Any]
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 
 _KEPT: Final = 100
 _AT_ONCE: Final = 2
-_WAITING: Final = 16
+_WAITING: Final = 64
+_WAITING_OF_ONE: Final = 8
+"""Passwords of one address that wait to be checked, so that others get their turn."""
 _LONGEST: Final = 1_024
 # What bcrypt looks at; the rest of a longer password never counted anywhere.
 _BCRYPT_BYTES: Final = 72
@@ -32,20 +37,22 @@ _BCRYPT_BYTES: Final = 72
 class Guard:
     """An ASGI application that asks for a password before the one within.
 
-    A right or wrong answer is remembered by a keyed digest, since bcrypt is made to be
-    slow and a scrape comes every few seconds; what is remembered is forgotten when the
-    user's hash changes.
+    The result is remembered by a keyed digest, since bcrypt is slow on purpose and a
+    scrape comes every few seconds; it is forgotten when the user's hash changes.
     """
 
-    def __init__(self, application: Callable[..., Any], file: WebConfigFile) -> None:
+    def __init__(
+        self, application: Callable[..., Any], file: WebConfigFile, entrance: Entrance
+    ) -> None:
         self._application = application
         self._file = file
+        self._entrance = entrance
         self._key = secrets.token_bytes(32)
         # Apart, so that no number of wrong ones makes a right one be forgotten.
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
         self._turn = asyncio.Semaphore(_AT_ONCE)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what may pass."""
@@ -64,14 +71,17 @@ class Guard:
 
         if config.basic_auth_users:
             header = dict(scope["headers"]).get(b"authorization", b"")
-            allowed = await self._allowed(config.hashes, header)
+            peer = network_of((scope.get("client") or ("",))[0])
+            allowed = await self._allowed(config.hashes, header, peer)
             if not allowed:
                 await _refuse(sending, busy=allowed is None)
                 return
         await self._application(scope, receive, sending)
 
-    async def _allowed(self, users: dict[str, str], header: bytes) -> bool | None:
-        """None: too many others wait to be looked at."""
+    async def _allowed(
+        self, users: dict[str, str], header: bytes, peer: str
+    ) -> bool | None:
+        """Whether the credentials are correct; None: too many wait to be checked."""
         given = _credentials(header)
         if given is None:
             return False
@@ -85,16 +95,19 @@ class Guard:
             if digest in known:
                 known.move_to_end(digest)
                 return right
-        if self._waiting >= _WAITING:
+        if self._waiting[peer] >= _WAITING_OF_ONE or self._waiting.total() >= _WAITING:
+            self._entrance.refused["passwords"] += 1
             return None
-        self._waiting += 1
+        self._waiting[peer] += 1
+        most = max(map(_cost, users.values()))
         try:
             async with self._turn:
                 right = await asyncio.to_thread(
-                    bcrypt.checkpw, password[:_BCRYPT_BYTES], hashed
+                    _matches, password[:_BCRYPT_BYTES], hashed, most
                 )
         finally:
-            self._waiting -= 1
+            self._waiting[peer] -= 1
+            self._waiting += Counter()  # drops what is zero
         right = right and user in users
         known = self._right if right else self._wrong
         known[digest] = None
@@ -103,8 +116,21 @@ class Guard:
         return right
 
 
-def _cost(hashed: str) -> str:
-    return hashed[4:6]
+def _cost(hashed: str) -> int:
+    """The logarithm of the work that checking a password takes."""
+    return int(hashed[4:6])
+
+
+def _matches(password: bytes, hashed: bytes, most: int) -> bool:
+    """Whether the password is that of the hash; takes the work of cost `most`.
+
+    A check of cost c is 2^c of work. What is missing to 2^most is done for nothing,
+    or the time would show whose hash has a lower cost, and so who is a user.
+    """
+    right = bcrypt.checkpw(password, hashed)
+    for cost in range(_cost(hashed.decode()), most):
+        bcrypt.hashpw(password, bcrypt.gensalt(cost))
+    return right
 
 
 def _credentials(header: bytes) -> tuple[str, bytes] | None:
@@ -122,9 +148,9 @@ def _credentials(header: bytes) -> tuple[str, bytes] | None:
 
 async def _refuse(send: Send, *, busy: bool) -> None:
     body = (
-        b"too many passwords are being looked at; try again\n"
+        b"too many passwords wait to be checked; try again\n"
         if busy
-        else b"this page wants a user and a password\n"
+        else b"this page needs a user and a password\n"
     )
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),

@@ -37,19 +37,20 @@ afterwards should not do so beside it."""
 
 
 class Workers:
-    """A few daemon threads that run blocking calls for the event loop.
+    """Up to `count` daemon threads that run blocking calls for the event loop.
 
-    ThreadPoolExecutor would do, but joins its threads at exit: one call that hangs
-    would then hold a process that was told to end.
+    A thread is started when all others are at work. ThreadPoolExecutor would do, but
+    joins its threads at exit: one call that hangs would then keep a process alive that
+    was told to end.
     """
 
     def __init__(self, count: int, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._count = count
-        for number in range(count):
-            threading.Thread(
-                target=self._work, name=f"{name}-{number}", daemon=True
-            ).start()
+        self._name = name
+        self._started = 0
+        self._unfinished = 0
+        self._lock = threading.Lock()
 
     def submit(
         self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -75,17 +76,30 @@ class Workers:
             else:
                 deliver(future.set_result, result)
 
-        self._jobs.put(job)
+        self._begin(job)
         return future
 
     def close(self) -> None:
         """Let the threads end after what they are doing now."""
-        for _ in range(self._count):
-            self._jobs.put(None)
+        with self._lock:
+            self._count = 0
+            for _ in range(self._started):
+                self._jobs.put(None)
+
+    def _begin(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._unfinished += 1
+            if self._started < min(self._count, self._unfinished):
+                name = f"{self._name}-{self._started}"
+                self._started += 1
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._jobs.put(job)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            with self._lock:
+                self._unfinished -= 1
 
 
 def _carried(error: BaseException) -> Exception:
@@ -190,9 +204,12 @@ class CollectorRunner:
         collector: Collector,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
+        held_up: Callable[[float], bool] = lambda _since: False,
     ) -> None:
+        """`held_up` says whether our own doing delayed the server since an instant."""
         self.settings = settings
         self.meter = Meter(name, wall_clock)
+        self._held_up = held_up
         self._collector = collector
         self._clock = clock
         self._samples: Sequence[AnySample] = ()
@@ -233,7 +250,8 @@ class CollectorRunner:
         deadline = self.settings.deadline_seconds
         done, _ = await asyncio.wait({run}, timeout=deadline)
         if not done:
-            self.meter.failed(deadline, f"no result within {deadline:g} s")
+            if not self._keep_held_up(started):
+                self.meter.failed(deadline, f"no result within {deadline:g} s")
             # The thread cannot be stopped; the next run must not pile up behind it.
             await asyncio.wait({run})
             if not run.cancelled():
@@ -243,7 +261,9 @@ class CollectorRunner:
         try:
             kept, dropped, partial = run.result()
         except errors.TritonError as error:
-            self.meter.failed(duration, f"{type(error).__name__}: {error}")
+            late = isinstance(error, errors.DeadlineError)
+            if not (late and self._keep_held_up(started)):
+                self.meter.failed(duration, f"{type(error).__name__}: {error}")
         except Exception as error:  # noqa: BLE001 - metered, and told once
             self.meter.broken(duration, error)
         else:
@@ -253,6 +273,13 @@ class CollectorRunner:
             else:
                 self.meter.dropped(dropped)
                 self.meter.failed(duration, str(partial))
+
+    def _keep_held_up(self, started: float) -> bool:
+        """Keep the last samples as fresh if a question of ours delayed the answer."""
+        if self.meter.statistics.success is None or not self._held_up(started):
+            return False
+        self._collected_at = self._clock()
+        return True
 
     def _collect(
         self,

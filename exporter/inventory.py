@@ -1,11 +1,11 @@
-"""What the server holds right now, shared by everything that asks about models."""
+"""What the server holds now, shared by everything that asks about models."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 ModelKey = tuple[str, str]
 """(model, version)"""
 
+REREAD_SECONDS: Final = 1.0
+"""Minimum time between two extra reads of one model version's signature."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """One look at the server. `models` are the ready ones that could be read.
+    """One read of the server. `models` are those in the index as ready and readable.
 
-    While the server does not answer, `models` stays what it was, so that probes keep
-    asking; `up` and `ready` say what is so now.
+    While the server does not answer, `models` stays as it was, so that probes continue;
+    `up` and `ready` are current.
     """
 
     up: bool = False
@@ -29,30 +32,91 @@ class Inventory:
     info: ServerInfo | None = None
     index: tuple[IndexEntry, ...] = ()
     models: dict[ModelKey, ModelSpec] = field(default_factory=dict)
+    denying: frozenset[ModelKey] = frozenset()
+    """Listed as ready in the index, and not ready when asked themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadSign:
+    """Evidence that a model version was loaded again while it stayed ready.
+
+    `spec` is its new signature; None where its statistics started over.
+    """
+
+    key: ModelKey
+    spec: ModelSpec | None = None
 
 
 class InventoryBoard:
-    """Holds the latest inventory; one writer, any number of readers.
+    """Holds the latest inventory; the server collector writes it, anything reads it.
 
-    Listeners come and go in one thread, which need not be the writer's.
+    Probes and the statistics collector report signs of a reload, which the server
+    collector takes. Thread-safe, except that listeners come and go in one thread.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.RLock()
         self._current = Inventory()
         self._seen = threading.Event()
         self._listeners: tuple[Callable[[], None], ...] = ()
+        self._signs: dict[tuple[ModelKey, bool], ReloadSign] = {}
+        self._reread_at: dict[ModelKey, float] = {}
+        self._rereads: dict[ModelKey, threading.Lock] = {}
 
     @property
     def current(self) -> Inventory:
-        """The latest inventory; an empty one before the first look."""
+        """The latest inventory; an empty one before the first read."""
         return self._current
 
     def publish(self, inventory: Inventory) -> None:
-        """Replace the inventory as a whole."""
-        self._current = inventory
+        """Replace the inventory, except for signatures reported as changed meanwhile."""
+        with self._lock:
+            changed = {
+                sign.key: sign.spec
+                for sign in self._signs.values()
+                if sign.spec is not None and sign.key in inventory.models
+            }
+            if changed:
+                inventory = replace(inventory, models={**inventory.models, **changed})
+            self._current = inventory
+            for key in self._rereads.keys() - inventory.models.keys():
+                del self._rereads[key]
         self._seen.set()
         for listener in self._listeners:
             listener()
+
+    def reloaded(self, key: ModelKey, spec: ModelSpec | None = None) -> None:
+        """Report a sign of a reload; a changed signature is published at once."""
+        with self._lock:
+            if key not in self._current.models:
+                return
+            self._signs[key, spec is None] = ReloadSign(key, spec)
+            current = self._current
+        if spec is not None:
+            self.publish(current)
+
+    def take_signs(self) -> list[ReloadSign]:
+        """The signs reported since the last call."""
+        with self._lock:
+            signs = list(self._signs.values())
+            self._signs.clear()
+        return signs
+
+    def reread_lock(self, key: ModelKey) -> threading.Lock:
+        """Held while this version's signature is read again."""
+        with self._lock:
+            return self._rereads.setdefault(key, threading.Lock())
+
+    def may_reread(self, key: ModelKey, now: float) -> bool:
+        """Whether this signature may be read again now; if so, `now` is noted."""
+        with self._lock:
+            if now - self._reread_at.get(key, -REREAD_SECONDS) < REREAD_SECONDS:
+                return False
+            self._reread_at = {
+                k: at for k, at in self._reread_at.items() if now - at < REREAD_SECONDS
+            }
+            self._reread_at[key] = now
+            return True
 
     @contextlib.contextmanager
     def listened_to(self, listener: Callable[[], None]) -> Generator[None]:
@@ -67,8 +131,26 @@ class InventoryBoard:
 
     @property
     def looked(self) -> bool:
-        """Whether the server was looked at, with whatever result."""
+        """Whether the server was read at least once, with or without success."""
         return self._seen.is_set()
+
+
+def with_steps(spec: ModelSpec, inventory: Inventory) -> dict[ModelKey, ModelSpec]:
+    """The model version and, of an ensemble, all that its requests pass through."""
+    found: dict[ModelKey, ModelSpec] = {}
+    waiting = [spec]
+    while waiting:
+        reached = waiting.pop()
+        key = (reached.name, reached.version)
+        if key in found:
+            continue
+        found[key] = reached
+        for model, version in reached.steps:
+            resolved = version or latest_version(inventory, model) or ""
+            step = inventory.models.get((model, resolved))
+            if step is not None:
+                waiting.append(step)
+    return found
 
 
 def latest_version(inventory: Inventory, model: str) -> str | None:

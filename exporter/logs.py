@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
+
+from exporter.standard_error import STANDARD_ERROR
 
 if TYPE_CHECKING:
     from exporter.config import LogSettings
@@ -26,7 +27,7 @@ _LEVELS: Final = {
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-# What was said last, for the status page: of this process, like the log itself.
+# The latest events, for the status page.
 _RECENT: Final[deque[dict[str, Any]]] = deque(maxlen=100)
 _SHOWN_CHARACTERS: Final = 300
 
@@ -39,6 +40,7 @@ def configure(settings: LogSettings) -> None:
     shared: list[structlog.typing.Processor] = [
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         structlog.processors.add_log_level,
+        _add_lines_lost,
         _remember,
         structlog.processors.format_exc_info,
     ]
@@ -57,10 +59,10 @@ def configure(settings: LogSettings) -> None:
     structlog.configure(
         processors=[*shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", STANDARD_ERROR)),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(STANDARD_ERROR)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -70,11 +72,10 @@ def configure(settings: LogSettings) -> None:
             ],
         )
     )
-    # They tell of every failed attempt, with a traceback; our counters tell, and one
-    # line of ours.
+    # They log every failed attempt with a traceback, which our counters and one line of
+    # ours cover.
     for name in _LOQUACIOUS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # Libraries say what concerns an operator at warning and above.
     logging.basicConfig(
         level=max(level, logging.WARNING), handlers=[handler], force=True
     )
@@ -83,6 +84,14 @@ def configure(settings: LogSettings) -> None:
 def recent() -> list[dict[str, Any]]:
     """The latest events of the log, newest first: `at`, `level`, `event`, `detail`."""
     return list(reversed(_RECENT))
+
+
+def _add_lines_lost(
+    _: object, __: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    if STANDARD_ERROR.lines_lost:
+        event["lines_lost"] = STANDARD_ERROR.lines_lost
+    return event
 
 
 def _remember(

@@ -20,30 +20,37 @@ _TRIM_BYTES: Final = 128 * 1024
 _TUNABLES: Final = "GLIBC_TUNABLES"
 _THREAD_CACHE: Final = "glibc.malloc.tcache_count"
 _CACHED: Final = 1
+_TRIED: Final = "TRITONWATCH_EXECUTED_AGAIN"
 _COLLECT_AFTER: Final = (700, 2, 2)
 """Allocations, then collections of the younger generation. By default the oldest one's
 turn comes in twenty minutes: a sidecar does little."""
 
 
 def start_with_small_caches() -> None:
-    """Become this program anew, told that its threads shall keep next to nothing freed.
+    """Execute this program again, in place, with small thread caches in malloc.
 
-    By default every thread of glibc's malloc keeps seven freed pieces of each of 64
-    sizes for itself, up to 240 kB. Two dozen threads of which each does everything now
-    and then fill that for hours, which looks like a leak. How many is read from the
-    environment when a process starts, and never again: the process, which stays the
-    same to whoever watches it, starts over. Nothing without glibc, or where it was
-    told already.
+    By default each thread of glibc's malloc caches seven freed pieces of each of 64
+    sizes, up to 240 kB. Two dozen threads that each do everything now and then fill
+    their caches for hours, which looks like a leak. glibc reads the limit from the
+    environment when a process starts and at no other time. Does nothing without glibc,
+    or where the limit is set already, or after one try: in a process with more rights
+    than its user has (file capabilities, setuid) glibc removes the variable.
     """
-    told = os.environ.get(_TUNABLES, "")
+    tunables = os.environ.get(_TUNABLES, "")
+    # execve keeps the pid, so a variable that a parent process left cannot match.
+    tried = os.environ.pop(_TRIED, "") == str(os.getpid())
     is_glibc = hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
-    if not is_glibc or _THREAD_CACHE in told or not sys.executable:
+    if tried or not is_glibc or _THREAD_CACHE in tunables or not sys.executable:
         return
     wanted = f"{_THREAD_CACHE}={_CACHED}"
-    environment = {**os.environ, _TUNABLES: f"{told}:{wanted}" if told else wanted}
+    environment = {
+        **os.environ,
+        _TUNABLES: f"{tunables}:{wanted}" if tunables else wanted,
+        _TRIED: str(os.getpid()),
+    }
     # By its path: by its bare name it might be another Python than that of this venv.
     command = [sys.executable, *sys.orig_argv[1:]]
-    with contextlib.suppress(OSError):  # where none may be executed: as it is, then
+    with contextlib.suppress(OSError):  # where executing is forbidden, go on as it is
         os.execve(sys.executable, command, environment)  # noqa: S606 - ourselves
 
 

@@ -12,14 +12,14 @@ import json
 import random
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from exporter import catalogue, connect, exposition
+from exporter import addresses, catalogue, connect, exposition
 from exporter.collectors.base import Access
 from exporter.collectors.server import ServerSettings
 from exporter.config import TargetSettings, is_address
@@ -28,16 +28,17 @@ from exporter.health import Workers
 from exporter.inventory import InventoryBoard
 from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
-from exporter.probes.base import Verdict
 from exporter.samples import Sample
 from exporter.spans import SpanBuffer
+from exporter.triton.model import ModelSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from exporter.config import Config
+    from exporter.inventory import ModelKey
     from exporter.probes import AnyProbe
-    from exporter.probes.base import Target
+    from exporter.probes.base import Target, Verdict
     from exporter.samples import AnySample
 
 log = structlog.get_logger()
@@ -48,6 +49,7 @@ TIMEOUT_OFFSET_SECONDS: Final = 0.5
 """Taken off the scrape's own timeout, so that the answer still arrives."""
 
 
+_WELL: Final = frozenset({"ok", "backlog"})
 _FREE_VALUES: Final = frozenset({"parameters", "values"})
 """Settings whose text goes to the server as it is: keys of APIs, say."""
 
@@ -118,14 +120,12 @@ class MultiTarget:
                 f"{self._running} probes are under way; "
                 "multi_target.max_concurrent allows no more",
             )
-        same = config.target.grpc == target.grpc or (
-            target.http is not None and config.target.http == target.http
-        )
-        own = watched if same else OwnTraffic(run_id=secrets.token_hex(4))
         self._running += 1
         workers = Workers(1, "multi-target")
         try:
-            return await workers.submit(_look, config, target, module, deadline, own)
+            return await workers.submit(
+                _look, config, target, module, deadline, watched
+            )
         finally:
             self._running -= 1
             workers.close()
@@ -156,7 +156,7 @@ def _matches(address: str, pattern: str) -> bool:
 
 
 def _module(config: Config, query: Mapping[str, str]) -> AnyProbe:
-    modules = {probe.label: probe for probe in config.probes}
+    modules = {probe.label: probe for probe in config.all_probes()}
     name = query.get("module") or next(iter(modules), "")
     try:
         return modules[name]
@@ -200,9 +200,16 @@ def _look(
     target: TargetSettings,
     module: AnyProbe,
     deadline: float,
-    own: OwnTraffic,
+    watched: OwnTraffic,
 ) -> ProbeResult:
     started = time.monotonic()
+    # In this thread: a resolver may take its time.
+    same = addresses.same_server(config.target.grpc, target.grpc) or (
+        target.http is not None
+        and config.target.http is not None
+        and addresses.same_server(config.target.http, target.http)
+    )
+    own = watched if same else OwnTraffic(run_id=secrets.token_hex(4))
     result = ProbeResult(settings=_masked(module))
     access = Access(
         grpc=connect.grpc_client(target),
@@ -221,9 +228,11 @@ def _look(
         server = ServerSettings(
             timeout_seconds=min(1.0, remaining / 4), deadline_seconds=remaining
         ).build(access)
+        complete = True
         try:
             result.samples += server.collect()
         except PartialResultError as error:
+            complete = False
             result.samples += error.samples
             result.log.append(f"server {target.grpc}: {error}")
         inventory = access.board.current
@@ -231,11 +240,9 @@ def _look(
             f"server {target.grpc}: {'up' if inventory.up else 'no answer'}, "
             f"{len(inventory.models)} ready models"
         )
-        verdicts = _verdicts(access, module, deadline, result)
+        judged, unjudged, all_well = _judge_models(access, module, deadline, result)
         success = (
-            inventory.up
-            and bool(verdicts)
-            and all(verdict.outcome == "ok" for _, verdict in verdicts)
+            complete and inventory.up and bool(judged) and not unjudged and all_well
         )
     finally:
         access.grpc.close()
@@ -243,48 +250,75 @@ def _look(
             access.http.close()
     result.samples += [
         Sample(catalogue.BLACKBOX_SUCCESS, success),
+        Sample(catalogue.BLACKBOX_JUDGED, len(judged)),
+        Sample(catalogue.BLACKBOX_UNJUDGED, len(unjudged)),
         Sample(catalogue.BLACKBOX_DURATION, time.monotonic() - started),
     ]
     return result
 
 
-def _verdicts(
+def _judge_models(
     access: Access, module: AnyProbe, deadline: float, result: ProbeResult
-) -> Sequence[tuple[Target, Verdict]]:
-    """Ask every target in turn while time is left; what is not asked is not ok."""
-    verdicts: list[tuple[Target, Verdict]] = []
-    for target in module.build(access).targets(access.board.current):
+) -> tuple[set[ModelKey], set[ModelKey], bool]:
+    """Ask every target in turn while time is left.
+
+    Returns the model versions that were asked by every protocol, those that were not,
+    and whether every answer was good, and not all of them from a cache.
+    """
+    keys: set[ModelKey] = set()
+    unjudged: set[ModelKey] = set()
+    outcomes: set[str] = set()
+    known = access.board.current.models
+    for target in _targets(access, module):
+        keys.add(target.key)
         remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            verdict = Verdict(
-                "timeout", detail="the scrape's own timeout left no time for it"
-            )
+        if target.key not in known:
+            verdict, reason = None, "its metadata could not be read in time"
+        elif remaining <= 0:
+            verdict, reason = None, "the scrape's own timeout left no time for it"
         else:
             patience = min(module.timeout_seconds, remaining)
             hurried = module.model_copy(
                 update={"timeout_seconds": patience, "linger_seconds": 0.0}
             )
-            asked = hurried.build(access).attempt(target)
-            if asked is None:
-                continue
-            verdict = asked
-        verdicts.append((target, verdict))
-        labels = (*target.key, target.protocol, module.label)
-        result.samples.append(
-            Sample(catalogue.PROBE_SUCCESS, verdict.outcome == "ok", labels)
-        )
-        result.log.append(
-            f"model {target.key[0]} version {target.key[1]} over {target.protocol}: "
-            f"{verdict.outcome}"
-            + (
-                f" in {verdict.duration_seconds:.6f} s"
-                if verdict.duration_seconds
-                else ""
-            )
-            + (f": {verdict.detail}" if verdict.detail else "")
-        )
-        if verdict.duration_seconds is not None:
-            result.samples.append(
-                Sample(catalogue.PROBE_LAST_DURATION, verdict.duration_seconds, labels)
-            )
-    return verdicts
+            verdict = hurried.build(access).attempt(target)
+            reason = "the probe had nothing to ask"
+        if verdict is None:
+            unjudged.add(target.key)
+            result.log.append(f"{_shown(target)}: not asked: {reason}")
+            continue
+        outcomes.add(verdict.outcome)
+        _report(target, verdict, module.label, result)
+    all_well = bool(outcomes & _WELL) and outcomes <= {*_WELL, "cached"}
+    return keys - unjudged, unjudged, all_well
+
+
+def _targets(access: Access, module: AnyProbe) -> Sequence[Target]:
+    """What the module probes of the listed models, those included that were not read."""
+    inventory = access.board.current
+    listed = {(e.name, e.version) for e in inventory.index if e.ready}
+    unread = {
+        key: ModelSpec(*key, (), ()) for key in sorted(listed - inventory.models.keys())
+    }
+    everything = replace(inventory, models={**inventory.models, **unread})
+    return module.build(access).targets(everything)
+
+
+def _report(target: Target, verdict: Verdict, label: str, result: ProbeResult) -> None:
+    labels = (*target.key, target.protocol, label)
+    seconds = verdict.duration_seconds
+    result.samples.append(
+        Sample(catalogue.PROBE_SUCCESS, verdict.outcome == "ok", labels)
+    )
+    if seconds is not None:
+        result.samples.append(Sample(catalogue.PROBE_LAST_DURATION, seconds, labels))
+    result.log.append(
+        f"{_shown(target)}: {verdict.outcome}"
+        + (f" in {seconds:.6f} s" if seconds else "")
+        + (f": {verdict.detail}" if verdict.detail else "")
+    )
+
+
+def _shown(target: Target) -> str:
+    model, version = target.key
+    return f"model {model} version {version} over {target.protocol}"

@@ -7,6 +7,7 @@ handed to its OTLP exporters.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from importlib.metadata import version
 from itertools import pairwise
@@ -67,17 +68,22 @@ class OtlpExporter:
     def send_metrics(self, samples: Iterable[AnySample], now_ns: int) -> bool:
         """Send all samples in one request; whether the collector took them."""
         data = metrics_data(samples, self._resource, self._start_ns, now_ns)
-        result = self._metrics.export(
-            data, timeout_millis=self._settings.timeout_seconds * 1000
-        )
-        return result is MetricExportResult.SUCCESS
+        # Older exporters let the errors of a session, which are OSErrors, through.
+        with contextlib.suppress(OSError):
+            result = self._metrics.export(
+                data, timeout_millis=self._settings.timeout_seconds * 1000
+            )
+            return result is MetricExportResult.SUCCESS
+        return False
 
     def send_spans(self, spans: Sequence[Span]) -> bool:
         """Send the spans in one request; whether the collector took them."""
         if self._spans is None or not spans:
             return True
         readable = [_readable(span, self._resource) for span in spans]
-        return self._spans.export(readable) is SpanExportResult.SUCCESS
+        with contextlib.suppress(OSError):
+            return self._spans.export(readable) is SpanExportResult.SUCCESS
+        return False
 
     def close(self) -> None:
         """Close the connections; nothing more is sent."""
@@ -102,9 +108,9 @@ def resource(attributes: Mapping[str, str], target: str) -> Resource:
 def metrics_data(
     samples: Iterable[AnySample], about: Resource, start_ns: int, now_ns: int
 ) -> sdk.MetricsData:
-    """The SDK's data of all samples: sums cumulative since `start_ns`.
+    """The SDK's data of all samples: totals since they were created, as far as known.
 
-    Latency histograms become exponential ones of scale 5, the same buckets.
+    `start_ns` is the start time of all others. Latency histograms become exponential ones of scale 5, the same buckets.
     """
     grouped: dict[str, list[AnySample]] = {}
     for sample in samples:
@@ -122,7 +128,10 @@ def _metric(group: Sequence[AnySample], start_ns: int, now_ns: int) -> sdk.Metri
     else:
         points = [
             sdk.NumberDataPoint(
-                _attributes(spec, sample), start_ns, now_ns, _number(sample.value)
+                _attributes(spec, sample),
+                _start_ns(sample, start_ns),
+                now_ns,
+                _number(sample.value),
             )
             for sample in group
             if isinstance(sample, Sample)
@@ -160,7 +169,7 @@ def _exponential_point(
     buckets = histogram.buckets()
     return sdk.ExponentialHistogramDataPoint(
         attributes=_attributes(sample.spec, sample),
-        start_time_unix_nano=start_ns,
+        start_time_unix_nano=_start_ns(sample, start_ns),
         time_unix_nano=now_ns,
         count=histogram.count,
         sum=histogram.sum,
@@ -180,7 +189,7 @@ def _classic_point(
     edges = [min(n, _LARGEST_COUNT) for n in (0, *sample.counts, sample.count)]
     return sdk.HistogramDataPoint(
         attributes=_attributes(sample.spec, sample),
-        start_time_unix_nano=start_ns,
+        start_time_unix_nano=_start_ns(sample, start_ns),
         time_unix_nano=now_ns,
         count=int(edges[-1]),
         sum=sample.sum,
@@ -190,6 +199,10 @@ def _classic_point(
         min=_UNKNOWN,
         max=_UNKNOWN,
     )
+
+
+def _start_ns(sample: AnySample, otherwise: int) -> int:
+    return otherwise if sample.created is None else int(sample.created * 1e9)
 
 
 def _number(value: float) -> float:

@@ -44,6 +44,7 @@ SHOWN: Final[frozenset[MetricSpec]] = frozenset(
         catalogue.SPC_ALARM,
         catalogue.COMPARISON_EFFECT,
         catalogue.COMPARISON_VERDICT,
+        catalogue.COMPARISON_WAIT,
         catalogue.RUN_INFO,
     }
 )

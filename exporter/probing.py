@@ -5,28 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
 from exporter.health import Meter, Workers, within_budget
-from exporter.probes.base import Telling
+from exporter.probes.base import Telling, Verdict
 from exporter.probes.meter import ProbeMeter
 from exporter.samples import Sample
+from exporter.scheduling_delay import SchedulingDelay
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
     from exporter.inventory import Inventory, InventoryBoard, ModelKey
-    from exporter.probes.base import Probe, ProbeSettings, Target, Verdict
+    from exporter.probes.base import Probe, ProbeSettings, Target
     from exporter.samples import AnySample
 
-_WORKERS: Final = 8
+_WORKERS: Final = 32
+_SLOW_WORKERS: Final = 24
+"""Most workers that wait for targets whose last verdict was that no answer came: the
+others are left for targets that answer."""
+_SLOW: Final = frozenset({"timeout", "backlog"})
 _SERIES_LIMIT: Final = 50_000
 _GRACE_SECONDS: Final = 5.0
 """An attempt that takes so much longer than it may is stuck."""
 _OVERDUE_SECONDS: Final = 0.1
 """So much after its timeout no answer is known to be in time: ours is the rest."""
+_LEAST_WAIT_SECONDS: Final = 0.001
+"""What rounding leaves of a wait is not waited for."""
 
 
 class ProbeRunner:
@@ -53,6 +62,8 @@ class ProbeRunner:
         self._due: list[tuple[float, int, Target]] = []
         self._known: set[Target] = set()
         self._in_flight: set[Target] = set()
+        self._slow: set[Target] = set()
+        self._held_back: deque[tuple[float, int, Target]] = deque()
         self._entry: dict[Target, int] = {}
         self._inventory: Inventory | None = None
         self._order = 0
@@ -66,15 +77,21 @@ class ProbeRunner:
 
     @property
     def fresh_seconds(self) -> float:
-        """How long a verdict speaks for its target."""
+        """How long a verdict speaks for its target.
+
+        Two turns and the last answer; targets that give no answer share a few workers,
+        so that many of them have their turns less often than once an interval.
+        """
         settings = self.settings
-        return 2 * self.interval_seconds * (1 + settings.jitter_ratio) + (
-            settings.timeout_seconds + settings.linger_seconds
-        )
+        patience = settings.timeout_seconds + settings.linger_seconds
+        slow_round = len(self._slow) * patience / _SLOW_WORKERS
+        turn = max(self.interval_seconds * (1 + settings.jitter_ratio), slow_round)
+        return 2 * turn + patience
 
     async def run(self) -> None:
         """Probe for ever; ends by cancellation."""
         workers = Workers(_WORKERS, f"probe-{self._label}")
+        self._delay = SchedulingDelay()
         running: set[asyncio.Task[None]] = set()
         wake = _Wake()
         try:
@@ -104,12 +121,23 @@ class ProbeRunner:
             planned, order, target = heapq.heappop(self._due)
             if self._entry.get(target) != order or target in self._in_flight:
                 continue
+            if target in self._slow and not self._admits_slow():
+                self._held_back.append((planned, order, target))
+                continue
             task = asyncio.create_task(self._attempt(workers, target, planned))
             running.add(task)
             task.add_done_callback(running.discard)
             # One that ends has its place in the schedule again, perhaps the first.
             task.add_done_callback(wake.from_loop)
             earliest = self._clock() + spacing
+
+    def _admits_slow(self) -> bool:
+        return len(self._slow & self._in_flight) < _SLOW_WORKERS
+
+    def _release(self) -> None:
+        """Put the slow target that has waited longest back into the schedule."""
+        if self._held_back and self._admits_slow():
+            heapq.heappush(self._due, self._held_back.popleft())
 
     def samples(self, now: float) -> list[AnySample]:
         """Everything the verdicts say, and how the probing itself goes."""
@@ -145,6 +173,7 @@ class ProbeRunner:
             return
         new = targets - self._known
         self._known = targets
+        self._slow &= targets
         gone = self._entry.keys() - targets
         if gone:
             for target in gone:
@@ -177,27 +206,57 @@ class ProbeRunner:
             now = self._clock()
             if target in self._known and verdict is not None:
                 self.results.record(target, verdict, now)
+                self._note_speed(target, slow=verdict.outcome in _SLOW)
             self.meter.succeeded(now - started)
         finally:
             self._in_flight.discard(target)
+            self._release()
         if target in self._known:
             jitter = self._rng.uniform(-1, 1) * self.settings.jitter_ratio
             due = planned + self.interval_seconds * (1 + jitter)
             self._schedule(target, max(due, self._clock()))
 
+    def _note_speed(self, target: Target, *, slow: bool) -> None:
+        if slow:
+            self._slow.add(target)
+        else:
+            self._slow.discard(target)
+
     async def _verdict(self, workers: Workers, target: Target) -> Verdict | None:
+        started = self._clock()
+        with self._delay.measured() as delayed:
+            verdict = await self._awaited(workers, target, delayed)
+            elapsed = self._clock() - started
+            return verdict and _undelayed(
+                verdict, elapsed, delayed(), self.settings.timeout_seconds
+            )
+
+    async def _awaited(
+        self, workers: Workers, target: Target, delayed: Callable[[], float]
+    ) -> Verdict | None:
+        started = self._clock()
         run = workers.submit(self._probe.attempt, target)
         settings = self.settings
-        told = 0.0
-        if settings.decides_serving:
-            # A late answer is lingered for; that it is late is told now.
-            told = settings.timeout_seconds + _OVERDUE_SECONDS
-            done, _ = await asyncio.wait({run}, timeout=told)
-            if not done and target in self._known:
+
+        async def ends_within(seconds: float) -> bool:
+            """Whether it ends within so much time in which this process could run."""
+            left = seconds
+            while left > _LEAST_WAIT_SECONDS and not run.done():
+                await asyncio.wait({run}, timeout=left)
+                left = seconds + delayed() - (self._clock() - started)
+            return run.done()
+
+        # A late answer of a sequence model may be a backlog; only the probe can tell.
+        spec = self._board.current.models.get(target.key)
+        if settings.decides_serving and not (spec and spec.sequence):
+            # A late answer is lingered for; that it is late is reported now.
+            in_time = await ends_within(settings.timeout_seconds + _OVERDUE_SECONDS)
+            if not in_time and target in self._known:
+                self._note_speed(target, slow=True)
                 self.results.overdue(target, settings.timeout_seconds, self._clock())
         patience = settings.timeout_seconds + settings.linger_seconds + _GRACE_SECONDS
-        done, _ = await asyncio.wait({run}, timeout=patience - told)
-        if not done:
+        if not await ends_within(patience):
+            self._note_speed(target, slow=True)
             # The thread cannot be stopped; it keeps its place and its target.
             model, version = target.key
             self.meter.failed(
@@ -206,6 +265,22 @@ class ProbeRunner:
                 f"{patience:g} s",
             )
         return await run
+
+
+def _undelayed(
+    verdict: Verdict, elapsed: float, delayed: float, timeout_seconds: float
+) -> Verdict:
+    """What an attempt shows of the server when this process was delayed meanwhile."""
+    if verdict.outcome == "timeout" and elapsed - delayed <= timeout_seconds:
+        return Verdict(
+            "late",
+            request_id=verdict.request_id,
+            detail=f"tritonwatch itself did not run for {delayed:.3f} s of the "
+            f"{elapsed:.3f} s, so this timeout does not show that the model is slow",
+        )
+    if delayed > elapsed / 2:
+        return replace(verdict, duration_seconds=None)
+    return verdict
 
 
 class _Wake:

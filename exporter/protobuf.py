@@ -42,7 +42,10 @@ _FIELDS: Final[dict[str, tuple[tuple[str, int, int, str], ...]]] = {
     "LabelPair": (("name", 1, _F.TYPE_STRING, ""), ("value", 2, _F.TYPE_STRING, "")),
     "Timestamp": (("seconds", 1, _F.TYPE_INT64, ""), ("nanos", 2, _F.TYPE_INT32, "")),
     "Gauge": (("value", 1, _F.TYPE_DOUBLE, ""),),
-    "Counter": (("value", 1, _F.TYPE_DOUBLE, ""),),
+    "Counter": (
+        ("value", 1, _F.TYPE_DOUBLE, ""),
+        ("created_timestamp", 3, _F.TYPE_MESSAGE, "Timestamp"),
+    ),
     "Exemplar": (
         ("label", 1, _F.TYPE_MESSAGE, "LabelPair*"),
         ("value", 2, _F.TYPE_DOUBLE, ""),
@@ -66,6 +69,7 @@ _FIELDS: Final[dict[str, tuple[tuple[str, int, int, str], ...]]] = {
         ("zero_count", 7, _F.TYPE_UINT64, ""),
         ("positive_span", 12, _F.TYPE_MESSAGE, "BucketSpan*"),
         ("positive_delta", 13, _F.TYPE_SINT64, "*"),
+        ("created_timestamp", 15, _F.TYPE_MESSAGE, "Timestamp"),
         ("exemplars", 16, _F.TYPE_MESSAGE, "Exemplar*"),
     ),
     "Metric": (
@@ -153,6 +157,9 @@ def _family(samples: Sequence[AnySample]) -> Any:
             )
         else:
             _value(metric, spec).value = sample.value
+        if sample.created is not None:
+            total = metric.counter if spec.kind == "counter" else metric.histogram
+            _fill_time(total.created_timestamp, sample.created)
     return family
 
 
@@ -229,8 +236,11 @@ def _runs(counts: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 def _fill_exemplar(message: Any, exemplar: Exemplar) -> None:
     message.value = exemplar.value
-    seconds = int(exemplar.timestamp_seconds)
-    message.timestamp.seconds = seconds
-    message.timestamp.nanos = int((exemplar.timestamp_seconds - seconds) * 1e9)
+    _fill_time(message.timestamp, exemplar.timestamp_seconds)
     for name, value in exemplar.labels.items():
         message.label.add(name=name, value=_readable(value))
+
+
+def _fill_time(message: Any, seconds: float) -> None:
+    message.seconds = int(seconds)
+    message.nanos = int((seconds - int(seconds)) * 1e9)

@@ -75,7 +75,10 @@ def _address(url: str) -> str:
 
 
 class OtlpRunner:
-    """Pushes for ever; ends by cancellation."""
+    """Pushes for ever; ends by cancellation.
+
+    `start_ns` is the start time of totals that do not say when they were created.
+    """
 
     def __init__(
         self,
@@ -84,12 +87,14 @@ class OtlpRunner:
         samples: Callable[[], Iterable[AnySample]],
         spans: SpanBuffer,
         wall_clock_ns: Callable[[], int],
+        start_ns: int,
     ) -> None:
         self.settings = settings
         self._target = target
         self._samples = samples
         self._spans = spans
         self._wall_clock_ns = wall_clock_ns
+        self._start_ns = start_ns
         self._outcomes: Counter[tuple[str, str]] = Counter()
         self._in_a_row: Counter[str] = Counter()
 
@@ -129,7 +134,7 @@ class OtlpRunner:
         # 60 ms and 20 MB that nobody pays who does not push.
         from exporter.otlp import OtlpExporter  # noqa: PLC0415
 
-        return OtlpExporter(self.settings, self._target, start_ns=self._wall_clock_ns())
+        return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)
 
     def _push(self, exporter: Any) -> None:
         ok = exporter.send_metrics(self._samples(), self._wall_clock_ns())

@@ -1,15 +1,17 @@
-"""What load and chaos runs tell of themselves: which go on, and what capacity they found.
+"""What load and chaos runs report: the active ones, and the capacities they found.
 
-A run says again and again that it goes on; one that ended without a word is forgotten.
+An active run reports again every few seconds; one that stops reporting is dropped.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from exporter.settings import Settings
 
@@ -37,75 +39,158 @@ class RunNotice(Settings):
     """It is over now."""
 
 
+Verdict = Literal["valid", "invalid", "no_rate_holds", "every_rate_holds"]
+
+
 class CapacityNotice(Settings):
-    """POST /v1/capacity: what a capacity search found. Replaces what was found before."""
+    """POST /v1/capacity: the result of a capacity search, whether or not it is valid."""
 
     model: Label
     slo: Label
-    requests_per_second: float = Field(gt=0)
-    low: float = Field(gt=0)
+    verdict: Verdict = "valid"
+    """Only a valid result is published as a capacity."""
+    reason: str = Field(default="", max_length=200)
+    """Why there is no capacity to publish."""
+    requests_per_second: float | None = Field(default=None, gt=0)
+    """Required where the verdict is valid, else ignored; so are `low` and `high`."""
+    low: float | None = Field(default=None, gt=0)
     """The lower end of the 95 % interval."""
-    high: float = Field(gt=0)
+    high: float | None = Field(default=None, gt=0)
     """Its upper end."""
+    found_at: float | None = Field(default=None, gt=0)
+    """Unix time at which the search ended; default: when the notice arrives."""
     ttl_seconds: float = Field(default=30 * 86_400.0, gt=0, le=366 * 86_400)
-    """How long it is believed."""
+    """How long it is kept."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> CapacityNotice:
+        missing = [
+            name
+            for name in ("requests_per_second", "low", "high")
+            if self.verdict == "valid" and getattr(self, name) is None
+        ]
+        if missing:
+            raise ValueError(f"a valid capacity needs {' and '.join(missing)}")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    notice: RunNotice | CapacityNotice
+class FoundCapacity:
+    """The capacity of a valid search."""
+
+    model: str
+    slo: str
+    requests_per_second: float
+    low: float
+    high: float
+    found_at: float
+    """Unix time."""
+
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held(Generic[_T]):
+    value: _T
     expires: float
+    sender: str
 
 
 class RunBoard:
     """The latest notices, bounded. Thread-safe. `clock` is monotonic seconds."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         self._clock = clock
+        self._wall_clock = wall_clock
         self._lock = threading.Lock()
-        self._runs: dict[str, _Held] = {}
-        self._capacities: dict[tuple[str, str], _Held] = {}
+        self._runs: dict[str, _Held[RunNotice]] = {}
+        self._searches: dict[tuple[str, str], _Held[CapacityNotice]] = {}
+        self._capacities: dict[tuple[str, str], _Held[FoundCapacity]] = {}
 
-    def note_run(self, notice: RunNotice) -> bool:
-        """Keep it; False where there are too many runs already."""
+    def note_run(self, notice: RunNotice, sender: str = "") -> None:
+        """Keep it; where there are too many, one of the sender that has most goes."""
         now = self._clock()
         with self._lock:
             self._expire(now)
-            if notice.ended:
-                self._runs.pop(notice.run, None)
-            elif notice.run in self._runs or len(self._runs) < MAX_RUNS:
-                self._runs[notice.run] = _Held(notice, now + notice.ttl_seconds)
-            else:
-                return False
-        return True
+            # Added again, it is the latest.
+            self._runs.pop(notice.run, None)
+            if not notice.ended:
+                if len(self._runs) >= MAX_RUNS:
+                    del self._runs[_least_deserved(self._runs)]
+                held = _Held(notice, now + notice.ttl_seconds, sender)
+                self._runs[notice.run] = held
 
-    def note_capacity(self, notice: CapacityNotice) -> bool:
-        """Keep it; False where there are too many already."""
+    def note_capacity(self, notice: CapacityNotice, sender: str = "") -> None:
+        """Keep it; where there are too many, one of the sender that has most goes.
+
+        A valid result replaces the capacity, "no rate holds" removes it, any other
+        leaves the previous one.
+        """
         now = self._clock()
         key = (notice.model, notice.slo)
         with self._lock:
             self._expire(now)
-            if key not in self._capacities and len(self._capacities) >= MAX_CAPACITIES:
-                return False
-            self._capacities[key] = _Held(notice, now + notice.ttl_seconds)
-        return True
+            known: dict[tuple[str, str], _Held[Any]]
+            known = {**self._searches, **self._capacities}
+            if key not in known and len(known) >= MAX_CAPACITIES:
+                leaving = _least_deserved(known)
+                self._searches.pop(leaving, None)
+                self._capacities.pop(leaving, None)
+            expires = now + notice.ttl_seconds
+            self._searches.pop(key, None)
+            self._searches[key] = _Held(notice, expires, sender)
+            found = self._found(notice)
+            if found is not None:
+                self._capacities[key] = _Held(found, expires, sender)
+            elif notice.verdict == "no_rate_holds":
+                self._capacities.pop(key, None)
+
+    def _found(self, notice: CapacityNotice) -> FoundCapacity | None:
+        rate, low, high = notice.requests_per_second, notice.low, notice.high
+        if notice.verdict != "valid" or rate is None or low is None or high is None:
+            return None
+        found_at = notice.found_at or self._wall_clock()
+        return FoundCapacity(notice.model, notice.slo, rate, low, high, found_at)
 
     def runs(self) -> list[RunNotice]:
-        """Those that go on now."""
+        """The active runs."""
         with self._lock:
             self._expire(self._clock())
-            held = [entry.notice for entry in self._runs.values()]
-        return [notice for notice in held if isinstance(notice, RunNotice)]
+            return [held.value for held in self._runs.values()]
 
-    def capacities(self) -> list[CapacityNotice]:
-        """Those believed now."""
+    def searches(self) -> list[CapacityNotice]:
+        """The latest result for each model and objective, valid or not."""
         with self._lock:
             self._expire(self._clock())
-            held = [entry.notice for entry in self._capacities.values()]
-        return [notice for notice in held if isinstance(notice, CapacityNotice)]
+            return [held.value for held in self._searches.values()]
+
+    def capacities(self) -> list[FoundCapacity]:
+        """The latest valid capacity for each model and objective."""
+        with self._lock:
+            self._expire(self._clock())
+            return [held.value for held in self._capacities.values()]
 
     def _expire(self, now: float) -> None:
-        self._runs = {k: h for k, h in self._runs.items() if h.expires > now}
-        self._capacities = {
-            k: h for k, h in self._capacities.items() if h.expires > now
-        }
+        self._runs = _unexpired(self._runs, now)
+        self._searches = _unexpired(self._searches, now)
+        self._capacities = _unexpired(self._capacities, now)
+
+
+_K = TypeVar("_K")
+
+
+def _least_deserved(held: dict[_K, _Held[Any]]) -> _K:
+    """The oldest entry of the sender that has most of them."""
+    numbers = Counter(entry.sender for entry in held.values())
+    return next(
+        k for k, e in held.items() if numbers[e.sender] == max(numbers.values())
+    )
+
+
+def _unexpired(held: dict[_K, _Held[_T]], now: float) -> dict[_K, _Held[_T]]:
+    return {key: entry for key, entry in held.items() if entry.expires > now}

@@ -21,6 +21,8 @@ class MetricSpec:
 
     `name` is the full Prometheus name (counters with `_total`), `unit` a base unit of
     Prometheus or "" for a count, `buckets` the classic `le` bounds of a histogram.
+    `on_probe_only` is a metric of /probe that /metrics never has. `outlives_process` is
+    a total that somebody else counts or that is restored from disk.
     """
 
     name: str
@@ -30,6 +32,8 @@ class MetricSpec:
     unit: str = ""
     buckets: tuple[float, ...] = ()
     stability: Stability = "stable"
+    on_probe_only: bool = False
+    outlives_process: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,15 @@ class Exemplar:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A number for one series. `labels` are values in the order of `spec.labels`."""
+    """A number for one series. `labels` are values in the order of `spec.labels`.
+
+    `created` is when a total began at zero, in seconds since the epoch; None if unknown.
+    """
 
     spec: MetricSpec
     value: float
     labels: tuple[str, ...] = ()
+    created: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class HistogramSample:
     histogram: Histogram
     labels: tuple[str, ...] = ()
     exemplars: Sequence[Exemplar] = ()
+    created: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,7 @@ class BucketSample:
     count: float
     sum: float
     labels: tuple[str, ...] = ()
+    created: float | None = field(default=None, compare=False)
 
 
 AnySample = Sample | HistogramSample | BucketSample

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 import structlog
 
-from exporter import exposition, page, status
+from exporter import browsers, exposition, page, status
 from exporter.multi_target import MultiTarget, ProbeRefusedError
 
 if TYPE_CHECKING:
@@ -101,6 +101,12 @@ class Surface:
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(self, request: Request) -> Response:
+        refused = browsers.refusal(
+            request.method, request.headers, self._sidecar.config.listen.hosts
+        )
+        if refused is not None:
+            self._sidecar.admission.web.refused["cross_site"] += 1
+            return _text(refused, HTTPStatus.FORBIDDEN)
         method = "GET" if request.method == "HEAD" else request.method
         handler = self._routes.get((method, request.path))
         if handler is not None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from exporter import logs, memory
+from exporter import config_file, logs, memory
+from exporter.addresses import host_port
 from exporter.app import Sidecar
-from exporter.config import load
+from exporter.config import Config, parse
 from exporter.errors import ConfigError
 from exporter.listening import bind, make_server
 from exporter.server import Surface
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     import ssl
     from pathlib import Path
 
-    from exporter.config import Config
+    from exporter.admission import Entrance
     from exporter.listening import HttpServer
     from exporter.web_config import WebConfigFile
 
@@ -42,7 +44,8 @@ def serve(
         ListenError: the address cannot be bound.
     """
     memory.use_few_arenas()
-    config = load(path)
+    file = _ConfigFile(path)
+    config = file.read()
     web = None
     if web_config is not None:
         # bcrypt and ssl contexts cost memory; only where they are wanted.
@@ -53,12 +56,40 @@ def serve(
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     listener = bind(config.listen.address, config.listen.port)
     with listener:
-        asyncio.run(_serve(config, path, listener, web, lifecycle=lifecycle))
+        asyncio.run(_serve(config, file, listener, web, lifecycle=lifecycle))
+
+
+class _ConfigFile:
+    """The file that `--config` names, if it does, over all reloads."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.name = str(path) if path else None
+        self._path = path
+        self._raw = b""
+
+    def read(self) -> Config:
+        """The configuration it holds now.
+
+        Raises:
+            ConfigError: with every problem of the file.
+        """
+        if self._path is None:
+            return Config()
+        raw = config_file.content(self._path)
+        if config_file.is_cut_off(raw, self._raw):
+            problem = (
+                f"found only the first {len(raw)} of {len(self._raw)} bytes of the "
+                "configuration in use; the file is cut off, write it again"
+            )
+            raise ConfigError(str(self._path), [problem])
+        config = parse(raw, str(self._path), os.environ)
+        self._raw = raw
+        return config
 
 
 async def _serve(
     config: Config,
-    path: Path | None,
+    file: _ConfigFile,
     listener: socket.socket,
     web: WebConfigFile | None,
     *,
@@ -68,17 +99,18 @@ async def _serve(
 
     def reload() -> str | None:
         try:
-            fresh = load(path)
+            fresh = file.read()
             sidecar.reload(fresh)
         except ConfigError as error:
             sidecar.reload_failed()
             log.warning("reload_failed", problems=str(error))
             return str(error)
         logs.configure(fresh.log)
-        log.info("reloaded", file=str(path) if path else None)
+        log.info("reloaded", file=file.name)
         return None
 
-    server = _guarded(Surface(sidecar, reload if lifecycle else None), web)
+    surface = Surface(sidecar, reload if lifecycle else None)
+    server = _guarded(surface, sidecar.admission.web, web)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end, server, number)
@@ -86,17 +118,19 @@ async def _serve(
     try:
         sidecar.start()
         memory.settle()
-        host, port = listener.getsockname()[:2]
-        log.info("serving", address=f"{host}:{port}", triton=config.target.grpc)
+        address = host_port(*listener.getsockname()[:2])
+        log.info("serving", address=address, triton=config.target.grpc)
         await server.serve(sockets=[listener])
     finally:
         await sidecar.stop()
         log.info("stopped")
 
 
-def _guarded(surface: Surface, web: WebConfigFile | None) -> HttpServer:
+def _guarded(
+    surface: Surface, entrance: Entrance, web: WebConfigFile | None
+) -> HttpServer:
     if web is None:
-        return make_server(surface)
+        return make_server(surface, entrance)
     from exporter.guard import Guard  # noqa: PLC0415 - bcrypt, only where it is wanted
 
     def latest() -> ssl.SSLContext:
@@ -105,9 +139,9 @@ def _guarded(surface: Surface, web: WebConfigFile | None) -> HttpServer:
         return context
 
     tls = latest if web.context is not None else None
-    return make_server(Guard(surface, web), latest_tls=tls)
+    return make_server(Guard(surface, web, entrance), entrance, latest_tls=tls)
 
 
 def _end(server: HttpServer, number: signal.Signals) -> None:
-    log.info("stopping", signal=number.name)
     server.should_exit = True
+    log.info("stopping", signal=number.name)

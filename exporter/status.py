@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from exporter.app import Sidecar
     from exporter.inventory import ModelKey
     from exporter.probes.meter import TargetStatus
+    from exporter.triton.model import IndexEntry
 
 
 def document(sidecar: Sidecar) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
             "up": inventory.up,
             "ready": inventory.ready,
             "name": inventory.info.name if inventory.info else None,
+            "product": inventory.info.product if inventory.info else None,
             "version": inventory.info.version if inventory.info else None,
         },
         "models": [
@@ -39,8 +41,10 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
                 "reason": entry.reason,
                 "serving": serving.get((entry.name, entry.version)),
             }
-            for entry in inventory.index
-            if entry.state
+            for entry in sorted(
+                (entry for entry in inventory.index if entry.state),
+                key=lambda entry: _urgency(entry, serving),
+            )
         ],
         "probes": [
             {
@@ -71,6 +75,16 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
     }
     found: dict[str, Any] = overview.finite(document)
     return found
+
+
+def _urgency(entry: IndexEntry, serving: dict[ModelKey, bool]) -> int:
+    """The place of a model in lists: what does not serve first, what does last."""
+    serves = serving.get((entry.name, entry.version))
+    if serves is False:
+        return 0
+    if not entry.ready:
+        return 1
+    return 2 if serves is None else 3
 
 
 def _by_model(status: TargetStatus) -> tuple[ModelKey, str]:

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from exporter import catalogue
+from exporter.addresses import host_port
+from exporter.admission import network_of
+from exporter.browsers import sent_by_a_page
 from exporter.health import Workers
 from exporter.listening import bind, make_server
 from exporter.samples import Sample
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
+    from exporter.admission import Entrance
     from exporter.listening import HttpServer
 
     Scope = dict[str, Any]
@@ -64,12 +68,14 @@ class Tap:
     def __init__(
         self,
         routes: Callable[[], Iterable[TapRoute]],
+        entrance: Entrance,
         *,
         max_held_bytes: int = MAX_HELD_BYTES,
         read_seconds: float = READ_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._routes = routes
+        self._entrance = entrance
         self._max_held_bytes = max_held_bytes
         self._read_seconds = read_seconds
         self._answer_seconds = answer_seconds
@@ -88,8 +94,7 @@ class Tap:
         """Where it listens now, as "host:port"."""
         if self._listener is None:
             return None
-        host, port = self._listener.getsockname()[:2]
-        return f"{host}:{port}"
+        return host_port(*self._listener.getsockname()[:2])
 
     def follow(self, address: str, port: int) -> None:
         """Take over the routes, and listen as soon as there is one; in the event loop.
@@ -112,7 +117,7 @@ class Tap:
         self._listener = bind(address, port)
         # A class to uvicorn: it calls it with what a connection needs.
         protocol = functools.partial(TapProtocol, judge=self)
-        self._server = make_server(self, protocol)
+        self._server = make_server(self, self._entrance, protocol)
         self._serving = asyncio.create_task(
             self._server.serve(sockets=[self._listener]), name="tap"
         )
@@ -124,6 +129,9 @@ class Tap:
             return
         self._server.should_exit = True
         await self._serving
+        # uvicorn leaves it open where it had not begun to serve.
+        if self._listener is not None:
+            self._listener.close()
         for workers in self._workers.values():
             workers.close()
         self._workers = {}
@@ -162,7 +170,9 @@ class Tap:
     async def _answer_to(
         self, route: TapRoute, scope: Scope, receive: Receive
     ) -> TapAnswer:
-        answer = None
+        answer = self._page_refused(scope["headers"])
+        if answer is not None:
+            return answer
         if route.admit is not None and ADMITTED not in scope.get("state", ()):
             answer = route.admit(TapHead(scope["path"], scope["headers"]))
         if answer is None:
@@ -178,10 +188,24 @@ class Tap:
         route = self._route(path)
         if route is None or route.admit is None:
             return None, False
+        refused = self._page_refused(headers)
+        if refused is not None:
+            return refused, True
         answer = route.admit(TapHead(path, headers))
         if answer is not None:
             self._count(route, answer)
         return answer, True
+
+    def _page_refused(self, headers: Iterable[tuple[bytes, bytes]]) -> TapAnswer | None:
+        if not sent_by_a_page(headers):
+            return None
+        self._entrance.refused["cross_site"] += 1
+        return refusal(
+            "cross_site",
+            HTTPStatus.FORBIDDEN,
+            "taps take nothing from web pages; a proxy that mirrors requests of "
+            "browsers has to remove Origin and Sec-Fetch-Site",
+        )
 
     async def _drop(self, receive: Receive) -> None:
         """Let a body come that nobody wants."""
@@ -202,7 +226,9 @@ class Tap:
         try:
             async with asyncio.timeout(self._read_seconds):
                 raw = await _read(route, headers, receive, held)
-            return await self._work(route, raw, (scope["path"], headers), held)
+            peer = network_of((scope.get("client") or ("",))[0])
+            head = TapRequest(b"", raw, headers, scope["path"], peer)
+            return await self._work(route, head, held)
         except _RefusedError as refused:
             answer = refused.answer
         except TimeoutError:
@@ -217,14 +243,15 @@ class Tap:
         return answer
 
     async def _work(
-        self, route: TapRoute, raw: bytes, head: tuple[str, dict[str, str]], held: _Held
+        self, route: TapRoute, request: TapRequest, held: _Held
     ) -> TapAnswer:
         workers = self._workers.get(route.source)
         if workers is None:
             raise _RefusedError(_overloaded("the tap is closing"))
         if self._waiting >= MAX_WAITING:
             raise _RefusedError(_overloaded("too many bodies wait to be read"))
-        future = workers.submit(_answer, route, raw, *head)
+        slot = self._entrance.parsing
+        future = workers.submit(slot.run, _answer, route, request)
         held.keep_until(future)
         self._waiting += 1
         future.add_done_callback(lambda done: self._worked(route, done))
@@ -300,14 +327,13 @@ async def _read(
             return b"".join(parts)
 
 
-def _answer(
-    route: TapRoute, raw: bytes, path: str, headers: dict[str, str]
-) -> TapAnswer:
+def _answer(route: TapRoute, request: TapRequest) -> TapAnswer:
+    encoding = request.headers.get("content-encoding", "").strip().lower()
     try:
-        body = _decoded(raw, headers.get("content-encoding", ""), route.max_body_bytes)
+        body = _decoded(request.raw, encoding, route.max_body_bytes)
     except _RefusedError as refused:
         return refused.answer
-    return route.answer(TapRequest(body, raw, headers, path))
+    return route.answer(replace(request, body=body))
 
 
 def _decoded(raw: bytes, encoding: str, limit: int) -> bytes:

@@ -1,26 +1,32 @@
 """The tap's gRPC listener: GRPCInferenceService as far as a mirror sends it.
 
-Answers are empty: who mirrors ignores them. Messages are taken one at a time, under
-deadlines of our own, and no more of them at once than memory is meant for.
+Answers are empty, since mirrors ignore them. Messages are read one at a time, under
+deadlines of our own, within limits on calls and bytes. The core listens on an abstract
+Unix socket; TCP connections come through the entrance and are relayed to it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from exporter import catalogue
-from exporter.errors import ListenError
+from exporter.addresses import host_port
 from exporter.grpc_core import grpc
 from exporter.health import Workers
+from exporter.listening import Acceptor, bind
 from exporter.samples import Sample
+from exporter.tap_relay import Relay
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
 
+    from exporter.admission import Entrance
     from exporter.tap_route import MessageRoute, Outcome
 
 log = structlog.get_logger()
@@ -60,20 +66,34 @@ class GrpcTap:
     def __init__(
         self,
         route: Callable[[], MessageRoute | None],
+        entrance: Entrance,
         *,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._routes = route
+        self._entrance = entrance
         self._answer_seconds = answer_seconds
         self._route: MessageRoute | None = None
         self._server: Any = None
+        self._path = ""
+        """Of the Unix socket behind; an abstract one begins with a zero byte."""
         self._starting: asyncio.Task[None] | None = None
         self._workers: Workers | None = None
+        self._listener: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
         self._limit_bytes = 0
         self._open = 0
+        self._waiting: dict[asyncio.Timeout, None] = {}
+        """Calls that wait for a message, the one that waits longest first."""
         self._held_bytes = 0
         self._outcomes: Counter[tuple[str, Outcome]] = Counter()
-        self.address: str | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Where it listens now, as "host:port"."""
+        if self._listener is None:
+            return None
+        return host_port(*self._listener.getsockname()[:2])
 
     def follow(self, address: str, port: int) -> None:
         """Take over the route, and listen as soon as there is one; in the event loop.
@@ -85,52 +105,60 @@ class GrpcTap:
         if self._route is None:
             return
         limit = self._route.max_message_bytes
-        if self._server is not None:
+        if self._acceptor is None:
+            self._listener = bind(address, port)
+            self._workers = Workers(1, "tap-grpc")
+            self._replace_server(limit)
+            self._acceptor = Acceptor(
+                self._listener,
+                self._entrance,
+                lambda visitor: Relay(visitor, self._connect),
+            )
+            log.info("tap_listening", address=self.address, protocol="grpc")
+        elif limit > self._limit_bytes:
             # A lower limit is kept here. A higher one is the core's to know, which would
             # hold that much for each call: it is not set higher than is asked for.
-            if limit > self._limit_bytes and self._starting is not None:
-                self._limit_bytes = limit
-                renewing = self._renew(self._starting, limit)
-                self._starting = asyncio.create_task(renewing, name="tap-grpc")
-            return
-        self._limit_bytes = limit
-        server = self._make(limit)
-        where = f"[{address}]" if ":" in address else address
-        try:
-            bound = server.add_insecure_port(f"{where}:{port}")
-        except RuntimeError:
-            bound = 0
-        if not bound:
-            raise ListenError(f"{address}:{port}", "it is in use, or not ours")
-        self._starting = asyncio.create_task(server.start(), name="tap-grpc")
-        self._workers = Workers(1, "tap-grpc")
-        self._server, self.address = server, f"{where}:{bound}"
-        log.info("tap_listening", address=self.address, protocol="grpc")
+            self._replace_server(limit)
+
+    async def _connect(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(protocol, self._path)
 
     async def stop(self) -> None:
         """End the listener."""
-        if self._starting is None:
+        if self._acceptor is None or self._listener is None:
             return
-        await self._starting
-        server, self._server, self._starting = self._server, None, None
-        if server is not None:
-            await server.stop(_STOP_SECONDS)
+        self._acceptor.close()
+        await self._acceptor.wait_closed()
+        self._listener.close()
+        if self._starting is not None:
+            await self._starting
+        if self._server is not None:
+            await self._server.stop(_STOP_SECONDS)
         if self._workers is not None:
             self._workers.close()
+        self._acceptor = self._listener = self._server = None
 
-    async def _renew(self, before: asyncio.Task[None], limit: int) -> None:
-        """Listen at the same address with another limit."""
-        await before
-        if self._server is None:
-            return
-        await self._server.stop(_STOP_SECONDS)
-        self._server = self._make(limit)
-        try:
-            self._server.add_insecure_port(self.address)
-            await self._server.start()
-        except RuntimeError as error:
-            log.warning("tap_not_listening", address=self.address, reason=str(error))
-            self._server = None
+    def _replace_server(self, limit: int) -> None:
+        """Serve new connections with another limit; the old server's calls may end."""
+        self._limit_bytes = limit
+        name = f"tritonwatch-{secrets.token_hex(16)}"
+        old, self._server = self._server, self._make(limit)
+        self._server.add_insecure_port(f"unix-abstract:{name}")
+        starting = self._start(self._starting, self._server, old, f"\0{name}")
+        self._starting = asyncio.create_task(starting, name="tap-grpc")
+
+    async def _start(
+        self, before: asyncio.Task[None] | None, server: Any, old: Any, path: str
+    ) -> None:
+        if before is not None:
+            await before
+        await server.start()
+        self._path = path
+        if old is not None:
+            await old.stop(_STOP_SECONDS)
 
     def samples(self) -> Iterator[Sample]:
         """What was taken and what was not, by source and outcome."""
@@ -172,9 +200,11 @@ class GrpcTap:
     async def _serve(self, context: Any, most: int | None) -> None:
         route = self._route
         if route is None:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "nobody looks at requests")
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "no collector takes requests"
+            )
             return
-        if self._open >= MAX_CALLS:
+        if self._open >= MAX_CALLS and not self._end_longest_wait():
             self._outcomes[route.source, "overloaded"] += 1
             await context.abort(_CODES["overloaded"], "too many calls are open")
         self._open += 1
@@ -192,24 +222,38 @@ class GrpcTap:
         finally:
             self._open -= 1
 
+    def _end_longest_wait(self) -> bool:
+        """End the call that has waited longest for a message, if any waits."""
+        for patience in self._waiting:
+            del self._waiting[patience]
+            patience.reschedule(asyncio.get_running_loop().time())
+            return True
+        return False
+
     async def _message(
         self, route: MessageRoute, context: Any, most: int | None
     ) -> bytes | None:
         """The next message; None after the last."""
         message: Any = _EOF
+        patience = asyncio.timeout(READ_SECONDS)
+        was_ended = False
         try:
-            async with asyncio.timeout(READ_SECONDS):
-                message = await context.read()
+            async with patience:
+                self._waiting[patience] = None
+                try:
+                    message = await context.read()
+                finally:
+                    was_ended = self._waiting.pop(patience, self) is self
             if message is _EOF and most is None:
                 # A stream may end at any time. One that is broken off is cancelled at
                 # its end, or before, as the core's two events come.
                 await asyncio.sleep(BROKEN_SECONDS)
                 return None
         except TimeoutError:
-            self._outcomes[route.source, "timeout"] += 1
-            await context.abort(
-                _CODES["timeout"], f"no message came within {READ_SECONDS:g} s"
-            )
+            outcome: Outcome = "overloaded" if was_ended else "timeout"
+            reason = "others wait for its place" if was_ended else f"{READ_SECONDS:g} s"
+            self._outcomes[route.source, outcome] += 1
+            await context.abort(_CODES[outcome], f"no message came: {reason}")
         except asyncio.CancelledError:
             self._outcomes[route.source, _NO_MESSAGE] += 1
             raise
@@ -236,7 +280,7 @@ class GrpcTap:
             self._outcomes[route.source, "overloaded"] += 1
             return "overloaded", "too many messages wait to be read"
         self._held_bytes += size
-        future = self._workers.submit(route.take, message)
+        future = self._workers.submit(self._entrance.parsing.run, route.take, message)
         future.add_done_callback(lambda done: self._worked(route, size, done))
         done, _ = await asyncio.wait({future}, timeout=self._answer_seconds)
         return future.result() if done else ("accepted", "")

@@ -23,6 +23,7 @@ Outcome = Literal[
     "overloaded",
     "aborted",
     "too_large_or_aborted",
+    "cross_site",
 ]
 
 
@@ -42,6 +43,8 @@ class TapRequest:
     raw: bytes
     headers: Mapping[str, str]
     path: str = ""
+    sender: str = ""
+    """The address or network that quotas count by."""
 
     @property
     def media_type(self) -> str:

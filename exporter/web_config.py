@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import structlog
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from exporter.config_file import MAX_FILE_BYTES
+from exporter import config_file
 from exporter.config_problems import validated
 from exporter.errors import ConfigError
 from exporter.settings import Settings
@@ -174,11 +174,7 @@ def load(path: Path) -> WebConfig:
     Raises:
         ConfigError: with every problem of the file.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    raw = config_file.content(path)
     # As exporter-toolkit, which knows no variables: what is in the file is what counts.
     config = validated(WebConfig, raw, str(path), {})
     tls = config.tls_server_config

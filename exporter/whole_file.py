@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ASIDE: Final = ".set-aside"
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def read(path: Path, most_bytes: int) -> bytes:
@@ -50,6 +50,8 @@ def write(
     # Always the same name, so that processes killed here leave no more than one.
     draft = path.with_name(f".{path.name}.new")
     try:
+        # Whatever lies there is not opened: a pipe would wait for somebody to read.
+        draft.unlink(missing_ok=True)
         descriptor = os.open(draft, _NEW, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.writelines((data,) if isinstance(data, bytes) else data)

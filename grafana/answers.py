@@ -222,6 +222,17 @@ def _comparisons() -> list[Any]:
             ),
             "TritonComparisonStuck",
         ),
+        series(
+            "Time until the next pair",
+            "By the limit that the pair waits for: a share of production (requests, busy),"
+            " the configured rate (idle, rate), production's statistics, or an input.",
+            "s",
+            Query(
+                "max by (comparison, limit) (triton_comparison_next_pair_seconds<s>)",
+                "{{comparison}} {{limit}}",
+            ),
+            span=12,
+        ),
         rows(
             "Verdicts",
             "The verdict in force for each metric.",

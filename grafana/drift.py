@@ -40,6 +40,11 @@ def build() -> Any:
                 "Feature",
                 'label_values(triton_feature_reference_ratio{model=~"$model"}, feature)',
             ),
+            choice(
+                "reference",
+                "Reference",
+                'label_values(triton_feature_reference_ratio{model=~"$model"}, reference)',
+            ),
         ),
     )
 
@@ -186,18 +191,25 @@ def _scores() -> list[Any]:
 
 
 def _distributions() -> list[Any]:
-    rows_ = 'increase(triton_feature_observations_total<m,feature=~"$feature">[1h])'
+    matchers = 'feature=~"$feature",reference=~"$reference"'
+    rows_ = f"increase(triton_feature_observations_total<m,{matchers}>[1h])"
     return [
         bars(
             "$feature",
             "Share of the rows of the last hour, over all replicas, in each bin of the"
-            " reference; of features that export_bins names.",
+            " reference; of features that export_bins names. Replicas with another"
+            " reference have other bins: choose one reference at a time.",
             "percentunit",
             Query(
-                'max by (bin) (triton_feature_reference_ratio<m,feature=~"$feature">)',
-                "reference",
+                "max by (bin, reference)"
+                f" (triton_feature_reference_ratio<m,{matchers}>)",
+                "reference share",
             ),
-            Query(f"sum by (bin) ({rows_}) / scalar(sum({rows_}))", "live"),
+            Query(
+                f"sum by (bin, reference) ({rows_}) / on (reference) group_left ()"
+                f" sum by (reference) ({rows_})",
+                "live share",
+            ),
             along="bin",
             repeat="feature",
         )

@@ -116,6 +116,17 @@ def _traffic() -> list[Any]:
             ),
         ),
         series(
+            "Resident memory by process",
+            "Of the server and of each model's Python backend, where the sidecar runs on"
+            " the same machine and can see the processes.",
+            "bytes",
+            Query(
+                "sum by (instance, process, model)"
+                " (triton_process_resident_memory_bytes<s>)",
+                "{{instance}} {{process}} {{model}}",
+            ),
+        ),
+        series(
             "Mean queue time",
             "Seconds a production request waits for a model instance, over all replicas."
             " It rises before latency does.",
@@ -143,18 +154,21 @@ def _traffic() -> list[Any]:
 
 def _tables() -> list[Any]:
     return [
-        rows(
-            "Servers",
-            "What each server is and whether it is well.",
-            "none",
-            Query("max by (instance) (triton_up<s>)", "up"),
-            Query("max by (instance) (triton_ready<s>)", "ready"),
-            Query(
-                "sum by (instance) (rate(triton_requests_total<s>[$__rate_interval]))",
-                "requests/s",
+        explained(
+            rows(
+                "Servers",
+                "What each server is and whether it is well.",
+                "none",
+                Query("max by (instance) (triton_up<s>)", "up"),
+                Query("max by (instance) (triton_ready<s>)", "ready"),
+                Query(
+                    "sum by (instance) (rate(triton_requests_total<s>[$__rate_interval]))",
+                    "requests/s",
+                ),
+                span=12,
+                steps=good_above(0.5, 1),
             ),
-            span=12,
-            steps=good_above(0.5, 1),
+            "TritonNotReady",
         ),
         explained(
             rows(

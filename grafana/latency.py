@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from exporter import histogram_promql
 from grafana.frame import framed
 from grafana.panels import Query, explained, good_below, heat, series
 
@@ -22,22 +23,29 @@ def build() -> Any:
 
 
 def _production() -> list[Any]:
-    rate = "rate(triton_request_duration_seconds_bucket<v>[$__rate_interval])"
+    metric, window = "triton_request_duration_seconds", "$__rate_interval"
     return [
         heat(
             "Latency of production requests",
             "Requests a second by latency bucket, over all chosen replicas.",
             "s",
-            Query(f"sum by (le) ({rate})", "{{le}}", exemplars=True),
+            Query(
+                histogram_promql.buckets(metric, window, where="<v>"),
+                "{{le}}",
+                exemplars=True,
+            ),
         ),
         explained(
             series(
                 "Quantiles over the fleet",
-                "From buckets summed over replicas; as fine as the buckets are.",
+                "From histograms summed over replicas: within 1.1 % with native histograms,"
+                " else as fine as the classic buckets.",
                 "s",
                 *(
                     Query(
-                        f"histogram_quantile({q}, sum by (model, le) ({rate}))",
+                        histogram_promql.quantile(
+                            q, metric, window, "model", where="<v>"
+                        ),
                         f"{{{{model}}}} p{name}",
                     )
                     for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
@@ -68,7 +76,7 @@ def _production() -> list[Any]:
 
 
 def _phases() -> list[Any]:
-    phase = "triton_request_phase_duration_seconds"
+    phase, window = "triton_request_phase_duration_seconds", "$__rate_interval"
     return [
         series(
             "Mean time in each phase",
@@ -76,8 +84,7 @@ def _phases() -> list[Any]:
             " output, network out. The phases add up to the request.",
             "s",
             Query(
-                f"sum by (phase) (rate({phase}_sum<v>[$__rate_interval]))"
-                f" / sum by (phase) (rate({phase}_count<v>[$__rate_interval]))",
+                histogram_promql.mean(phase, window, "phase", where="<v>"),
                 "{{phase}}",
             ),
             stacked=True,
@@ -88,8 +95,7 @@ def _phases() -> list[Any]:
             " every phase.",
             "s",
             Query(
-                f"histogram_quantile(0.99, sum by (phase, le) (rate({phase}_bucket"
-                "<v>[$__rate_interval])))",
+                histogram_promql.quantile(0.99, phase, window, "phase", where="<v>"),
                 "{{phase}}",
             ),
         ),

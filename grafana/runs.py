@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from exporter import histogram_promql
 from grafana.frame import framed
 from grafana.panels import Query, explained, good_above, heat, number, rows, series
 
@@ -49,8 +50,9 @@ def _meanwhile() -> list[Any]:
             "Load runs are production to the server; our own probes are left out.",
             "s",
             Query(
-                "sum by (le) (rate(triton_request_duration_seconds_bucket<v>"
-                "[$__rate_interval]))",
+                histogram_promql.buckets(
+                    "triton_request_duration_seconds", "$__rate_interval", where="<v>"
+                ),
                 "{{le}}",
             ),
         ),
@@ -114,5 +116,20 @@ def _capacity() -> list[Any]:
                 "{{model}} now",
             ),
             band=("/ low$/", "/ high$/"),
+        ),
+        rows(
+            "Latest capacity searches",
+            "Only a valid search changes the capacity; the age is that of the capacity.",
+            "s",
+            Query(
+                "time() - max by (model, slo)"
+                " (triton_capacity_found_timestamp_seconds<m>)",
+                "age of the capacity",
+            ),
+            Query(
+                "max by (model, slo, verdict, reason) (triton_capacity_search_info<m>)",
+                "searches",
+            ),
+            hidden=("searches",),
         ),
     ]

@@ -137,6 +137,26 @@ def _truth() -> list[Any]:
             ),
             "TritonStatisticsDisagree",
         ),
+        explained(
+            series(
+                "Not attributed, or counted wrongly",
+                "Requests a second that Triton counted and that are production's or ours,"
+                " in none of production's figures; and failures of our own requests that"
+                " Triton counted as successes, as it then counts production's too.",
+                "reqps",
+                Query(
+                    "sum by (model)"
+                    " (rate(triton_unattributed_requests_total<v>[$__rate_interval]))",
+                    "{{model}} not attributed",
+                ),
+                Query(
+                    "sum by (model)"
+                    " (rate(triton_failures_booked_as_success_total<v>[$__rate_interval]))",
+                    "{{model}} failures booked as success",
+                ),
+            ),
+            "TritonFailuresBookedAsSuccess",
+        ),
         series(
             "Our own requests",
             "Requests a second that we send, taken out of every production figure.",

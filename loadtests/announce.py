@@ -86,7 +86,7 @@ class AnnouncedRun:
         self.follow((Phase(phase, 0.0, math.inf, None),))
 
     def phase(self) -> tuple[str, float]:
-        """What goes on now, and the seconds until that changes."""
+        """Return what goes on now, and the seconds until that changes."""
         began, phases = self._schedule
         elapsed = time.monotonic() - began
         name = next(

@@ -1,4 +1,4 @@
-"""What load tests raise on purpose, beside the errors of `exporter.errors`.
+"""Errors that load tests raise on purpose, in addition to `exporter.errors`.
 
 TritonwatchError
 ├── ConfigError

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loadtests.engine import Options, run_closed, run_open
+from loadtests.guard import Guard, GuardLimits, guarded
 from loadtests.profiles.seeding import arrivals_of
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
+    from loadtests.guard import Watch
     from loadtests.mix import Mix
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
+
+
+def execute_watched(
+    scenario: Scenario, mix: Mix, options: Options | None = None
+) -> tuple[RunResult, Watch]:
+    """The same while the machine is watched; what disturbed it is in the verdict.
+
+    The watch's times count from the start of the run.
+    """
+    with Guard(scenario.target.target(), GuardLimits()) as guard:
+        result = execute(scenario, mix, options)
+    origin = time.monotonic() - (time.time() - result.about.started_at)
+    watch = guard.watch(origin)
+    return guarded(result, watch, strict=True), watch
 
 
 def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> RunResult:

@@ -1,4 +1,4 @@
-"""Whether a measurement was left alone: reasons and warnings, never silence."""
+"""Detects that a measurement was disturbed: reasons and warnings, never silence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import Field
 
+from exporter.processes import is_local
 from exporter.settings import Settings
 from loadtests import machine
 from loadtests.machine import Reading, listeners
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from loadtests.result import RunResult
     from loadtests.target import Target
 
-_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "[::1]", "0.0.0.0"})  # noqa: S104
 _TICK_SECONDS: Final = 0.02  # what /proc cannot tell of so short a time
 _MOST_READINGS: Final = 100_000
 
@@ -61,7 +61,7 @@ class Window:
     clock_step_seconds: float
 
     def disturbance(self, limits: GuardLimits) -> str | None:
-        """What speaks against this window."""
+        """Return what speaks against this window."""
         if self.other_cpu is not None and self.other_cpu > limits.other_cpu_ratio:
             return "other processes"
         if self.steal is not None and self.steal > limits.steal_ratio:
@@ -79,8 +79,6 @@ class Watch:
 
     windows: tuple[Window, ...]
     limits: GuardLimits
-    server_known: bool
-    """Whether the server's own processor time could be told from others'."""
 
     @property
     def disturbed(self) -> dict[str, int]:
@@ -92,13 +90,14 @@ class Watch:
                 found[kind] = found.get(kind, 0) + 1
         return found
 
-    def clean(self, start_seconds: float, end_seconds: float) -> bool:
-        """Whether nothing disturbed that time."""
-        return not any(
-            window.disturbance(self.limits)
+    def between(self, start_seconds: float, end_seconds: float) -> Watch:
+        """The windows that touch that time."""
+        inside = tuple(
+            window
             for window in self.windows
             if window.end_seconds > start_seconds and window.start_seconds < end_seconds
         )
+        return replace(self, windows=inside)
 
     def mean(self, name: str) -> float | None:
         """The mean of one of the shares over the windows in which it is known."""
@@ -106,7 +105,7 @@ class Watch:
         return sum(known) / len(known) if known else None
 
     def verdict(self) -> Verdict:
-        """What the windows say about the run as a whole."""
+        """Return what the windows say about the run as a whole."""
         return judged(self)
 
 
@@ -152,7 +151,7 @@ def _pressed(watch: Watch) -> tuple[str, ...]:
 
 
 def drifted(before: float, after: float, limits: GuardLimits) -> str | None:
-    """What a reference level says that is not what it was; None where it is.
+    """Return what a reference level says that is not what it was; None where it is.
 
     `before` and `after` are one figure, like a latency without load, from the start and
     the end of a measurement.
@@ -165,13 +164,6 @@ def drifted(before: float, after: float, limits: GuardLimits) -> str | None:
         f"({before * 1e3:.3g} ms, then {after * 1e3:.3g} ms): the machine is not what "
         "it was"
     )
-
-
-def missing_workers(expected: int, reported: int) -> str | None:
-    """What speaks against a run of which not every sender reported."""
-    if reported >= expected:
-        return None
-    return f"{expected - reported} of {expected} workers went missing"
 
 
 def windows_of(readings: Sequence[Reading], origin: float) -> tuple[Window, ...]:
@@ -223,7 +215,7 @@ class Guard:
     ) -> None:
         self._limits = limits
         self._server = server_of(target) if server is None else server
-        self._local = target is not None and _host(target.address) in _LOCAL
+        self._local = target is not None and is_local(target.address)
         self._read = read
         self._readings: list[Reading] = []
         self._end = threading.Event()
@@ -244,14 +236,14 @@ class Guard:
         self._thread.join(5)
 
     def watch(self, origin: float | None = None) -> Watch:
-        """What was seen so far; `origin` is monotonic, by default the guard's start."""
+        """Return the observations so far; `origin` is monotonic, the start by default."""
         readings = list(self._readings)
         start = readings[0].monotonic if origin is None else origin
         windows = windows_of(readings, start)
         if self._local and not self._server:
             # The server is one of the others: their time says nothing.
             windows = tuple(replace(window, other_cpu=None) for window in windows)
-        return Watch(windows, self._limits, bool(self._server) or not self._local)
+        return Watch(windows, self._limits)
 
     def _watch(self) -> None:
         while not self._end.wait(self._limits.window_seconds):
@@ -272,11 +264,7 @@ def guarded(result: RunResult, watch: Watch, *, strict: bool) -> RunResult:
 
 def server_of(target: Target | None) -> tuple[int, ...]:
     """The processes of a server on this machine; empty for one elsewhere."""
-    if target is None or _host(target.address) not in _LOCAL:
+    if target is None or not is_local(target.address):
         return ()
     port = target.address.rpartition(":")[2]
     return listeners(int(port)) if port.isdigit() else ()
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].lower()

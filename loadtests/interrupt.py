@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def interruptible() -> Generator[Callable[[], bool]]:
-    """Whether SIGINT or SIGTERM came; in the main thread."""
+    """Yield whether SIGINT or SIGTERM came; in the main thread."""
     asked = False
 
     def note(number: int, frame: FrameType | None) -> None:

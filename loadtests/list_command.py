@@ -55,7 +55,7 @@ def _draw(member: type[Profile], path: Path) -> None:
 
     from loadtests.errors import PlanError  # noqa: PLC0415
     from loadtests.profiles.drawing import plot  # noqa: PLC0415
-    from loadtests.report.svg import standalone  # noqa: PLC0415
+    from pages.plots import standalone  # noqa: PLC0415
 
     try:
         profile = member()

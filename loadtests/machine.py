@@ -1,4 +1,4 @@
-"""What else a machine did: processors, pressure, steal and clocks, from /proc."""
+"""Other load on a machine: processors, pressure, steal and clocks, from /proc."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from exporter.processes import family_of, listening_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,47 +83,5 @@ def listeners(port: int) -> tuple[int, ...]:
 
     Empty where there are none, or where they are not ours to see.
     """
-    sockets = _listening(port)
-    if not sockets:
-        return ()
-    found = {pid for pid in _pids() if _holds(pid, sockets)}
-    family = set(found)
-    parents = {pid: _parent(pid) for pid in _pids()}
-    grown = True
-    while grown:
-        children = {pid for pid, parent in parents.items() if parent in family}
-        grown = not children <= family
-        family |= children
-    return tuple(sorted(family - {os.getpid()}))
-
-
-def _listening(port: int) -> set[str]:
-    found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(table).read_text("ascii").splitlines()[1:]:
-                parts = line.split()
-                local, state, inode = parts[1], parts[3], parts[9]
-                if state == "0A" and int(local.rpartition(":")[2], 16) == port:
-                    found.add(f"socket:[{inode}]")
-    return found
-
-
-def _pids() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208
-
-
-def _holds(pid: int, sockets: set[str]) -> bool:
-    with contextlib.suppress(OSError):
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                if str(link.readlink()) in sockets:
-                    return True
-    return False
-
-
-def _parent(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-        return int(stat[1])
-    return 0
+    found = listening_on(port)
+    return tuple(sorted(family_of(found) - {os.getpid()})) if found else ()

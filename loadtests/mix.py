@@ -1,4 +1,4 @@
-"""What is sent: bodies made once before the run, grouped into weighted entries."""
+"""The requests of a run: bodies made once before it, grouped into weighted entries."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from exporter.errors import InvalidRequestError
+from exporter.own_request import check_parameters
 from exporter.probes.payload import InputSettings, make_payload
 from loadtests.engine.run import Options, run_closed
 from loadtests.errors import LoadError, PlanError
@@ -53,6 +54,7 @@ def prepared(scenario: Scenario) -> Generator[Mix]:
             if samples is not None:
                 model = model.model_copy(update={"batch": samples})  # noqa: PLW2901
             spec = model_spec(target, model.model, model.version)
+            _check_parameters(spec, model)
             require_fit(spec, target)
             binary = takes_binary(target) if binary is None else binary
             rows = _rows(spec, model, scenario.seed)
@@ -66,6 +68,13 @@ def prepared(scenario: Scenario) -> Generator[Mix]:
         for entry in mix.entries:
             _try_out(target, entry, scenario.timeout_seconds)
         yield mix
+
+
+def _check_parameters(spec: ModelSpec, model: ModelSettings) -> None:
+    try:
+        check_parameters(model.parameters, string_ids=spec.sequence_id_type == "STRING")
+    except InvalidRequestError as error:
+        raise PlanError(str(error), f"model {model.model}") from None
 
 
 def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:

@@ -1,4 +1,4 @@
-"""What a run gives: times and outcome of every request, histograms, and a verdict."""
+"""The result of a run: times and outcome of every request, histograms, a verdict."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Requests:
         return int(self.outcome.size)
 
     def count(self, outcome: Outcome) -> int:
-        """How many ended so."""
+        """Return how many ended so."""
         return int(np.count_nonzero(self.outcome == outcome))
 
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Requests:

@@ -1,4 +1,4 @@
-"""What the sidecar saw while a load ran: the difference of two of its pages."""
+"""The sidecar's view of a load: the difference of two of its pages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _sums(body: bytes) -> Page:
 
 
 def between(before: Page | None, after: Page | None) -> dict[str, Any]:
-    """What rose, as `report.run_report.SidecarView` has it; empty where unknown.
+    """Return what rose, as `report.run_report.SidecarView` has it; empty where unknown.
 
     Mean seconds of a traced request by phase, and joules by model, idle and
     unattributed. A counter that fell, or was not there before, is left out.

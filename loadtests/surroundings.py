@@ -1,4 +1,4 @@
-"""What a run was made with and on: versions and hardware, for its report."""
+"""Versions and hardware of a run, for its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the load goes."""
+"""The server under load."""
 
 from __future__ import annotations
 

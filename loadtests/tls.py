@@ -7,6 +7,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from exporter import connect
 from exporter.grpc_core import grpc
 from loadtests.errors import LoadError, PlanError
 
@@ -25,7 +26,7 @@ def ssl_context(target: Target) -> ssl.SSLContext | None:
     if target.ca_file is None:
         return None
     try:
-        return ssl.create_default_context(cafile=target.ca_file or None)
+        return connect.ssl_context(target.ca_file or None)
     except (OSError, ssl.SSLError) as error:
         raise _unreadable(target.ca_file, error) from None
 

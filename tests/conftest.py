@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,19 @@ pytest.register_assert_rewrite(
     *(path.stem for path in (Path(__file__).parent / "support").glob("*.py"))
 )
 
+import fake_nvml
 from monitoring import Prometheus, Webhook
 from parts import lacking, require, require_triton
 
-from exporter.testing import fake_nvml
 from exporter.triton.embedded import EmbeddedTriton
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+
+# A shell ignores SIGINT for what it starts in the background, and so would every process
+# that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DEMO_MODELS = Path(__file__).parents[1] / "deploy" / "models"
 

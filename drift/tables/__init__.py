@@ -1,8 +1,12 @@
 """Data files as tensors, a chunk at a time.
 
-These modules and `drift.cli` do I/O; the rest of the library does none.
+These modules and `drift.cli` do I/O; the rest of the library does none. pyarrow, the extra
+`tables`, reads all but NPZ.
 
-    layout.py   which columns make up which tensors, and which of them are watched
-    reading.py  a path to a table, by what the file is             open_table, Table
-    csv_file.py parquet_file.py npz_file.py                        one format each
+    layout.py         which columns make up which tensors, and which of them are watched
+    reading.py        a path to a table, by what the file is
+    arrow_file.py     columns of Arrow as numpy arrays
+    csv_source.py     CSV as Arrow columns; csv_dialect.py finds delimiter and decimal mark
+    arrow_sources.py  Parquet, alone or a folder of it, and Feather as Arrow columns
+    npz_file.py       NPZ
 """

@@ -1,10 +1,17 @@
-"""NPZ: arrays by name, each a tensor of (rows, *row shape). Nothing pickled is read."""
+"""NPZ: arrays by name, each a tensor of (rows, *row shape). Nothing pickled is read.
+
+Rows are unpacked a chunk at a time. Arrays in Fortran order have no rows to read one after
+the other: they are unpacked whole, up to `_MOST_BYTES`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -29,12 +36,33 @@ DATATYPES: Final = {
 _UNREADABLE: Final = (
     EOFError,
     MemoryError,
+    NotImplementedError,
     OSError,
     RuntimeError,
     ValueError,
     zipfile.BadZipFile,
     zlib.error,
 )
+_CHUNK_BYTES: Final = 64 << 20
+_MOST_BYTES: Final = 1 << 30
+_HEADERS: Final = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """An array as its header describes it."""
+
+    entry: str
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
 
 
 class NpzFile:
@@ -44,68 +72,122 @@ class NpzFile:
         DataError: it is damaged, holds pickles, or its arrays do not fit together.
     """
 
+    dialect: None = None
+
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._arrays = self._load()
-        if not self._arrays:
+        self._members = self._headers()
+        if not self._members:
             raise DataError(str(path), "found no arrays; want at least 1")
-        lengths = {n: len(a) if a.ndim else -1 for n, a in self._arrays.items()}
-        if len(set(lengths.values())) > 1 or -1 in lengths.values():
-            found = ", ".join(f"{n} {a.shape}" for n, a in self._arrays.items())
+        shapes = {name: member.shape for name, member in self._members.items()}
+        lengths = {shape[0] if shape else -1 for shape in shapes.values()}
+        if len(lengths) > 1 or -1 in lengths:
+            found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise DataError(
                 str(path), f"found arrays {found}; want as many rows first in each"
             )
-        self.rows = next(iter(lengths.values()))
+        self.rows = next(iter(lengths))
         self.skipped: tuple[str, ...] = ()
         if self.rows == 0:
             raise DataError(str(path), "found arrays of 0 rows; want at least 1")
-
-    def _load(self) -> dict[str, NDArray[np.generic]]:
-        try:
-            with np.load(self._path, allow_pickle=False) as archive:
-                if not isinstance(archive, np.lib.npyio.NpzFile):
-                    raise DataError(str(self._path), "found one array; want an NPZ")
-                return {name: archive[name] for name in archive.files}
-        except _UNREADABLE as error:
-            pickled = "allow_pickle" in str(error) or "Object arrays" in str(error)
-            what = (
-                "found pickled objects, which are not read; save text as dtype U or S"
-                if pickled
-                else f"not an NPZ that can be read: {error}"
-            )
-            raise DataError(str(self._path), what) from error
-
-    def array(self, name: str) -> NDArray[np.generic] | None:
-        """An array as it is stored."""
-        return self._arrays.get(name)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Every array of numbers or text."""
         return tuple(
-            Tensor(name, self._datatype(name, array), array.shape[1:])
-            for name, array in self._arrays.items()
-            if array.dtype.kind != "M"
+            Tensor(name, self._datatype(name, member.dtype), member.shape[1:])
+            for name, member in self._members.items()
+            if member.dtype.kind != "M"
         )
 
-    def _datatype(self, name: str, array: NDArray[np.generic]) -> str:
-        if array.dtype.kind in "SU":
+    def chunks(self, size: int) -> Iterator[dict[str, NDArray[np.generic]]]:
+        """Yield rows of every array, at most `size` at a time; text as objects."""
+        row_bytes = sum(member.row_bytes for member in self._members.values())
+        size = max(min(size, _CHUNK_BYTES // max(row_bytes, 1)), 1)
+        with contextlib.ExitStack() as stack, self._explained():
+            archive = stack.enter_context(zipfile.ZipFile(self._path))
+            files: dict[str, IO[bytes]] = {}
+            whole: dict[str, NDArray[np.generic]] = {}
+            for name, member in self._members.items():
+                file = stack.enter_context(archive.open(member.entry))
+                if member.fortran and len(member.shape) > 1:
+                    whole[name] = self._whole(name, member, file)
+                else:
+                    _header(file)
+                    files[name] = file
+            for start in range(0, self.rows, size):
+                rows = min(size, self.rows - start)
+                read = {
+                    name: _rows(file, self._members[name], rows)
+                    for name, file in files.items()
+                }
+                kept = {n: array[start : start + rows] for n, array in whole.items()}
+                both = read | kept
+                yield {name: _plain(both[name]) for name in self._members}
+
+    def _headers(self) -> dict[str, _Member]:
+        found: dict[str, _Member] = {}
+        with self._explained(), zipfile.ZipFile(self._path) as archive:
+            for entry in archive.namelist():
+                with archive.open(entry) as file:
+                    shape, fortran, dtype = _header(file)
+                if dtype.hasobject:
+                    raise DataError(
+                        str(self._path),
+                        "found pickled objects, which are not read; save text as dtype "
+                        "U or S",
+                    )
+                name = entry.removesuffix(".npy")
+                found[name] = _Member(entry, shape, fortran, dtype)
+        return found
+
+    def _whole(
+        self, name: str, member: _Member, file: IO[bytes]
+    ) -> NDArray[np.generic]:
+        if self.rows * member.row_bytes > _MOST_BYTES:
+            raise DataError(
+                f"{self._path}:{name}",
+                f"is in Fortran order and more than {_MOST_BYTES >> 30} GiB; save it with "
+                "np.ascontiguousarray",
+            )
+        found: NDArray[np.generic] = np.lib.format.read_array(file, allow_pickle=False)
+        return found
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except _UNREADABLE as error:
+            raise DataError(
+                str(self._path), f"not an NPZ that can be read: {error}"
+            ) from error
+
+    def _datatype(self, name: str, dtype: np.dtype[Any]) -> str:
+        if dtype.kind in "SU":
             return "BYTES"
-        datatype = DATATYPES.get(array.dtype.str[1:])
+        datatype = DATATYPES.get(dtype.str[1:])
         if datatype is None:
             raise DataError(
                 f"{self._path}:{name}",
-                f"found dtype {array.dtype}; want numbers, booleans or text",
+                f"found dtype {dtype}; want numbers, booleans or text",
             )
         return datatype
 
-    def chunks(self, size: int) -> Iterator[dict[str, NDArray[np.generic]]]:
-        """Rows of every array, `size` at a time; text as objects."""
-        for start in range(0, self.rows, size):
-            yield {
-                name: _plain(array[start : start + size])
-                for name, array in self._arrays.items()
-            }
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"NPY version {version[0]}.{version[1]} is not read")
+    shape, fortran, dtype = _HEADERS[version](file)
+    return shape, fortran, dtype
+
+
+def _rows(file: IO[bytes], member: _Member, rows: int) -> NDArray[np.generic]:
+    wanted = rows * member.row_bytes
+    data = file.read(wanted)
+    if len(data) != wanted:
+        raise ValueError(f"{member.entry} ends in the middle")
+    return np.frombuffer(data, member.dtype).reshape(rows, *member.shape[1:])
 
 
 def _plain(array: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -12,10 +12,9 @@ import numpy as np
 from drift.errors import DataError
 from drift.intake import DTYPES
 from drift.season import hours_of_week
-from drift.tables.csv_file import CsvFile
+from drift.tables.arrow_file import ArrowFile
 from drift.tables.layout import Column, Layout, columns_of, tensors_of
 from drift.tables.npz_file import NpzFile
-from drift.tables.parquet_file import ParquetFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
     Tensors = Mapping[str, NDArray[np.generic]]
 
 CHUNK_ROWS: Final = 65_536
-FORMATS: Final = ("parquet", "csv", "npz")
+FORMATS: Final = ("parquet", "csv", "tsv", "feather", "arrow", "npz")
 _BLOCK_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,11 @@ class Table:
         return self._file.rows
 
     @property
+    def dialect(self) -> str | None:
+        """How a CSV file is written, where that is not with commas and points."""
+        return self._file.dialect
+
+    @property
     def skipped(self) -> tuple[str, ...]:
         """Columns of types that cannot be watched."""
         time = self._choices.time
@@ -108,6 +113,12 @@ class Table:
                 for tensor in schema.tensors
             }
             _check_numbers(schema, self._sources, by_name, where)
+            datatypes = {
+                name: tensor.datatype
+                for tensor in schema.tensors
+                for name in self._sources[tensor.name]
+            }
+            self._file.read_as(datatypes)
         self.tensors = schema.tensors
         return self
 
@@ -119,7 +130,9 @@ class Table:
         `tell` hears the number of rows so far.
         """
         done, last = 0, -np.inf
-        for columns in self._file.chunks(CHUNK_ROWS):
+        values = sum(tensor.width for tensor in self.tensors)
+        size = max(min(CHUNK_ROWS, _CHUNK_BYTES // max(8 * values, 1)), 1)
+        for columns in self._file.chunks(size):
             tensors = self._arranged(columns)
             rows = len(next(iter(columns.values())))
             time = self._choices.time
@@ -185,36 +198,40 @@ class Table:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal.
+    """SHA-256 of a file, or of all files of a folder in the order of names, in hexadecimal.
 
     Raises:
         DataError: it cannot be read.
     """
     found = hashlib.sha256()
+    files = (
+        sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]
+    )
     try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                found.update(block)
+        for each in files:
+            with each.open("rb") as file:
+                while block := file.read(_BLOCK_BYTES):
+                    found.update(block)
     except OSError as error:
         raise DataError(str(path), error.strerror or str(error)) from error
     return found.hexdigest()
 
 
-def _opened(path: Path, choices: Choices) -> CsvFile | ParquetFile | NpzFile:
+def _opened(path: Path, choices: Choices) -> ArrowFile | NpzFile:
+    if path.is_dir():
+        return ArrowFile(path, choices.categorical)
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise DataError(
             str(path),
             f"found the ending {path.suffix or 'none'!r}; want one of "
-            f"{', '.join('.' + name for name in FORMATS)}",
+            f"{', '.join('.' + name for name in FORMATS)}, or a folder of parquet files",
         )
     if not path.is_file():
         raise DataError(str(path), "there is no such file")
     if kind == "npz":
         return NpzFile(path)
-    if kind == "parquet":
-        return ParquetFile(path)
-    return CsvFile(path, choices.categorical)
+    return ArrowFile(path, choices.categorical)
 
 
 def _moment(text: str) -> datetime:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from exporter import config as configuration
 from exporter import whole_file
-from exporter.audit import html, text
+from exporter.audit.audit_document import WIDTH, document
 from exporter.audit.gather import look
 from exporter.audit.report import Report, report_of
 from exporter.errors import ConfigError
+from pages import page_html, page_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,9 +59,9 @@ def rendered(report: Report, form: Format) -> str:
         case "json":
             return report.model_dump_json(indent=2) + "\n"
         case "html":
-            return html.render(report)
+            return page_html.render(document(report))
         case "text":
-            return text.render(report)
+            return page_text.render(document(report), WIDTH)
 
 
 def check_writable(path: Path) -> None:

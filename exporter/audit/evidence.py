@@ -1,4 +1,4 @@
-"""What one look at a server saw: everything the checks may use, as frozen records."""
+"""The observations of an audit, as frozen records: all that checks may use."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Evidence:
     """Targets of probes that there was no time to ask."""
 
     def window(self, key: ModelKey) -> ModelStatistics | None:
-        """What others asked of a model in the window; None without two looks at it."""
+        """Return the requests of others in the window; None without two readings."""
         before, after = self.first.get(key), self.second.get(key)
         return rise(before, after) if before and after else None
 
@@ -156,12 +156,21 @@ class Evidence:
         return busy_ns(window) / 1e9
 
     @property
-    def version(self) -> tuple[int, ...] | None:
-        """The server's version as numbers; None if it tells none."""
-        parts = (self.inventory.info.version if self.inventory.info else "").split(".")
-        if not all(part.isdecimal() and len(part) < 10 for part in parts):  # noqa: PLR2004
-            return None
-        return tuple(int(part) for part in parts)
+    def other_server(self) -> str | None:
+        """The name of a server that is no Triton; None of a Triton, or where unknown."""
+        info = self.inventory.info
+        return None if info is None or info.is_triton else info.name
+
+    def lacks(self, part: Part) -> bool:
+        """Whether this is another server, which has no such call."""
+        problem = self.problems.get(part, "")
+        return self.other_server is not None and problem.startswith("UNIMPLEMENTED")
+
+    @property
+    def version(self) -> tuple[int, int, int] | None:
+        """Triton's version as numbers; None if it tells none, or is no Triton."""
+        info = self.inventory.info
+        return None if info is None else info.numbers
 
 
 def busy_ns(statistics: ModelStatistics) -> int:

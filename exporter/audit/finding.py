@@ -1,17 +1,18 @@
-"""What an audit says: findings with their evidence, and the order of their weight."""
+"""Findings with their evidence, ordered by severity."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from exporter.audit.finding_kinds import KINDS, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from exporter.inventory import ModelKey
 
-Severity = Literal["critical", "warning", "unknown", "info", "ok"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
 """Most severe first. `unknown` is what a person should look at and nobody could tell."""
 FAILING: Final = frozenset({"critical", "warning"})
@@ -85,6 +86,35 @@ def cut(text: str, longest: int = _LONGEST_TEXT) -> str:
     if len(printable) > longest:
         return printable[: longest - 1] + "…"
     return printable
+
+
+def found(
+    kind: str,
+    *evidence: tuple[Any, ...],
+    key: ModelKey | None = None,
+    severity: Severity | None = None,
+    advice: str | None = None,
+    reference: str | None = None,
+    **fields: object,
+) -> Finding:
+    """Return a finding of a kind of `KINDS`, whose texts are filled with the fields.
+
+    Evidence is the arguments of `measure`. With `key` it is about one model version.
+    """
+    texts = KINDS[kind]
+    model, version = key or ("", "")
+    if key is not None:
+        fields["key"] = shown_key(key)
+    return Finding(
+        kind,
+        severity or texts.severity,
+        texts.title.format(**fields),
+        (texts.advice if advice is None else advice).format(**fields),
+        tuple(measure(*item) for item in evidence),
+        texts.reference if reference is None else reference,
+        model,
+        version,
+    )
 
 
 def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

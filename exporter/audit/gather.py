@@ -73,7 +73,7 @@ def look(
     tell: Callable[[str], None],
     pace: Pace | None = None,
 ) -> Evidence:
-    """What is to be seen of the target within `duration_seconds`, and a moment more.
+    """Observe the target for `duration_seconds`, and a moment more.
 
     `tell` is given one line for each step. Nothing of the server's making is raised.
 
@@ -279,7 +279,7 @@ class _Look:
             return after.success.count - before.success.count if after and before else 0
 
         return asking.ask(
-            self._config.probes,
+            self._config.all_probes(),
             self._access,
             traffic,
             deadline=self._began + self._duration * PROBES_END_SHARE,

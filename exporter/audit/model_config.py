@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import quote
 
 from exporter.audit.evidence import ModelConfig
 from exporter.errors import ProtocolError
+from exporter.triton.http_path import model_path
 
 
 def path_of(name: str, version: str) -> str:
     """Where Triton's HTTP service has it."""
-    model = f"/v2/models/{quote(name, safe='')}"
-    return f"{model}/versions/{quote(version, safe='')}/config"
+    return f"{model_path(name, version)}/config"
 
 
 def parse(body: bytes) -> ModelConfig:

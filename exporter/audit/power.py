@@ -1,4 +1,4 @@
-"""What the machine takes while production is watched, from the first source that is there."""
+"""Power of the machine while production is observed, from the first source found."""
 
 from __future__ import annotations
 

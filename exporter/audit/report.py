@@ -1,4 +1,4 @@
-"""What the audit hands out: one document, whose schema is published."""
+"""The report of an audit: one document, whose schema is published."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from exporter.audit.checks import conclude
-from exporter.audit.finding import FAILING, SEVERITIES, Finding, Severity
+from exporter.audit.finding import FAILING, SEVERITIES, Finding
+from exporter.audit.finding_kinds import Severity
 from exporter.audit.shares import TimeShare, time_shares
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ class Report(BaseModel):
     """Address of the HTTP service, null where the config has none."""
     metrics: str | None
     """Address of Triton's metrics page, null where the config has none."""
+    server_name: str | None
+    """"Triton", or the name of another server; null if it did not answer."""
     server_version: str | None
-    """Triton's version; null if it did not answer."""
+    """The server's version; null if it did not answer."""
     models: int
     """Ready model versions that could be read."""
     verdict: Severity
@@ -70,7 +73,7 @@ def report_of(
     seconds: float,
     tritonwatch_version: str,
 ) -> Report:
-    """What the evidence adds up to."""
+    """Return what the evidence adds up to."""
     findings = conclude(evidence)
     info = evidence.inventory.info
     counts: dict[Severity, int] = {
@@ -85,6 +88,7 @@ def report_of(
         grpc=target.grpc,
         http=target.http,
         metrics=target.metrics,
+        server_name=info.product if info else None,
         server_version=info.version if info else None,
         models=len(evidence.inventory.models),
         verdict=findings[0].severity if findings else "ok",

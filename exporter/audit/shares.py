@@ -1,4 +1,4 @@
-"""Where a request's time goes, by model: the numbers behind the bars and the findings."""
+"""The phases of a request's time, by model, for bars and findings."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Path:
 
 
 def path_of(evidence: Evidence, key: ModelKey) -> Path | None:
-    """What our own requests over gRPC took on both sides; None with too few of them."""
+    """Return both sides of our own gRPC requests; None with too few of them."""
     pairs = [
         pair
         for probed in evidence.probes

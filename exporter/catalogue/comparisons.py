@@ -52,6 +52,17 @@ COMPARISON_BUDGET: Final = MetricSpec(
     ("comparison", "resource"),
     "ratio",
 )
+COMPARISON_WAIT: Final = MetricSpec(
+    "triton_comparison_next_pair_seconds",
+    "gauge",
+    "Estimated time until a shadow comparison asks its next pair, by the limit that it"
+    " waits for: requests or busy (the budget's share of production), idle"
+    " (idle_pairs_per_second), rate (max_pairs_per_second), statistics (production is"
+    " not known yet) or inputs (none is available). +Inf where none is to be expected;"
+    " absent when nothing more is asked.",
+    ("comparison", "limit"),
+    "seconds",
+)
 COMPARISON_ASKING: Final = MetricSpec(
     "triton_comparison_running",
     "gauge",

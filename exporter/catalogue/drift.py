@@ -122,31 +122,33 @@ FEATURE_OBSERVATIONS: Final = MetricSpec(
     "triton_feature_observations_total",
     "counter",
     "Values by bin of the reference, for features of export_bins. Sum over replicas,"
-    " then compare with triton_feature_reference_ratio.",
-    (*_FEATURE, "bin"),
+    " then compare with triton_feature_reference_ratio of the same reference.",
+    (*_FEATURE, "bin", "reference"),
 )
 FEATURE_REFERENCE: Final = MetricSpec(
     "triton_feature_reference_ratio",
     "gauge",
     "The reference's share of the bin, half a row added to each so that no logarithm"
-    " is infinite.",
-    (*_FEATURE, "bin"),
+    " is infinite. The label reference is the beginning of the profile's checksum: bins"
+    " of different references cannot be added.",
+    (*_FEATURE, "bin", "reference"),
     "ratio",
 )
 RETRAIN_ETA: Final = MetricSpec(
     "triton_retrain_eta_seconds",
     "gauge",
     "Time until the configured floor or limit is passed (bound lower, median, upper: a"
-    " 90 % interval; upper may be +Inf). Only while a trend foretells better than 'no"
-    " change'; absent otherwise.",
+    " 90 % interval; upper may be +Inf). Only while there is a trend towards the limit;"
+    " absent otherwise.",
     ("model", "bound"),
     "seconds",
 )
 RETRAIN_OUTLOOK: Final = MetricSpec(
     "triton_retrain_outlook_info",
     "info",
-    "What the past allows to say: too_short, shocks (no trend that foretells), steady,"
-    " decay (see triton_retrain_eta_seconds), below (passed already).",
+    "What the past supports: too_short, flat (no trend), shocks (the level shifted), steady"
+    " (a trend away from the limit), decay (see triton_retrain_eta_seconds), below"
+    " (passed already).",
     ("model", "signal", "outlook"),
 )
 DRIFT_STATE: Final = MetricSpec(

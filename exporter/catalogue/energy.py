@@ -89,6 +89,7 @@ GPU_ECC: Final = MetricSpec(
     "ECC errors of the board since the driver was loaded, by severity (corrected,"
     " uncorrected).",
     (*_GPU, "severity"),
+    outlives_process=True,
 )
 GPU_XID: Final = MetricSpec(
     "triton_gpu_xid_errors_total",

@@ -22,7 +22,9 @@ PROBE_TOTAL: Final = MetricSpec(
     "triton_probe_total",
     "counter",
     "Probe requests by outcome: ok, timeout, unavailable, invalid, model_error,"
-    " bad_output.",
+    " bad_output, cached (a response cache answered, which proves nothing), backlog"
+    " (waits behind other clients' sequences, which the model executes), late (no answer"
+    " in time, but tritonwatch itself could not run meanwhile).",
     (*_PROBE, "outcome"),
 )
 PROBE_LATENCY: Final = MetricSpec(
@@ -36,7 +38,8 @@ PROBE_LATENCY: Final = MetricSpec(
 PROBE_SUCCESS: Final = MetricSpec(
     "triton_probe_success",
     "gauge",
-    "1 if the latest probe was ok, else 0.",
+    "1 if the latest probe was ok, else 0. Absent after outcome cached or backlog;"
+    " outcome late changes nothing.",
     _PROBE,
 )
 PROBE_LAST_DURATION: Final = MetricSpec(
@@ -45,18 +48,33 @@ PROBE_LAST_DURATION: Final = MetricSpec(
     "Time of the request of this one probe; on /probe only.",
     _PROBE,
     "seconds",
+    on_probe_only=True,
 )
 BLACKBOX_SUCCESS: Final = MetricSpec(
     "probe_success",
     "gauge",
-    "1 if the target answered and every model probed was ok; on /probe only, named as"
+    "1 if the target answered and every model it lists as ready was asked and was ok;"
+    " 0 also where one was not asked (probe_models_unjudged). On /probe only, named as"
     " blackbox_exporter does.",
+    on_probe_only=True,
+)
+BLACKBOX_JUDGED: Final = MetricSpec(
+    "probe_models_judged",
+    "gauge",
+    "Model versions of the target that this probe asked by every protocol; on /probe only.",
+)
+BLACKBOX_UNJUDGED: Final = MetricSpec(
+    "probe_models_unjudged",
+    "gauge",
+    "Ready model versions of the target that this probe did not ask, or not by every"
+    " protocol, because their metadata could not be read or time ran out; on /probe only.",
 )
 BLACKBOX_DURATION: Final = MetricSpec(
     "probe_duration_seconds",
     "gauge",
     "Time the whole look at the target took; on /probe only.",
     unit="seconds",
+    on_probe_only=True,
 )
 PROBE_INTERVAL: Final = MetricSpec(
     "triton_probe_interval_seconds",

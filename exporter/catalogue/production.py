@@ -64,6 +64,7 @@ CACHE: Final = MetricSpec(
     "counter",
     "Lookups in Triton's response cache by result (hit, miss), all clients.",
     (*_MODEL, "result"),
+    outlives_process=True,
 )
 BATCH_SIZE: Final = MetricSpec(
     "triton_batch_size",
@@ -76,9 +77,25 @@ BATCH_SIZE: Final = MetricSpec(
 OWN_REQUESTS: Final = MetricSpec(
     "triton_own_requests_total",
     "counter",
-    "This process's own requests to the model by outcome (success, failure), as taken"
-    " out of production counts.",
+    "This process's own requests to the model by the outcome that it saw (success,"
+    " failure); steps of ensembles are counted where the whole succeeded.",
     (*_MODEL, "outcome"),
+)
+UNATTRIBUTED_REQUESTS: Final = MetricSpec(
+    "triton_unattributed_requests_total",
+    "counter",
+    "Requests that Triton counted and that are production's or ours, which nobody can"
+    " tell: they are not in triton_requests_total. Production is at least that and at"
+    " most both together.",
+    _MODEL,
+)
+FAILURES_BOOKED_AS_SUCCESS: Final = MetricSpec(
+    "triton_failures_booked_as_success_total",
+    "counter",
+    "Own requests that the model answered with an error and that Triton counted as a"
+    " success. While it rises, production's failures are among its successes and their"
+    " times in its latency.",
+    _MODEL,
 )
 STATISTICS_RESETS: Final = MetricSpec(
     "triton_statistics_resets_total",

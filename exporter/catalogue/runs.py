@@ -16,9 +16,25 @@ RUN_INFO: Final = MetricSpec(
 CAPACITY: Final = MetricSpec(
     "triton_capacity_requests_per_second",
     "gauge",
-    "The highest rate at which the model held the objective, as a capacity search found"
-    " it: the estimate and its 95 % interval. Absent until one is reported.",
+    "The highest rate at which the model held the objective, from the latest valid"
+    " capacity search: the estimate and its 95 % interval. A search without a valid"
+    " result does not change it; one that found no rate to hold removes it.",
     ("model", "slo", "bound"),
+)
+CAPACITY_FOUND: Final = MetricSpec(
+    "triton_capacity_found_timestamp_seconds",
+    "gauge",
+    "Unix time at which the search ended that triton_capacity_requests_per_second"
+    " is of.",
+    ("model", "slo"),
+    "seconds",
+)
+CAPACITY_SEARCH: Final = MetricSpec(
+    "triton_capacity_search_info",
+    "info",
+    "The latest capacity search: always 1. `verdict` is valid, invalid,"
+    " no_rate_holds or every_rate_holds; `reason` is why it has no capacity to publish.",
+    ("model", "slo", "verdict", "reason"),
 )
 CAPACITY_HEADROOM: Final = MetricSpec(
     "triton_capacity_headroom_ratio",

@@ -33,12 +33,14 @@ SPC_ALARMS: Final = MetricSpec(
     "counter",
     "Alarms begun.",
     _CHART,
+    outlives_process=True,
 )
 SPC_SAMPLES: Final = MetricSpec(
     "triton_spc_samples_total",
     "counter",
     "Samples of the signal taken, those of the baseline among them.",
     ("signal",),
+    outlives_process=True,
 )
 SPC_LEARNING: Final = MetricSpec(
     "triton_spc_learning",

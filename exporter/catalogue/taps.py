@@ -30,3 +30,25 @@ TRACE_TENSORS_REFUSED: Final = MetricSpec(
     " writes FP16 and BF16 empty, INT8 and UINT8 as raw characters, BYTES unescaped.",
     ("datatype", "reason"),
 )
+ADMISSION_CONNECTIONS: Final = MetricSpec(
+    "tritonwatch_admission_connections",
+    "gauge",
+    "Connections open now, by listener: web (metrics and pages), tap, grpc.",
+    ("listener",),
+)
+ADMISSION_LIMIT: Final = MetricSpec(
+    "tritonwatch_admission_limit",
+    "gauge",
+    "Connections that the listener takes at once.",
+    ("listener",),
+)
+ADMISSION_REFUSED: Final = MetricSpec(
+    "tritonwatch_admission_refused_total",
+    "counter",
+    "Connections and requests turned away by listener and reason: crowded (the listener"
+    " was full, and the connection that had waited longest was ended), descriptors (the"
+    " process has no file descriptor left), handshake (TLS failed or took too long),"
+    " passwords (too many wait to be checked), cross_site (sent by a web page of another"
+    " site).",
+    ("listener", "reason"),
+)

@@ -6,16 +6,17 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 import numpy as np
 
 from exporter import errors
 from exporter.background import Background
 from exporter.exposition import parse_text
+from exporter.own_request import own_request
 from exporter.own_traffic import REQUEST_ID_PREFIX
 from exporter.probes.payload import make_payload
-from exporter.triton.model import InferRequest
+from exporter.processes import family_of
+from exporter.triton.http_path import control_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,19 +123,7 @@ class Server:
         """Seconds that one inference of made-up tensors took."""
         payload = make_payload(spec, {}, self._rng)
         identifier = f"{REQUEST_ID_PREFIX}{request_id}"
-        one: dict[str, bool | int | str] = {
-            "sequence_id": identifier,
-            "sequence_start": True,
-            "sequence_end": True,
-        }
-        request = InferRequest(
-            spec.name,
-            "",
-            identifier,
-            payload.inputs,
-            payload.datatypes,
-            one if spec.sequence else {},
-        )
+        request = own_request(spec, identifier, payload.inputs, version="")
         send = self.grpc.infer_stream if spec.decoupled else self.grpc.infer
         return send(request, timeout_seconds=self._timeout_seconds).duration_seconds
 
@@ -171,7 +160,7 @@ class Server:
         return gpu, host
 
     def _control(self, model: str, action: str) -> None:
-        path = f"/v2/repository/models/{quote(model, safe='')}/{action}"
+        path = f"{control_path(model)}/{action}"
         try:
             self._http.post(path, b"{}", timeout_seconds=self._timeout_seconds)
         except errors.TritonError as error:
@@ -282,7 +271,7 @@ def _tell(victims: Sequence[Victim], *, loading: bool) -> None:
 def resident_bytes(pid: int) -> int | None:
     """Of a process and all its descendants; what they share counts once (Pss)."""
     total = 0
-    for member in _family(Path("/proc"), pid):
+    for member in family_of({pid}):
         try:
             text = Path(f"/proc/{member}/smaps_rollup").read_text("ascii")
         except OSError:
@@ -293,18 +282,3 @@ def resident_bytes(pid: int) -> int | None:
             if line.startswith("Pss:")
         )
     return total or None
-
-
-def _family(proc: Path, pid: int) -> set[int]:
-    parents: dict[int, int] = {}
-    for status in proc.glob("[0-9]*/stat"):
-        try:
-            text = status.read_text("utf-8", "replace")
-        except OSError:
-            continue
-        # The name in brackets may hold anything, spaces and brackets too.
-        parents[int(status.parent.name)] = int(text.rpartition(")")[2].split()[1])
-    family = {pid}
-    while new := {child for child, p in parents.items() if p in family} - family:
-        family |= new
-    return family

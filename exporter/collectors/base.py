@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from pydantic import Field
 
 from exporter.calibrated import CalibrationBoard
+from exporter.readiness import ReadinessHold
 from exporter.settings import ModelFilter, Settings
 from exporter.work import WorkBoard
 
@@ -40,6 +41,8 @@ class Access:
     """What all collectors and probes expose now, for those that judge it."""
     mirror: MirrorHub
     """Production requests that the taps were sent, for those that look at data."""
+    readiness: ReadinessHold = field(default_factory=ReadinessHold)
+    """When our own questions about readiness held up the server's other answers."""
     work: WorkBoard = field(default_factory=WorkBoard)
     """How busy the models were, for those that divide what it took."""
     calibration: CalibrationBoard = field(default_factory=CalibrationBoard)

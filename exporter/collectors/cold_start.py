@@ -11,10 +11,10 @@ from pydantic import Field
 
 from exporter import catalogue, errors
 from exporter.collectors.base import Access, CollectorSettings
+from exporter.own_request import own_request
 from exporter.probes.payload import InputSettings, make_payload
-from exporter.probes.synthetic import touched_by
+from exporter.reach import own_inference
 from exporter.samples import Sample
-from exporter.triton.model import InferRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,23 +138,14 @@ class ColdStartCollector:
         payload = make_payload(
             spec, self._settings.overrides.get(spec.name, {}), self._rng
         )
-        request_id = own.new_request_id("cold-start")
-        one: dict[str, bool | int | str] = {
-            "sequence_id": request_id,
-            "sequence_start": True,
-            "sequence_end": True,
-        }
-        request = InferRequest(
-            spec.name,
-            spec.version,
-            request_id,
-            payload.inputs,
-            payload.datatypes,
-            one if spec.sequence else {},
-        )
+        request = own_request(spec, own.new_request_id("cold-start"), payload.inputs)
         send = grpc.infer_stream if spec.decoupled else grpc.infer
-        touched = touched_by(spec, self._access.board.current, request)
-        with own.request(touched, backend=spec.backend):
+        with own_inference(
+            self._access,
+            spec,
+            request,
+            within_seconds=self._settings.timeout_seconds,
+        ):
             reply = send(request, timeout_seconds=self._settings.timeout_seconds)
         return reply.duration_seconds
 

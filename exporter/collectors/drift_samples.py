@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from exporter.collectors.drift_watch import Look, Watch
 
 _MOST_LABEL: Final = 80
+_REFERENCE_DIGITS: Final = 12
 
 
 def of_model(model: str, subjects: Sequence[Subject]) -> Iterator[Sample]:
@@ -171,6 +172,7 @@ def _scores(
 
 
 def _bins(subject: Subject, watch: Watch) -> Iterator[Sample]:
+    reference_id = watch.profile.fingerprint[:_REFERENCE_DIGITS]
     for feature, name in enumerate(watch.profile.schema.names):
         if not any(fnmatchcase(name, p) for p in subject.settings.export_bins):
             continue
@@ -179,7 +181,7 @@ def _bins(subject: Subject, watch: Watch) -> Iterator[Sample]:
         reference = watch.baseline.bins[feature, :used] + 0.5
         shares = reference / reference.sum()
         for place in range(used):
-            key = (subject.model, name, labels[place])
+            key = (subject.model, name, labels[place], reference_id)
             count = float(watch.coarse[feature, place])
             yield Sample(catalogue.FEATURE_OBSERVATIONS, count, key)
             yield Sample(catalogue.FEATURE_REFERENCE, float(shares[place]), key)

@@ -57,7 +57,7 @@ class MirrorSettings(CollectorSettings):
     overrides: dict[str, SamplingSettings] = Field(default={}, max_length=10_000)
     """In place of that, by the model's name."""
     max_body_bytes: int = Field(default=2 << 20, ge=1024, le=32 << 20)
-    """Largest body read, inflated too. A hostile one takes up to 60 times its size of
+    """Largest body read, inflated too. A hostile one takes up to 32 times this size of
     memory while it is read, one at a time."""
 
     def build(self, access: Access) -> MirrorCollector:

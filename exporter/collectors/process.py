@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from exporter import catalogue
 from exporter.collectors.base import Access, CollectorSettings
+from exporter.collectors.server_memory import ServerMemory
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -21,19 +22,24 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessSettings(CollectorSettings):
-    """CPU, memory and descriptors of this process."""
+    """CPU, memory and descriptors of this process, and memory of the server's.
+
+    The latter where the server runs on this machine and its processes can be seen.
+    """
 
     kind: Literal["process"] = "process"
 
-    def build(self, access: Access) -> ProcessCollector:  # noqa: ARG002
-        """The collector; it needs nothing of the server."""
-        return ProcessCollector()
+    def build(self, access: Access) -> ProcessCollector:
+        """The collector; it asks the server nothing."""
+        return ProcessCollector(access)
 
 
 class ProcessCollector:
-    """Reads /proc/self."""
+    """Reads /proc."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: Access) -> None:
+        self._board = access.board
+        self._memory = ServerMemory(access.grpc.address, access.clock)
         # To look it up leaves cycles behind, at every look.
         self._build = (version("tritonwatch"), platform.python_version())
         self._start_seconds = _start_time_seconds()
@@ -42,6 +48,8 @@ class ProcessCollector:
         """Samples of this instant."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        inventory = self._board.current
+        models = {entry.name for entry in inventory.index}
         return (
             Sample(catalogue.BUILD_INFO, 1, self._build),
             Sample(catalogue.PROCESS_CPU, usage.ru_utime + usage.ru_stime),
@@ -52,6 +60,7 @@ class ProcessCollector:
                 catalogue.PROCESS_MAX_FDS,
                 resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             ),
+            *self._memory.samples(models | {name for name, _ in inventory.models}),
         )
 
 

@@ -21,9 +21,16 @@ of ours that is never booked (merged, cached) costs production one, once.
 A reset takes with it what production did since the last look before; nobody can know
 that. Of ours, those that were done when a look found no server were that server's, and
 all others the next one's: so what comes after a restart is exact. Lost is what was held
-back, and one for each of ours that was answered and not yet booked at the last look. Where no look fell into it, as when a model is reloaded, ours since the
-last look before it are looked for among the next requests, and may cost production as
-many.
+back, and one for each of ours that was answered and not yet booked at the last look. Where
+no look fell into it, as when a model is reloaded, ours since the last look before it are
+looked for among the next requests, and may cost production as many.
+
+What nobody can attribute (`OwnCounts.possible`, and `unresolved` ones) is left out of the
+totals as far as it shows, and is counted as unattributed: production is at least the totals
+and at most both together. Such a request is a success, a failure or nothing, and is looked
+for among both when Triton has certainly booked it: one look after the one that saw it end.
+Among what shows, ours are taken in the order in which they ended; so with nobody else there,
+nothing is ever left over.
 
 Times cannot be known request by request: ours are taken at the mean of the look, for
 executions at the mean of the batch size ours had.
@@ -31,10 +38,11 @@ executions at the mean of the batch size ours had.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from exporter.collectors.own_share import OwnShare
+from exporter.own_traffic import NOTHING, Booking
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
 if TYPE_CHECKING:
@@ -43,8 +51,6 @@ if TYPE_CHECKING:
     from exporter.own_traffic import OwnCounts
 
 PHASES = ("compute_input", "compute_infer", "compute_output")
-UNRESOLVED_LOOKS: Final = 6
-"""So many looks a request is waited for that we gave up on."""
 
 
 @dataclass(slots=True)
@@ -62,80 +68,19 @@ class Totals:
         default_factory=lambda: dict.fromkeys(PHASES, 0.0)
     )
     batches: dict[int, int] = field(default_factory=dict)
+    unattributed: int = 0
+    """Requests that are production's or ours, and in none of the numbers above."""
+    failures_booked_as_success: int = 0
+    """Requests of ours that were answered with an error and booked as a success."""
 
 
-class OwnShare:
-    """Splits a counter's rise into ours and production's."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The part of a model's rise that may be ours although the ledger does not show it."""
 
-    def __init__(self, finished: int = 0, unresolved: int = 0) -> None:
-        self._taken = finished
-        self._held = 0
-        self._refused = 0
-        self._unresolved_before = unresolved
-        self._doubtful: deque[int] = deque(maxlen=UNRESOLVED_LOOKS)
-        """Unresolved ones not seen yet, by the look after which we gave up on them."""
-        self._finished_before = (finished, finished)
-        """At the look before the last one, and at the last one."""
-
-    def production(
-        self, finished: int, in_flight: int, rise: int, unresolved: int = 0
-    ) -> int:
-        """Production's part of `rise`, given our requests finished and in flight now.
-
-        As many as are in flight are held back until the next look decides.
-        """
-        self._doubtful.append(unresolved - self._unresolved_before)
-        self._unresolved_before = unresolved
-        before_last, last = self._finished_before
-        self._finished_before = (last, finished)
-        # Finished at the look before the last and not even booked by the last.
-        self._taken = max(self._taken, before_last)
-        pool = rise + self._held
-        ours = max(0, min(finished - self._taken, pool))
-        self._taken += ours
-        pool -= ours + self._resolved(pool - ours)
-        self._held = min(in_flight, pool)
-        return pool - self._held
-
-    @property
-    def undecided(self) -> bool:
-        """Whether something is held back."""
-        return self._held > 0
-
-    def refuse(self, count: int, *, for_now: bool) -> None:
-        """So much of what was just said to be production's cannot be, as it looks.
-
-        `for_now` says that it may turn out otherwise. If not, what is refused a second
-        time is ours.
-        """
-        ours = 0 if for_now else min(count, self._refused)
-        self._refused = 0 if for_now else count - ours
-        self._held += count - ours
-
-    def started_over(self, finished: int) -> None:
-        """What of so many is missing was lost with the counters: it is not waited for."""
-        self._taken = max(self._taken, finished)
-
-    def server_gone(self, finished: int) -> None:
-        """So many were done when it was gone, and what it had booked besides is lost.
-
-        Of what was held back nobody can tell any more whose it was: it is left out.
-        """
-        self.started_over(finished)
-        self._held = self._refused = 0
-
-    def give_up(self, unresolved: int) -> None:
-        """So many were asked of a server that is gone."""
-        self._doubtful.clear()
-        self._unresolved_before = unresolved
-
-    def _resolved(self, most: int) -> int:
-        """How many we gave up on show now; the oldest first."""
-        left = most
-        for place, count in enumerate(self._doubtful):
-            self._doubtful[place] = count - min(count, left)
-            left -= min(count, left)
-        return most - left
+    everywhere: int = 0
+    """So much of each counter."""
+    booking: Booking = NOTHING
 
 
 class Production:
@@ -146,14 +91,17 @@ class Production:
         self.resets = 0
         self.all_busy_ns = 0
         """Busy time of every execution, ours too: what the energy is spent in."""
-        self._success = OwnShare(own.ok, own.unresolved)
-        self._failure = OwnShare(own.failed)
-        self._inferences = OwnShare(own.inferences, own.inferences_unresolved)
+        self._success = OwnShare(own.done.requests, own.unresolved.requests)
+        self._failure = OwnShare(0, own.unresolved.requests)
+        self._inferences = OwnShare(own.done.inferences, own.unresolved.inferences)
         self._batches = {
-            size: OwnShare(own.executed(size), own.unresolved_batches.get(size, 0))
-            for size in own.sizes
+            size: OwnShare(own.done.executions(size), own.unresolved.executions(size))
+            for size in {*own.done.batches, *own.unresolved.batches}
         }
         self._spare = self._served = 0
+        self._failures_over = 0
+        self._ended = self._due = _Ended.at(own)
+        """Own requests that end in doubt: up to this look, and to the one before."""
 
     def advance(
         self,
@@ -162,6 +110,8 @@ class Production:
         own: OwnCounts,
         own_before: OwnCounts | None = None,
         own_when_gone: OwnCounts | None = None,
+        *,
+        held: Held | None = None,
     ) -> None:
         """Add what happened between two looks; `before` None is a model's first.
 
@@ -176,53 +126,87 @@ class Production:
             self._give_up_unresolved(own)
             if own_when_gone is not None:
                 self._give_up_gone(own_when_gone)
-        self._requests(before, after, own)
-        self._executions(before, after, own)
+        look = self._next_look(own, held or Held())
+        self._requests(before, after, look)
+        self._executions(before, after, look)
         if started_over:
             self.resets += 1
             if own_when_gone is None:
                 self._give_up_lost(own_before or own)
 
+    def _next_look(self, own: OwnCounts, held: Held) -> _OwnAtLook:
+        due, ended = self._ended, _Ended.at(own)
+        look = _OwnAtLook(
+            own,
+            due.possible - self._due.possible,
+            own.in_flight + (ended.possible - due.possible) + held.booking,
+            held.everywhere,
+            due.failed - self._due.failed,
+            due.executed - self._due.executed,
+        )
+        self._due, self._ended = due, ended
+        return look
+
     def _give_up_lost(self, own: OwnCounts) -> None:
-        self._success.started_over(own.ok)
-        self._failure.started_over(own.failed)
-        self._inferences.started_over(own.inferences)
+        self._success.started_over(own.done.requests)
+        self._inferences.started_over(own.done.inferences)
         for size, share in self._batches.items():
-            share.started_over(own.executed(size))
+            share.started_over(own.done.executions(size))
 
     def _give_up_gone(self, own: OwnCounts) -> None:
-        self._success.server_gone(own.ok)
-        self._failure.server_gone(own.failed)
-        self._inferences.server_gone(own.inferences)
+        self._ended = self._due = _Ended.at(own)
+        self._success.server_gone(own.done.requests)
+        self._failure.server_gone(0)
+        self._inferences.server_gone(own.done.inferences)
         for size, share in self._batches.items():
-            share.server_gone(own.executed(size))
+            share.server_gone(own.done.executions(size))
 
     def _give_up_unresolved(self, own: OwnCounts) -> None:
-        self._success.give_up(own.unresolved)
-        self._inferences.give_up(own.inferences_unresolved)
+        self._success.give_up(own.unresolved.requests)
+        self._failure.give_up(own.unresolved.requests)
+        self._inferences.give_up(own.unresolved.inferences)
         for size, share in self._batches.items():
-            share.give_up(own.unresolved_batches.get(size, 0))
+            share.give_up(own.unresolved.executions(size))
 
     def _requests(
-        self, before: ModelStatistics, after: ModelStatistics, own: OwnCounts
+        self, before: ModelStatistics, after: ModelStatistics, look: _OwnAtLook
     ) -> None:
-        totals = self.totals
+        totals, own = self.totals, look.own
         success = _rise(before.success, after.success)
         failure = _rise(before.fail, after.fail)
         inferences = after.inference_count - before.inference_count
+        unresolved = own.unresolved.requests
+        failed = self._failure.production(
+            0,
+            look.under_way.failures + look.held_back,
+            failure.count,
+            unresolved,
+            look.due.failures,
+        )
         kept = self._success.production(
-            own.ok, own.in_flight, success.count, own.unresolved
+            own.done.requests,
+            look.under_way.requests + look.held_back,
+            success.count,
+            unresolved,
+            look.due.requests,
+        )
+        inferred = self._inferences.production(
+            own.done.inferences,
+            look.under_way.inferences + look.held_back,
+            inferences,
+            own.unresolved.inferences,
+            look.due.inferences,
         )
         totals.success += kept
-        failed = self._failure.production(own.failed, own.in_flight, failure.count)
         totals.failure += failed
-        inferred = self._inferences.production(
-            own.inferences,
-            own.inferences_in_flight,
-            inferences,
-            own.inferences_unresolved,
-        )
         totals.inferences += inferred
+        totals.unattributed += self._success.unattributed + self._failure.unattributed
+        totals.failures_booked_as_success += self._booked_as_success(
+            look,
+            rests=not (
+                kept or failed or look.under_way.requests or self._success.missing
+            ),
+        )
         # An execution for production serves an inference of production, or fails. One
         # look's are spare: an inference may be told from ours before its execution.
         self._spare = min(self._spare, self._served) + failed + inferred
@@ -234,31 +218,49 @@ class Production:
             rise = _rise(getattr(before, phase), getattr(after, phase))
             totals.compute_ns[phase] += rise.ns * share
 
+    def _booked_as_success(self, look: _OwnAtLook, *, rests: bool) -> int:
+        """How many of our failed requests show as successes.
+
+        Where nothing else runs, any that does not show as a failure; else only one that
+        cannot have been refused before it was scheduled.
+        """
+        failures = look.failed if rests else look.executed
+        shown = self._failure.possible_shown
+        # A failure may have been taken for another request of ours before, but not while
+        # none was under way.
+        missing = failures - shown - self._failures_over
+        over = max(0, self._failures_over + shown - look.executed)
+        self._failures_over = over if look.under_way.requests else 0
+        return min(self._success.possible_shown, max(0, missing))
+
     def _executions(
-        self, before: ModelStatistics, after: ModelStatistics, own: OwnCounts
+        self, before: ModelStatistics, after: ModelStatistics, look: _OwnAtLook
     ) -> None:
         earlier = {batch.batch_size: batch for batch in before.batches}
         now = {batch.batch_size: batch for batch in after.batches}
-        for size in now.keys() | self._batches.keys() | own.sizes:
+        ours = (look.own.done, look.own.unresolved, look.due)
+        sizes = {size for booking in ours for size in booking.batches}
+        for size in now.keys() | self._batches.keys() | sizes:
             nothing = BatchStatistics(size, Duration(), Duration(), Duration())
             old, new = earlier.get(size, nothing), now.get(size, nothing)
             self._batch(
                 size,
                 [_rise(getattr(old, phase), getattr(new, phase)) for phase in PHASES],
-                own,
+                look,
             )
 
-    def _batch(self, size: int, rises: list[Duration], own: OwnCounts) -> None:
+    def _batch(self, size: int, rises: list[Duration], look: _OwnAtLook) -> None:
         totals = self.totals
         executions = rises[PHASES.index("compute_infer")].count
         # One of ours that was merged into a larger batch ran on production's account
         # and cost it next to nothing.
         batches = self._batches.setdefault(size, OwnShare())
         kept = batches.production(
-            own.executed(size),
-            own.batches_in_flight.get(size, 0),
+            look.own.done.executions(size),
+            look.under_way.executions(size) + look.held_back,
             executions,
-            own.unresolved_batches.get(size, 0),
+            look.own.unresolved.executions(size),
+            look.due.executions(size),
         )
         if kept > self._spare:
             # Two of ours that were merged into one batch, if no more is to come.
@@ -272,6 +274,35 @@ class Production:
         busy_ns = sum(rise.ns for rise in rises)
         self.all_busy_ns += busy_ns
         totals.busy_ns += busy_ns * share
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """Sums over the own requests of which it is not sure what Triton books."""
+
+    possible: Booking = NOTHING
+    failed: int = 0
+    executed: int = 0
+
+    @classmethod
+    def at(cls, own: OwnCounts) -> _Ended:
+        return cls(own.possible, own.failed, own.executed_failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnAtLook:
+    """Our own requests as one look needs them."""
+
+    own: OwnCounts
+    due: Booking
+    """Possible bookings of requests that had ended by the look before."""
+    under_way: Booking
+    """In flight, or ended in doubt since the look before."""
+    held_back: int
+    failed: int
+    """How many of `due` were answered with an error."""
+    executed: int
+    """How many of `failed` cannot have been refused before they were scheduled."""
 
 
 def _rise(before: Duration, after: Duration) -> Duration:

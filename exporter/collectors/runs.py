@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from exporter import catalogue
-from exporter.capacity_report import capacity_of
+from exporter.capacity_report import valid_capacity
 from exporter.collectors.base import Access, CollectorSettings
 from exporter.run_board import CapacityNotice, RunBoard, RunNotice
 from exporter.samples import Sample
@@ -41,14 +41,15 @@ class RunsSettings(CollectorSettings):
     rate_window_seconds: float = Field(default=60.0, ge=1, le=3600)
     """Production's rate, for the headroom, is that of so long."""
     capacity_reports: tuple[str, ...] = Field(default=(), max_length=100)
-    """Files that `tritonwatch load capacity --json` wrote: known from the start on, and
-    after a restart. What the tap is told later goes over them."""
+    """Files written by `tritonwatch load capacity --json`, read at every start. Later
+    results that the tap receives replace them. A file without a valid capacity is
+    refused."""
 
     @field_validator("capacity_reports")
     @classmethod
     def _are_reports(cls, files: tuple[str, ...]) -> tuple[str, ...]:
         for file in files:
-            capacity_of(file)
+            valid_capacity(file)
         return files
 
     def build(self, access: Access) -> RunsCollector:
@@ -61,7 +62,7 @@ class RunsSettings(CollectorSettings):
         """One that knows the capacities of the files."""
         board = RunBoard(clock)
         for file in self.capacity_reports:
-            board.note_capacity(capacity_of(file))
+            board.note_capacity(valid_capacity(file))
         return RunsCollector(board, exposed, clock, self.rate_window_seconds)
 
 
@@ -89,8 +90,8 @@ class RunsCollector:
         )
 
     def collect(self) -> Sequence[Sample]:
-        """What goes on now, and what is left of the capacity found."""
-        return (*self._running(), *self._capacities())
+        """Active runs, capacities with their headroom, and the latest searches."""
+        return (*self._running(), *self._capacities(), *self._searches())
 
     def _running(self) -> Iterator[Sample]:
         for run in self._board.runs():
@@ -102,18 +103,24 @@ class RunsCollector:
         if not found:
             self._looks.clear()
         rates = self._rates() if found else {}
-        for notice in found:
-            key = (notice.model, notice.slo)
+        for capacity in found:
+            key = (capacity.model, capacity.slo)
             for bound, value in (
-                ("estimate", notice.requests_per_second),
-                ("low", notice.low),
-                ("high", notice.high),
+                ("estimate", capacity.requests_per_second),
+                ("low", capacity.low),
+                ("high", capacity.high),
             ):
                 yield Sample(catalogue.CAPACITY, value, (*key, bound))
-            rate = rates.get(notice.model)
+            yield Sample(catalogue.CAPACITY_FOUND, capacity.found_at, key)
+            rate = rates.get(capacity.model)
             if rate is not None:
-                left = 1.0 - rate / notice.requests_per_second
+                left = 1.0 - rate / capacity.requests_per_second
                 yield Sample(catalogue.CAPACITY_HEADROOM, left, key)
+
+    def _searches(self) -> Iterator[Sample]:
+        for search in self._board.searches():
+            labels = (search.model, search.slo, search.verdict, search.reason)
+            yield Sample(catalogue.CAPACITY_SEARCH, 1, labels)
 
     def _rates(self) -> dict[str, float]:
         """Production's requests a second by model, over the window."""
@@ -140,20 +147,15 @@ class RunsCollector:
         return totals
 
     def _route(
-        self, path: str, form: type[_Notice], keep: Callable[[_Notice], bool]
+        self, path: str, form: type[_Notice], keep: Callable[[_Notice, str], None]
     ) -> TapRoute:
         def answer(request: TapRequest) -> TapAnswer:
             try:
                 notice = form.model_validate_json(request.body)
             except ValidationError as error:
                 return refusal("malformed", HTTPStatus.BAD_REQUEST, _told(error))
-            if keep(notice):
-                return _TAKEN
-            return refusal(
-                "overloaded",
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "as many are known as are kept; wait until one is over",
-            )
+            keep(notice, request.sender)
+            return _TAKEN
 
         return TapRoute(path, SOURCE, _MAX_BODY_BYTES, answer, _TAKEN)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -10,8 +10,9 @@ from pydantic import Field
 from exporter import catalogue, errors
 from exporter.collectors.base import Access, CollectorSettings
 from exporter.collectors.crosscheck import CrossCheck
-from exporter.collectors.production import Production, Totals
-from exporter.own_traffic import OwnCounts
+from exporter.collectors.production import Held, Production, Totals
+from exporter.footprints import Footprints
+from exporter.own_traffic import NOTHING, OwnCounts
 from exporter.samples import BucketSample, Sample
 from exporter.work import Look, ModelWork
 
@@ -31,6 +32,10 @@ class StatisticsSettings(CollectorSettings):
     """Longest wait for one answer of the server."""
     cross_check: bool = Field(default=True)
     """Hold Triton's own /metrics against the statistics API, where it can be read."""
+    learn_calls: bool = Field(default=False)
+    """Learn which models a Python model calls by itself (BLS), so that the calls of our
+    probes are no production. Every probe of a Python model reads all statistics twice
+    until its calls are known: for servers with some dozens of models."""
 
     def build(self, access: Access) -> StatisticsCollector:
         """The collector."""
@@ -50,6 +55,8 @@ class StatisticsCollector:
     def __init__(self, settings: StatisticsSettings, access: Access) -> None:
         self._settings = settings
         self._access = access
+        if settings.learn_calls:
+            access.own.footprints = Footprints()
         self._known: dict[ModelKey, _Known] = {}
         self._started = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
@@ -72,12 +79,11 @@ class StatisticsCollector:
         try:
             after = self._look(samples)
         except errors.UnavailableError:
-            # What is done by now a server had counted that is gone. The first such look
-            # says so: at a later one others may have been answered by its successor.
-            self._own_when_gone = self._access.own.snapshot() | self._own_when_gone
+            self._note_gone(self._access.own.snapshot())
             raise
         # The ledger is read after the statistics and counts what is in flight, so that
         # a probe which Triton has already counted is never taken for production.
+        held_back, waiting = self._access.own.held_back(), self._access.own.waiting()
         own = self._access.own.snapshot()
         looked_at = self._access.clock()
         for key, raw in after.items():
@@ -86,11 +92,27 @@ class StatisticsCollector:
                 counted = ours_before.get(key, OwnCounts())
                 self._known[key] = _Known(Production(counted), raw)
             ours = own.get(key, OwnCounts()), ours_before.get(key, OwnCounts())
-            samples += self._samples(key, raw, *ours)
+            held = Held(held_back, waiting.get(key, NOTHING))
+            samples += self._samples(key, raw, *ours, held)
         self._access.work.publish(Look(looked_at, self._work(after)))
         self._forget(after)
         self._started = True
         return samples
+
+    def _note_gone(self, own: dict[ModelKey, OwnCounts]) -> None:
+        """Keep what of ours a server had counted that does not answer any more.
+
+        The first such look says what was done: at a later one others may have been
+        answered by its successor. What failed until the last one, it did not book.
+        """
+        for key, now in own.items():
+            first = self._own_when_gone.get(key, now)
+            self._own_when_gone[key] = replace(
+                first,
+                possible=now.possible,
+                failed=now.failed,
+                executed_failures=now.executed_failures,
+            )
 
     def _look(self, samples: list[AnySample]) -> dict[ModelKey, ModelStatistics]:
         before = self._read()
@@ -125,16 +147,27 @@ class StatisticsCollector:
         }
 
     def _samples(
-        self, key: ModelKey, raw: ModelStatistics, own: OwnCounts, own_before: OwnCounts
+        self,
+        key: ModelKey,
+        raw: ModelStatistics,
+        own: OwnCounts,
+        own_before: OwnCounts,
+        held: Held,
     ) -> Iterator[AnySample]:
         known = self._known.get(key)
         own_when_gone = self._own_when_gone.pop(key, None)
         if known is None:
             # A model that came while we watched is counted from its first request.
             known = self._known[key] = _Known(Production(OwnCounts()), raw)
-            known.production.advance(None, raw, own, own_before)
+            known.production.advance(None, raw, own, own_before, held=held)
         else:
-            known.production.advance(known.raw, raw, own, own_before, own_when_gone)
+            resets = known.production.resets
+            known.production.advance(
+                known.raw, raw, own, own_before, own_when_gone, held=held
+            )
+            if known.production.resets != resets:
+                self._access.board.reloaded(key)
+                self._access.own.reloaded(key)
         known.raw = raw
         known.missing = 0
         yield from samples_of(key, known.production.totals, own)
@@ -168,7 +201,11 @@ def samples_of(key: ModelKey, totals: Totals, own: OwnCounts) -> Iterator[AnySam
         yield Sample(catalogue.COMPUTE, ns / 1e9, (*key, phase))
     yield Sample(catalogue.OWN_REQUESTS, own.ok, (*key, "success"))
     yield Sample(catalogue.OWN_REQUESTS, own.failed, (*key, "failure"))
-    yield Sample(catalogue.OWN_UNRESOLVED, own.unresolved, key)
+    yield Sample(catalogue.OWN_UNRESOLVED, own.unresolved.requests, key)
+    yield Sample(catalogue.UNATTRIBUTED_REQUESTS, totals.unattributed, key)
+    yield Sample(
+        catalogue.FAILURES_BOOKED_AS_SUCCESS, totals.failures_booked_as_success, key
+    )
     yield BucketSample(
         catalogue.BATCH_SIZE,
         tuple(

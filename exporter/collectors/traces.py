@@ -36,7 +36,7 @@ class OtlpTapSettings(Settings):
 
     max_body_bytes: int = Field(default=2 << 20, ge=1024, le=64 << 20)
     """Largest body taken, inflated too. Triton sends about 300 kB; a hostile body takes
-    up to 60 times its size of memory while it is read, one at a time."""
+    up to 32 times this size of memory while it is read, one at a time."""
     forward: str | None = Field(default=None, pattern=r"^https?://[^\s/]+(/\S*)?$")
     """Send the same bytes on to this collector, like http://otel:4318/v1/traces."""
 

@@ -14,6 +14,7 @@ from exporter.samples import HistogramSample, Sample
 
 if TYPE_CHECKING:
     from exporter.collectors.base import Access
+    from exporter.comparison.budget import Wait
     from exporter.comparison.settings import ComparisonSettings, Metric
     from exporter.histogram import Histogram
     from exporter.inventory import ModelKey
@@ -29,6 +30,8 @@ class ProductionComparison:
     """Sends nothing; needs the traces collector for latencies."""
 
     inputs_name = "production"
+    wait: Wait | None = None
+    """Nothing is asked, so nothing waits."""
 
     def __init__(self, settings: ComparisonSettings, access: Access) -> None:
         self._settings = settings

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import errors
 from exporter.comparison.pairs import Answered
-from exporter.probes.synthetic import touched_by
-from exporter.triton.model import InferRequest
+from exporter.own_request import own_request
+from exporter.reach import own_inference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from exporter.collectors.base import Access
     from exporter.comparison.inputs import Input
-    from exporter.triton.model import Array, ModelSpec
+    from exporter.triton.model import ModelSpec
 
 _LINGER_SECONDS: Final = 1.0
 """How much longer a late answer is waited for, so that Triton's count of it is known."""
@@ -102,17 +102,13 @@ class Question:
 
     def __call__(self, side: Side, asked: Input) -> Answered:
         """Send it and wait; a failure is an answer too."""
-        spec, own = side.spec, self._access.own
-        request = InferRequest(
-            spec.name,
-            spec.version,
-            own.new_request_id("shadow"),
-            asked.arrays,
-            datatypes(spec, asked.arrays),
-        )
-        touched = touched_by(spec, self._access.board.current, request)
+        spec = side.spec
+        request_id = self._access.own.new_request_id("shadow")
+        request = own_request(spec, request_id, asked.arrays)
         try:
-            with own.request(touched, backend=spec.backend):
+            with own_inference(
+                self._access, spec, request, within_seconds=self._timeout_seconds
+            ):
                 reply = self._access.grpc.infer(
                     request, timeout_seconds=self._timeout_seconds + _LINGER_SECONDS
                 )
@@ -125,12 +121,6 @@ class Question:
                 f"{reply.duration_seconds:.3f} s; allowed are {self._timeout_seconds:g} s",
             )
         return Answered(reply)
-
-
-def datatypes(spec: ModelSpec, arrays: Mapping[str, Array]) -> dict[str, str]:
-    """Triton's datatype of each tensor that is sent."""
-    declared = {tensor.name: tensor.datatype for tensor in spec.inputs}
-    return {name: declared[name] for name in arrays}
 
 
 def difference(champion: ModelSpec, challenger: ModelSpec) -> str:

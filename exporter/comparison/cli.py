@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from exporter.comparison.settings import ComparisonSettings
@@ -91,6 +91,13 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         "--rate", type=float, default=100.0, help="most pairs a second (default 100)"
     )
     parser.add_argument(
+        "--budget",
+        type=_budget,
+        metavar="SHARE",
+        help="while the champion has production: most requests and busy time of both as a "
+        "share of it, up to 1, or `none` for no limit but --rate (default 0.05)",
+    )
+    parser.add_argument(
         "--duration",
         type=float,
         default=60.0,
@@ -110,6 +117,20 @@ def _margin(text: str) -> tuple[str, float]:
         ) from None
 
 
+def _budget(text: str) -> float | Literal["none"]:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if text == "none":
+        return "none"
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}; want a share above 0 and up to 1, like 0.2, or none"
+        )
+    return share
+
+
 def _run(options: argparse.Namespace) -> int:
     from exporter.comparison import command  # noqa: PLC0415 - heavy, only here
 
@@ -125,6 +146,14 @@ def _run(options: argparse.Namespace) -> int:
     return command.EXIT_CODES[report.outcome] if options.gate else 0
 
 
+def _shares(budget: float | Literal["none"] | None) -> dict[str, float | None]:
+    """What --budget sets; nothing where it was not given."""
+    if budget is None:
+        return {}
+    share = None if budget == "none" else budget
+    return {"request_ratio": share, "busy_ratio": share}
+
+
 def _settings(options: argparse.Namespace) -> ComparisonSettings:
     from exporter.comparison import command  # noqa: PLC0415 - heavy, only here
     from exporter.config import load  # noqa: PLC0415
@@ -132,10 +161,12 @@ def _settings(options: argparse.Namespace) -> ComparisonSettings:
 
     if options.duration <= 0:
         raise ConfigError("compare", [f"found --duration {options.duration:g}"])
+    shares = _shares(options.budget)
     if options.name:
         for found in load(options.config).comparisons:
             if found.name == options.name:
-                return found
+                budget = found.budget.model_copy(update=shares)
+                return found.model_copy(update={"budget": budget})
         raise ConfigError(
             str(options.config), [f"found no comparison called {options.name!r}"]
         )
@@ -156,7 +187,11 @@ def _settings(options: argparse.Namespace) -> ComparisonSettings:
         metrics=metrics,
         margins=dict(options.margins),
         alpha=options.alpha,
-        rate=options.rate,
+        budget={
+            "idle_pairs_per_second": options.rate,
+            "max_pairs_per_second": options.rate,
+            **shares,
+        },
         seed=options.seed,
     )
     if options.metrics_url and "energy" not in settings.wanted:

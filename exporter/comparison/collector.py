@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from exporter.collectors.base import Access
+    from exporter.comparison.budget import Wait
     from exporter.comparison.settings import (
         ComparisonCollectorSettings,
         ComparisonSettings,
@@ -79,6 +80,13 @@ class Comparison:
         """Whether the verdicts are final."""
         return self.source is not None and self.source.complete
 
+    @property
+    def wait(self) -> Wait | None:
+        """What the next pair waits for; None where none is to come."""
+        if self.source is None or self.problem or self.complete:
+            return None
+        return self.source.wait
+
     def _begin(self) -> Shadow | ProductionComparison:
         if self.settings.mode == "ab":
             return ProductionComparison(self.settings, self._access)
@@ -112,6 +120,9 @@ class Comparison:
         for resource, ratio in source.budget_used.items():
             if ratio is not None:
                 yield Sample(catalogue.COMPARISON_BUDGET, ratio, (name, resource))
+        wait = self.wait
+        if wait is not None:
+            yield Sample(catalogue.COMPARISON_WAIT, wait.seconds, (name, wait.limit))
 
     def document(self) -> dict[str, Any]:
         """For the status page and the command."""
@@ -126,6 +137,7 @@ class Comparison:
             "failure": None if self.source is None else self.source.failure or None,
             "complete": self.complete,
             "alpha": self.settings.alpha,
+            "next_pair": _shown_wait(self.wait),
             "pairs": {} if self.source is None else self.source.outcomes,
             "metrics": [shown(finding) for finding in self.findings],
         }
@@ -177,6 +189,13 @@ def _told(name: str, finding: Finding) -> Iterator[AnySample]:
     for verdict in VERDICTS:
         in_force = finding.verdict == verdict
         yield Sample(catalogue.COMPARISON_VERDICT, in_force, (name, metric, verdict))
+
+
+def _shown_wait(wait: Wait | None) -> dict[str, Any] | None:
+    if wait is None:
+        return None
+    known = wait.seconds != float("inf")
+    return {"limit": wait.limit, "seconds": wait.seconds if known else None}
 
 
 def shown(finding: Finding) -> dict[str, Any]:

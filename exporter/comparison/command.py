@@ -95,6 +95,27 @@ class Report:
             or (metric == "energy" and self.energy_problem is not None)
         ]
 
+    @property
+    def held_back(self) -> str:
+        """What keeps the next pair waiting, and for how long; "" where nothing does."""
+        wait, budget = self.document["next_pair"], self.settings.budget
+        if wait is None or wait["limit"] == "rate":
+            return ""
+        limit, seconds = wait["limit"], wait["seconds"]
+        if limit == "idle" and seconds is not None:
+            return ""
+        why = {
+            "requests": f"{budget.request_ratio or 0:.3g} of the champion's production "
+            "requests (--budget)",
+            "busy": f"{budget.busy_ratio or 0:.3g} of the champion's production busy "
+            "time (--budget)",
+            "idle": "idle_pairs_per_second 0 while production is idle",
+            "statistics": "production's rate, which is not known yet",
+            "inputs": f"an input from {self.document['inputs']}",
+        }[limit]
+        when = "" if seconds is None else f"; next pair in {seconds:.1f} s"
+        return f"; held back by {why}{when}"
+
     def to_json(self) -> str:
         """The report for programs."""
         return json.dumps(
@@ -125,6 +146,7 @@ class Report:
             (
                 f"{settings.challenger} against {settings.champion}: {self.outcome} after "
                 f"{sum(pairs.values())} pairs in {self.seconds:.1f} s"
+                f"{self.held_back if self.outcome == 'undecided' else ''}"
             ),
             f"{'metric':<17} {'effect':>9}  {'interval':<22} {'margin':>7}  verdict",
         ]
@@ -157,7 +179,7 @@ def settings_of(
     metrics: tuple[Metric, ...],
     margins: dict[str, float],
     alpha: float,
-    rate: float,
+    budget: dict[str, float | None],
     seed: int,
 ) -> ComparisonSettings:
     """The comparison that the options describe.
@@ -183,10 +205,7 @@ def settings_of(
                 "alpha": alpha,
                 "seed": seed,
                 "inputs": inputs,
-                "budget": {
-                    "idle_pairs_per_second": rate,
-                    "max_pairs_per_second": rate,
-                },
+                "budget": budget,
             }
         )
     except ValueError as error:
@@ -250,7 +269,7 @@ async def _compare(
                 told = now
                 progress(
                     f"{sum(report.document['pairs'].values())} pairs, "
-                    f"{report.outcome} so far"
+                    f"{report.outcome} so far{report.held_back}"
                 )
     finally:
         if looking is not None:

@@ -74,13 +74,15 @@ class MarginSettings(Settings):
 class BudgetSettings(Settings):
     """What a shadow comparison may cost the server."""
 
-    request_ratio: float = Field(default=0.05, gt=0, le=1)
+    request_ratio: float | None = Field(default=0.05, gt=0, le=1)
     """Inferences asked of the champion and of the challenger, each as a share of the
-    champion's own from production; a batch of n counts n."""
-    busy_ratio: float = Field(default=0.05, gt=0, le=1)
-    """Busy time of both on our behalf, as a share of the champion's for production."""
+    champion's own from production; a batch of n counts n. null: not limited."""
+    busy_ratio: float | None = Field(default=0.05, gt=0, le=1)
+    """Busy time of both on our behalf, as a share of the champion's for production.
+    null: not limited."""
     idle_pairs_per_second: float = Field(default=1.0, ge=0, le=10_000)
-    """While the champion has no production traffic at all; 0 to ask nothing then."""
+    """While the champion has had no production traffic for two seconds; 0 to ask nothing
+    then. Without both shares it does not count."""
     max_pairs_per_second: float = Field(default=20.0, gt=0, le=10_000)
     """Never more than that."""
 

@@ -12,7 +12,7 @@ import structlog
 
 from exporter import errors
 from exporter.comparison.asking import Asker, Question, Side, difference
-from exporter.comparison.budget import Budget, Production
+from exporter.comparison.budget import Budget, Production, Wait
 from exporter.comparison.inputs import (
     FirstInputs,
     GoldenInputs,
@@ -66,6 +66,8 @@ class Shadow:
         self.inputs = self._sources()
         self.pairs = self._new_pairs()
         self.budget = Budget(settings.budget, access.clock())
+        self.wait: Wait | None = None
+        """What the next pair waits for; None while that is not known."""
         self.keys: tuple[ModelKey, ModelKey] | None = None
         self.problem = _NOT_LOOKED
         self._looked: Look | None = None
@@ -124,9 +126,10 @@ class Shadow:
         self._looked = look
         champion, challenger = (look.models.get(key) for key in self.keys)
         if champion is None:
-            self.budget.look(None)
+            self.budget.look(look.at, None)
             return
         self.budget.look(
+            look.at,
             Production(champion.inferences, champion.production_busy_seconds),
             sum(
                 max(0.0, work.busy_seconds - work.production_busy_seconds)
@@ -192,9 +195,9 @@ class Shadow:
         self.budget.waited(
             self._champion.waited_seconds + self._challenger.waited_seconds
         )
-        wait = self.budget.wait_seconds(now, 1, busy)
-        if wait > 0:
-            return min(wait, _IDLE_SECONDS)
+        self.wait = wait = self.budget.next_pair(now, 1, busy)
+        if wait.seconds > 0:
+            return min(wait.seconds, _IDLE_SECONDS)
         try:
             asked = self.inputs.next(specs[0])
         except (errors.TritonError, errors.GoldenDataError) as error:
@@ -202,6 +205,7 @@ class Shadow:
             return _IDLE_SECONDS
         self.problem = ""
         if asked is None:
+            self.wait = Wait(math.inf, "inputs")
             return _IDLE_SECONDS / 4
         rows = _rows(specs[0], asked)
         # The rows are known only now; what they cost more is paid all the same.

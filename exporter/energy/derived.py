@@ -40,7 +40,6 @@ class Derived:
         self._recent_seconds = 0.0
         self._gauges: list[AnySample] = []
         self._started = clock()
-        self._gpus = 0
         self._time_cost: dict[tuple[ModelKey, str], float] = defaultdict(float)
         self._overhead: dict[str, float] = defaultdict(float)
         self._gpu_hours_paid = 0.0

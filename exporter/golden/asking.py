@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from exporter import errors
+from exporter.own_request import own_request
+from exporter.probes import evidence
 from exporter.probes.base import Outcome, Verdict
 from exporter.probes.checks import output_fault
 from exporter.probes.payload import InputSettings, make_payload
-from exporter.probes.synthetic import touched_by
-from exporter.triton.model import InferRequest, ModelSpec
+from exporter.reach import own_inference
+from exporter.triton.model import ModelSpec
 from exporter.triton.tensors import decode
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
     from exporter.collectors.base import Access
     from exporter.probes.base import Transport
-    from exporter.triton.model import Array
+    from exporter.probes.evidence import Watched
+    from exporter.triton.model import Array, InferRequest
 
 OUTCOMES: dict[type[errors.TritonError], Outcome] = {
     errors.DeadlineError: "timeout",
@@ -96,19 +99,13 @@ class Asker:
             inputs = {**inputs, **drawn[0]}
             datatypes = {**datatypes, **drawn[1]}
         request_id = self._access.own.new_request_id("golden")
-        request = InferRequest(
-            self.spec.name,
-            self.spec.version,
-            request_id,
-            inputs,
-            datatypes,
-            self._parameters(request_id),
-        )
+        request = own_request(self.spec, request_id, inputs, datatypes=datatypes)
+        watched = evidence.Watched.of(self.spec, self._access.board.current)
         started = self._access.clock()
         try:
-            hits = self._hits()
+            hits = self._hits(watched)
             outputs = self._send(request)
-            cached = hits is not None and self._hits() != hits
+            cached = self._hits(watched) != hits
             error = None
         except errors.TritonError as found:
             outputs, cached, error = {}, False, found
@@ -122,11 +119,10 @@ class Asker:
         return Answer(request_id, seconds, outputs, error, cached)
 
     def _send(self, request: InferRequest) -> dict[str, Array]:
-        inventory = self._access.board.current
         http = self._access.http
         timeout = self._timeout + self._linger
-        with self._access.own.request(
-            touched_by(self.spec, inventory, request), backend=self.spec.backend
+        with own_inference(
+            self._access, self.spec, request, within_seconds=self._timeout
         ):
             if self._protocol == "http" and http is not None:
                 reply = http.infer(request, timeout_seconds=timeout)
@@ -139,27 +135,15 @@ class Asker:
             raise errors.ProtocolError(fault)
         return {output.name: decode(output) for output in reply.outputs}
 
-    def _hits(self) -> int | None:
-        """The model's cache hits; None where it has no response cache.
+    def _hits(self, watched: Watched) -> int:
+        """Cache hits of the model and its steps; 0 where none has a response cache.
 
-        A hit of somebody else's in between counts as ours: an answer that may come from
+        A hit of another client in between counts as ours: an answer that may come from
         the cache proves nothing.
         """
-        if not self.spec.response_cache:
-            return None
-        for entry in self._access.grpc.statistics(timeout_seconds=self._timeout):
-            if (entry.name, entry.version) == (self.spec.name, self.spec.version):
-                return entry.cache_hit.count
-        return 0
-
-    def _parameters(self, request_id: str) -> dict[str, bool | int | str]:
-        if not self.spec.sequence:
-            return {}
-        return {
-            "sequence_id": request_id,
-            "sequence_start": True,
-            "sequence_end": True,
-        }
+        if not watched.cached:
+            return 0
+        return evidence.read(self._access.grpc, watched, self._timeout).hits(watched)
 
     def _drawn(
         self, name: str, inputs: Mapping[str, Array]

@@ -7,11 +7,11 @@ that to be found.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from exporter import foreign_json
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError, ProtocolError
 from exporter.mirroring.values import from_json
 from exporter.triton.model import OutputTensor
@@ -41,8 +41,12 @@ class Inference:
     parameters: Parameters = field(default_factory=dict)
 
 
-def read(body: bytes, direction: Direction, json_bytes: int | None) -> Inference:
+def read(
+    body: bytes, direction: Direction, json_bytes: int | None, most_bytes: int
+) -> Inference:
     """The inference that `body` holds; its JSON has `json_bytes`, all of it if None.
+
+    Bodies have at most `most_bytes`.
 
     Raises:
         MirrorBodyError: it holds none.
@@ -56,7 +60,7 @@ def read(body: bytes, direction: Direction, json_bytes: int | None) -> Inference
         raise MirrorUnsupportedError(
             "a raw binary request does not say what its tensor is; want JSON before it"
         )
-    found = document(body[:end])
+    found = document(body[:end], most_bytes)
     return Inference(
         _tensors(found, direction, memoryview(body)[end:]),
         _text(found, "id"),
@@ -64,20 +68,6 @@ def read(body: bytes, direction: Direction, json_bytes: int | None) -> Inference
         _text(found, "model_version"),
         scalars(found.get("parameters")),
     )
-
-
-def json_end(body: bytes) -> int:
-    """Where the JSON at the beginning of `body` ends.
-
-    Raises:
-        MirrorBodyError: there is none.
-    """
-    # A character for each byte keeps positions what they are.
-    try:
-        _, end = json.JSONDecoder().raw_decode(body.decode("latin-1"))
-    except (ValueError, RecursionError) as error:
-        raise _no_json(error) from None
-    return end
 
 
 def scalars(parameters: Any) -> Parameters:
@@ -94,26 +84,21 @@ def scalars(parameters: Any) -> Parameters:
     return kept
 
 
-def document(text: bytes) -> dict[str, Any]:
-    """The JSON object that `text` is.
+def document(text: bytes, most_bytes: int) -> dict[str, Any]:
+    """The JSON object that `text` is; bodies have at most `most_bytes`.
 
     Raises:
         MirrorBodyError: it is none.
     """
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _no_json(error) from None
+        found = foreign_json.parse(text, most_bytes)
+    except foreign_json.ForeignJsonError as error:
+        raise MirrorBodyError(f"cannot read the JSON: {error}") from None
     if not isinstance(found, dict):
         raise MirrorBodyError(
             f"found {type(found).__name__} at the top of the JSON; want an object"
         )
     return found
-
-
-def _no_json(error: Exception) -> MirrorBodyError:
-    reason = "it is nested too deep" if isinstance(error, RecursionError) else error
-    return MirrorBodyError(f"the body is no JSON: {reason}")
 
 
 def _text(holder: dict[str, Any], key: str) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from exporter import foreign_json
 from exporter.errors import MirrorBodyError, MirrorUnsupportedError
 from exporter.mirroring import body
 from exporter.mirroring.http import (
@@ -116,7 +117,7 @@ class EventSink:
                 event = _from_headers(request)
                 found = _inference(event, json_bytes(request), self._max_body_bytes)
             else:
-                event = _from_body(request)
+                event = _from_body(request, self._max_body_bytes)
                 outcome = self._intake.admit_model(
                     self._model(event.service), event.direction
                 )
@@ -166,7 +167,7 @@ def _from_headers(request: TapRequest) -> _Event:
     )
 
 
-def _from_body(request: TapRequest) -> _Event:
+def _from_body(request: TapRequest, most_bytes: int) -> _Event:
     """The event of structured mode."""
     if request.media_type == BATCHED:
         raise MirrorUnsupportedError(
@@ -177,7 +178,7 @@ def _from_body(request: TapRequest) -> _Event:
             f"found no ce-type header and content-type {request.media_type[:80]!r}; "
             f"want a CloudEvent in binary mode, or {STRUCTURED}"
         )
-    event = body.document(request.body)
+    event = body.document(request.body, most_bytes)
     kind = _attribute(event, "type")
     direction = DIRECTIONS.get(kind)
     if direction is None:
@@ -217,15 +218,18 @@ def _inference(event: _Event, length: int | None, limit: int) -> Inference:
     if data[:2] == _GZIP:
         data = _inflated(data, limit)
     try:
-        return body.read(data, event.direction, length)
+        return body.read(data, event.direction, length, limit)
     except MirrorUnsupportedError:
         raise
     except MirrorBodyError:
         # The header may be lost, or its request's; binary tensors follow all the same.
-        end = body.json_end(data)
+        try:
+            end = foreign_json.scan(data, limit)
+        except foreign_json.ForeignJsonError:
+            end = len(data)
         if end == length or not data[end:].strip():
             raise
-        return body.read(data, event.direction, end)
+        return body.read(data, event.direction, end, limit)
 
 
 def _inflated(data: bytes, limit: int) -> bytes:

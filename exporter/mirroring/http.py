@@ -72,7 +72,9 @@ class InferSink:
             return refusal("malformed", HTTPStatus.BAD_REQUEST, "no model is named")
         origin = Origin(SOURCE, "request", match["model"], match["version"] or "")
         try:
-            found = body.read(request.body, "request", json_bytes(request))
+            found = body.read(
+                request.body, "request", json_bytes(request), self._max_body_bytes
+            )
         except MirrorBodyError as error:
             return refused(error)
         outcome = self._intake.publish(origin, found)

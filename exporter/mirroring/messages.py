@@ -15,6 +15,7 @@ from exporter.mirroring.body import (
     Inference,
     filled,
 )
+from exporter.protobuf_wire import WireError, contents
 from exporter.triton.kserve import service_pb2
 from exporter.triton.model import OutputTensor
 from exporter.triton.tensors import MAX_RANK, array_dtype, shown_shape
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
 pb: Final[Any] = service_pb2
 
 _MODEL_NAME: Final = 1
-_LENGTH_DELIMITED: Final = 2
-_FIXED_BYTES: Final = {1: 8, 5: 4}
-_MAX_FIELDS: Final = 64
-"""Most fields looked at for the name, which every client writes first."""
-_MAX_VARINT_BYTES: Final = 10
+_NAME_WITHIN_BYTES: Final = 4096
+"""The name is expected in the first bytes: every client writes it first."""
 _CONTENTS: Final[dict[str, str]] = {
     "BOOL": "bool_contents",
     **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
@@ -51,26 +49,11 @@ def model_of(message: bytes) -> str:
     Raises:
         MirrorBodyError: it is no such message, or the name does not come early.
     """
-    position = 0
-    for _ in range(_MAX_FIELDS):
-        if position >= len(message):
-            break
-        tag, position = _varint(message, position)
-        kind = tag & 7
-        if kind == _LENGTH_DELIMITED:
-            length, position = _varint(message, position)
-            end = position + length
-            if end > len(message):
-                break
-            if tag >> 3 == _MODEL_NAME:
-                return _name(message[position:end])
-            position = end
-        elif kind == 0:
-            _, position = _varint(message, position)
-        elif kind in _FIXED_BYTES:
-            position += _FIXED_BYTES[kind]
-        else:
-            break
+    try:
+        for name in contents(memoryview(message)[:_NAME_WITHIN_BYTES], _MODEL_NAME):
+            return _name(bytes(name))
+    except WireError:
+        pass
     raise MirrorBodyError("the message names no model")
 
 
@@ -101,19 +84,6 @@ def read(message: bytes) -> Inference:
         request.model_version[:MAX_NAME_CHARACTERS],
         _parameters(request),
     )
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    number = 0
-    for place in range(_MAX_VARINT_BYTES):
-        if position >= len(message):
-            break
-        byte = message[position]
-        position += 1
-        number |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:  # noqa: PLR2004 - the last byte has no high bit
-            return number, position
-    raise MirrorBodyError("the message is cut short")
 
 
 def _name(data: bytes) -> str:

@@ -12,6 +12,12 @@ let lastTime = 0;
 
 function key(entry) { return `${entry.model} ${entry.version}`; }
 
+// Orders names of models: those that do not serve first.
+function byWrong(found, name) {
+  const wrong = new Set(found.models.filter((m) => !m.ready || m.serving === false).map(name));
+  return (a, b) => wrong.has(b) - wrong.has(a);
+}
+
 function throughput(found, time) {
   if (last === null) return null;
   const elapsed = time - lastTime;
@@ -20,7 +26,9 @@ function throughput(found, time) {
   for (const e of risen) by[e.model] = (by[e.model] || 0) + e.rise / elapsed;
   rates.add(time, by);
   rates.forget((model) => model in by);
-  const busiest = [...rates.lines.keys()].sort((a, b) => (by[b] || 0) - (by[a] || 0)).slice(0, MODELS_DRAWN).sort();
+  const wrongFirst = byWrong(found, (m) => m.model);
+  const busiest = [...rates.lines.keys()].sort((a, b) => wrongFirst(a, b) || (by[b] || 0) - (by[a] || 0))
+    .slice(0, MODELS_DRAWN).sort().sort(wrongFirst);
   rateChart.draw(rates, busiest, [], `Requests a second: ${busiest.map((m) => `${m} ${quantity(by[m])}`).join(", ") || "none"}`);
   const bad = sum(risen.filter((e) => e.outcome !== "success"), "rise");
   const all = sum(risen, "rise");
@@ -36,7 +44,7 @@ function quantilesOf(found, model) {
 
 function latency(found, time) {
   const models = names([...(found.series.triton_request_latency_seconds || []),
-    ...(found.series.triton_probe_latency_seconds || [])].map((e) => ({ name: key(e) })), "name");
+    ...(found.series.triton_probe_latency_seconds || [])].map((e) => ({ name: key(e) })), "name").sort(byWrong(found, key));
   const select = document.getElementById("model");
   if (JSON.stringify(models) !== select.dataset.models) {
     const chosen = select.value;
@@ -125,16 +133,24 @@ function slowest(found) {
   return { source: "", worst: null };
 }
 
+// Green only where at least one model was judged and all that were do serve.
+function servingTile(found, tile) {
+  const judged = found.models.filter((m) => m.serving !== null);
+  const serving = judged.filter((m) => m.serving).length;
+  const lies = judged.filter((m) => m.ready && m.serving === false).length;
+  const unproven = found.models.filter((m) => m.ready && m.serving === null).length;
+  const notes = [lies ? `${lies} only say so` : "", unproven ? `${unproven} unproven` : ""].filter(Boolean);
+  const state = serving < judged.length ? "bad" : judged.length && !unproven ? "good" : "";
+  return tile([`of ${judged.length} models serve`, ...notes].join("; "), judged.length ? serving : UNKNOWN, state);
+}
+
 function tiles(found, traffic) {
-  const serving = found.models.filter((m) => m.serving !== null);
-  const well = serving.filter((m) => m.serving).length;
-  const lies = found.models.filter((m) => m.ready && m.serving === false).length;
   const { source, worst } = slowest(found);
   const least = [...(found.series.triton_slo_error_budget_remaining_ratio || [])].sort((a, b) => a.value - b.value)[0];
   const watts = [...(found.series.triton_gpu_power_watts || []), ...(found.series.triton_host_power_watts || [])];
   const tile = (label, text, state = "") => make("div", { class: "tile" }, make("b", { class: state }, text), make("span", {}, label));
   const shown = [
-    tile(lies ? `of ${serving.length} models serve; ${lies} only say so` : `of ${serving.length} models serve`, well, well < serving.length ? "bad" : "good"),
+    servingTile(found, tile),
     tile("production requests a second", traffic ? quantity(traffic.perSecond) : UNKNOWN),
     tile("of them fail", traffic?.failing == null ? "–" : percent(traffic.failing), traffic?.failing > 0.01 ? "bad" : ""),
     tile(worst ? `${named(worst.quantile)} of ${worst.model}, the slowest${source}` : "latency: too few requests", worst ? seconds(worst.value) : UNKNOWN),
@@ -175,7 +191,7 @@ function draw(found) {
   document.getElementById("version").textContent = found.tritonwatch.version;
   const state = found.server.up ? (found.server.ready ? "up and ready" : "up, not ready") : "down";
   document.getElementById("server").replaceChildren(
-    `Triton ${found.server.version || "(version unknown)"} at ${found.target.grpc}: `,
+    `${found.server.product || "Triton"} ${found.server.version || "(version unknown)"} at ${found.target.grpc}: `,
     word(found.server.up && found.server.ready, state, state),
     found.truncated.length ? ` Not every series is shown of ${found.truncated.join(", ")}.` : "");
   const traffic = throughput(found, time);

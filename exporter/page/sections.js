@@ -120,12 +120,19 @@ function golden(found) {
   return section("Is it still right?", "Answers to questions whose answers are known, and charts over what it says.", ...parts);
 }
 
+const PAIR_LIMITS = {
+  requests: "its share of production's requests", busy: "its share of production's busy time",
+  idle: "idle_pairs_per_second", rate: "max_pairs_per_second",
+  statistics: "production's rate, not known yet", inputs: "an input",
+};
+
 function comparisons(found) {
   const verdicts = (found.series.triton_comparison_verdict || []).filter((v) => v.value);
   if (!verdicts.length) return null;
   const effect = (v, bound) => labelled(found.series.triton_comparison_effect || [],
     { comparison: v.comparison, metric: v.metric, bound })[0]?.value;
   const state = { better: "good", worse: "bad", equivalent: "good", undecided: "quiet" };
+  const waits = found.series.triton_comparison_next_pair_seconds || [];
   return section("Comparisons", "Intervals hold however often they are looked at.",
     table("Verdicts", verdicts, [
       ["comparison", (v) => v.comparison], ["metric", (v) => v.metric],
@@ -133,7 +140,11 @@ function comparisons(found) {
       ["effect", (v) => quantity(effect(v, "estimate")), "number"],
       ["from", (v) => quantity(effect(v, "low")), "number"],
       ["to", (v) => quantity(effect(v, "high")), "number"],
-    ]));
+    ]),
+    ...(waits.length ? [table("Next pair", waits, [
+      ["comparison", (w) => w.comparison], ["waits for", (w) => PAIR_LIMITS[w.limit] || w.limit],
+      ["seconds", (w) => quantity(w.value), "number"],
+    ])] : []));
 }
 
 function runs(found) {

@@ -25,9 +25,22 @@ if TYPE_CHECKING:
     from exporter.samples import AnySample
 
 Outcome = Literal[
-    "ok", "timeout", "unavailable", "invalid", "model_error", "bad_output"
+    "ok",
+    "timeout",
+    "unavailable",
+    "invalid",
+    "model_error",
+    "bad_output",
+    "cached",
+    "backlog",
+    "late",
 ]
+"""`cached`: a response cache answered, which does not show that the model runs.
+`backlog`: no answer in time, behind other clients' sequences, which the model executes.
+`late`: no answer in time, while this process itself was kept from running."""
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+UNJUDGED: Final[frozenset[Outcome]] = frozenset({"cached", "backlog", "late"})
+"""Outcomes after which nobody knows how the probe itself would have ended."""
 Transport = Literal["grpc", "http"]
 
 
@@ -38,6 +51,8 @@ class ProbeSettings(Settings):
     """Whether its verdicts say if a tensor goes through, triton_model_serving."""
     name: str = Field(default="", max_length=64, pattern=r"^[a-zA-Z0-9_.-]*$")
     """Value of the `probe` label and the module's name in /probe; the kind if empty."""
+    enabled: bool = Field(default=True)
+    """Whether this probe runs."""
     interval_seconds: float = Field(default=5.0, gt=0.01, le=86400)
     """Time between two probes of one model by one protocol."""
     jitter_ratio: float = Field(default=0.1, ge=0, le=0.5)

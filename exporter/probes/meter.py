@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
 from exporter.histogram import Histogram, WindowedHistogram
-from exporter.probes.base import OUTCOMES, Target, Verdict
+from exporter.probes.base import OUTCOMES, UNJUDGED, Target, Verdict
 from exporter.quantiles import supports
 from exporter.samples import Exemplar, HistogramSample, Sample
 
@@ -60,6 +60,9 @@ class ProbeMeter:
         with self._lock:
             record = self._record(target)
             record.outcomes[verdict.outcome] += 1
+            if verdict.outcome == "late":
+                # It shows nothing: an earlier verdict counts until it is too old.
+                return
             record.verdict, record.at = verdict, now
             if verdict.duration_seconds is not None:
                 self._time(record, verdict.duration_seconds, verdict.request_id, now)
@@ -115,8 +118,9 @@ class ProbeMeter:
                 samples += _counted(labels, record)
                 if record.verdict is None or now - record.at > fresh_seconds:
                     continue
-                ok = record.verdict.outcome == "ok"
-                samples.append(Sample(catalogue.PROBE_SUCCESS, ok, labels))
+                if record.verdict.outcome not in UNJUDGED:
+                    ok = record.verdict.outcome == "ok"
+                    samples.append(Sample(catalogue.PROBE_SUCCESS, ok, labels))
                 samples += [
                     Sample(catalogue.PROBE_LATENCY, value, (*labels, str(q)))
                     for q, value in record.quantiles
@@ -124,11 +128,15 @@ class ProbeMeter:
         return samples
 
     def serving(self, now: float, fresh_seconds: float) -> dict[ModelKey, bool]:
-        """Whether the latest probe of every protocol went through, by model version."""
+        """Whether the latest probe of every protocol went through, by model version.
+
+        A model whose probes prove nothing is left out.
+        """
         serving: dict[ModelKey, bool] = {}
         for status in self.statuses():
-            if now - status.at <= fresh_seconds:
-                key, ok = status.target.key, status.verdict.outcome == "ok"
+            outcome = status.verdict.outcome
+            if now - status.at <= fresh_seconds and outcome != "cached":
+                key, ok = status.target.key, outcome in {"ok", "backlog"}
                 serving[key] = serving.get(key, True) and ok
         return serving
 

@@ -14,6 +14,8 @@ from exporter.settings import Settings
 from exporter.triton.tensors import FLOATS, MAX_RANK, array_dtype, shown_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from exporter.triton.model import Array, ModelSpec, TensorSpec
 
 MAX_ELEMENTS: Final = 16 * 1024 * 1024
@@ -80,7 +82,7 @@ def make_payload(
 
     Open dimensions become 1. Floats come evenly from [0, 1), integers from {0, 1},
     which index any vocabulary; BYTES are short words. Optional inputs are left out
-    unless the config names them.
+    unless the config names them or nothing else would be sent, which Triton refuses.
 
     Raises:
         InvalidRequestError: the config does not fit the model's signature.
@@ -93,10 +95,8 @@ def make_payload(
         )
     payload = Payload({}, {})
     left, left_bytes = MAX_ELEMENTS, MAX_BYTES
-    for tensor in spec.inputs:
+    for tensor in _chosen(spec, overrides):
         override = overrides.get(tensor.name)
-        if override.omit if override else tensor.optional:
-            continue
         most = min(left, left_bytes // _element_bytes(tensor.datatype))
         array = _array(tensor, override or InputSettings(), rng, most)
         left -= array.size
@@ -104,6 +104,21 @@ def make_payload(
         payload.inputs[tensor.name] = array
         payload.datatypes[tensor.name] = tensor.datatype
     return payload
+
+
+def _chosen(
+    spec: ModelSpec, overrides: dict[str, InputSettings]
+) -> Sequence[TensorSpec]:
+    """The inputs that are sent."""
+    named = overrides.keys()
+    chosen = [
+        tensor
+        for tensor in spec.inputs
+        if not (
+            overrides[tensor.name].omit if tensor.name in named else tensor.optional
+        )
+    ]
+    return chosen or [tensor for tensor in spec.inputs if tensor.name not in named]
 
 
 def _array(

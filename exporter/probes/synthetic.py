@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import structlog
 from pydantic import Field
 
 from exporter import errors
-from exporter.inventory import latest_version
+from exporter.own_request import own_request
+from exporter.probes import evidence
+from exporter.probes.backlog import Backlog
 from exporter.probes.base import (
     Outcome,
     ProbeSettings,
@@ -18,16 +22,21 @@ from exporter.probes.base import (
     Verdict,
 )
 from exporter.probes.checks import Check, output_fault
+from exporter.probes.evidence import Reading, Watched
 from exporter.probes.payload import InputSettings, make_payload
+from exporter.reach import own_inference
 from exporter.settings import Settings
-from exporter.triton.model import InferReply, InferRequest, ModelSpec
+from exporter.signatures import changed_signature
+from exporter.triton.http_path import is_literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from exporter.collectors.base import Access
-    from exporter.inventory import Inventory, ModelKey
-    from exporter.own_traffic import Touched
+    from exporter.inventory import Inventory
+    from exporter.triton.model import InferReply, InferRequest, ModelSpec
+
+log = structlog.get_logger()
 
 _OUTCOMES: dict[type[errors.TritonError], Outcome] = {
     errors.DeadlineError: "timeout",
@@ -36,6 +45,10 @@ _OUTCOMES: dict[type[errors.TritonError], Outcome] = {
     errors.ModelError: "model_error",
     errors.ProtocolError: "bad_output",
 }
+
+
+_DOUBTFUL: frozenset[Outcome] = frozenset({"invalid", "model_error", "bad_output"})
+"""Outcomes that an outdated signature may cause."""
 
 
 class ModelOverride(Settings):
@@ -75,9 +88,14 @@ class SyntheticProbe:
         self._access = access
         self._rng = np.random.default_rng(settings.seed)
         self._rng_lock = threading.Lock()
+        self._only_grpc: set[str] = set()
+        self._backlogs: dict[Target, Backlog] = {}
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Every ready model that is not left out, by every protocol it speaks."""
+        for known in list(self._backlogs):
+            if known.key not in inventory.models:
+                del self._backlogs[known]
         protocols: list[Transport] = [
             p
             for p in self._settings.protocols
@@ -88,8 +106,26 @@ class SyntheticProbe:
             for key, spec in inventory.models.items()
             if self._settings.models.matches(spec.name)
             for protocol in protocols
-            if protocol == "grpc" or not spec.decoupled
+            if protocol == "grpc" or self._speaks_http(spec, inventory)
         ]
+
+    def _speaks_http(self, spec: ModelSpec, inventory: Inventory) -> bool:
+        """Whether a model can be asked over HTTP; logs once where its name is the reason."""
+        if spec.decoupled:
+            return False
+        # Triton does not decode escapes in a path; other KServe servers do.
+        is_triton = inventory.info is None or inventory.info.name == "triton"
+        if not is_triton or is_literal(spec.name):
+            return True
+        if spec.name not in self._only_grpc:
+            self._only_grpc.add(spec.name)
+            log.warning(
+                "model_not_probed_over_http",
+                model=spec.name,
+                reason="Triton does not decode escapes in a path, so this name cannot be "
+                "asked for over HTTP; it is probed over gRPC only",
+            )
+        return False
 
     def attempt(self, target: Target) -> Verdict:
         """Send one request and judge what comes back."""
@@ -103,6 +139,13 @@ class SyntheticProbe:
         context = self._access.spans.begin()
         headers = {"traceparent": context.traceparent} if context else {}
         verdict = self._ask(target, spec, override, request_id, headers)
+        if verdict.outcome in _DOUBTFUL:
+            fresh = changed_signature(
+                self._access, spec, timeout_seconds=self._settings.timeout_seconds
+            )
+            if fresh is not None:
+                request_id = self._access.own.new_request_id(self._settings.kind)
+                verdict = self._ask(target, fresh, override, request_id, headers)
         if context:
             self._access.spans.end(
                 context,
@@ -128,19 +171,104 @@ class SyntheticProbe:
         headers: dict[str, str],
     ) -> Verdict:
         inventory = self._access.board.current
+        watched = Watched.of(spec, inventory)
+        before = self._read(watched)
+
+        def sent() -> Verdict:
+            return self._sent(
+                target.protocol, spec, override, request_id, headers, watched, before
+            )
+
+        if not watched.sequences:
+            return sent()
+        backlog = self._backlogs.setdefault(target, Backlog(self._window_seconds()))
+        if before is not None:
+            backlog.saw(before, watched, self._access.clock())
+        if backlog.skips() and backlog.moves(watched, self._access.clock()):
+            return _behind(spec)
+        verdict = sent()
+        if verdict.outcome == "timeout" and self._moves(watched, backlog):
+            backlog.waited()
+            return _behind(spec)
+        backlog.over()
+        return verdict
+
+    def _read(self, watched: Watched) -> Reading | None:
+        """The statistics of the watched models; None where none are needed or known."""
+        if not watched.keys:
+            return None
+        with contextlib.suppress(errors.TritonError):
+            return evidence.read(self._access.grpc, watched, self._read_seconds())
+        return None
+
+    def _moves(self, watched: Watched, backlog: Backlog) -> bool:
+        """Whether the sequence models behind a target run for other clients."""
+        reading = self._read(watched)
+        now = self._access.clock()
+        if reading is not None:
+            backlog.saw(reading, watched, now)
+        return backlog.moves(watched, now)
+
+    def _unproven(self, watched: Watched, before: Reading | None) -> str:
+        """Why an answer does not show that the models behind a cache ran, "" if it does."""
+        detail = "Triton's statistics cannot be read"
+        try:
+            if before is not None:
+                if evidence.all_executed(
+                    self._access.grpc, watched, before, self._read_seconds()
+                ):
+                    return ""
+                detail = "a response cache answered"
+        except errors.TritonError as error:
+            detail = f"{detail}: {error}"
+        models = ", ".join(sorted(name for name, _ in watched.behind_cache))
+        return (
+            f"unproven: {detail}, so this answer does not show that {models} "
+            "runs; give the probe more input values with `overrides`"
+        )
+
+    def _read_seconds(self) -> float:
+        return min(self._settings.timeout_seconds, _READ_SECONDS)
+
+    def _window_seconds(self) -> float:
+        """How recent an execution must be to show that a sequence model runs."""
+        settings = self._settings
+        attempt = settings.timeout_seconds + settings.linger_seconds
+        return max(3 * settings.interval_seconds, 2 * attempt)
+
+    def _sent(
+        self,
+        protocol: Transport,
+        spec: ModelSpec,
+        override: ModelOverride,
+        request_id: str,
+        headers: dict[str, str],
+        watched: Watched,
+        before: Reading | None,
+    ) -> Verdict:
+        unproven = ""
         try:
             request = self._request(spec, override, request_id, headers)
-            with self._access.own.request(
-                touched_by(spec, inventory, request), backend=spec.backend
-            ):
-                reply = self._send(spec, target.protocol)(
+            with own_inference(
+                self._access,
+                spec,
+                request,
+                within_seconds=self._settings.timeout_seconds,
+            ) as asked:
+                reply = self._send(spec, protocol)(
                     request,
                     timeout_seconds=self._settings.timeout_seconds
                     + self._settings.linger_seconds,
                 )
+                if watched.cached:
+                    unproven = self._unproven(watched, before)
+                    asked.from_cache = bool(unproven)
         except errors.TritonError as error:
             return self._failed(error, request_id)
-        return self._judge(spec, override, reply, request_id)
+        verdict = self._judge(spec, override, reply, request_id)
+        if verdict.outcome == "ok" and unproven:
+            return Verdict("cached", request_id=request_id, detail=unproven)
+        return verdict
 
     def _request(
         self,
@@ -151,22 +279,12 @@ class SyntheticProbe:
     ) -> InferRequest:
         with self._rng_lock:
             payload = make_payload(spec, override.inputs, self._rng)
-        parameters = dict(override.parameters)
-        if spec.sequence:
-            # A sequence of one, under an id nobody else has.
-            parameters |= {
-                "sequence_id": request_id,
-                "sequence_start": True,
-                "sequence_end": True,
-            }
-        return InferRequest(
-            spec.name,
-            spec.version,
+        return own_request(
+            spec,
             request_id,
             payload.inputs,
-            payload.datatypes,
-            parameters,
-            headers,
+            parameters=override.parameters,
+            headers=headers,
         )
 
     def _send(self, spec: ModelSpec, protocol: Transport) -> Callable[..., InferReply]:
@@ -211,38 +329,14 @@ class SyntheticProbe:
         return Verdict("ok", seconds, request_id)
 
 
-def touched_by(
-    spec: ModelSpec, inventory: Inventory, request: InferRequest
-) -> list[Touched]:
-    """The model versions whose statistics one request to `spec` raises."""
-    batch_size = next((a.shape[0] for a in request.inputs.values() if a.ndim), 1)
-    return _touched((spec.name, spec.version), spec, inventory, batch_size, _MOST_STEPS)
+def _behind(spec: ModelSpec) -> Verdict:
+    return Verdict(
+        "backlog",
+        detail=f"no answer in time, but {spec.name} executes other clients' requests: the "
+        "probe waits behind their sequences",
+    )
 
 
+_READ_SECONDS = 1.0
 _SHOWN_CHARACTERS = 1_000
 """Of what is wrong with an output, which may hold what the server made up."""
-_MOST_STEPS = 8
-"""Ensembles of ensembles are followed this deep; Triton refuses a cycle."""
-_MOST_TOUCHED = 256
-"""No ensemble has as many steps; one that names itself ten times has 10^8."""
-
-
-def _touched(
-    key: ModelKey,
-    spec: ModelSpec | None,
-    inventory: Inventory,
-    batch_size: int,
-    levels: int,
-) -> list[Touched]:
-    batches = spec is not None and spec.max_batch_size > 0
-    touched = [(key, batch_size if batches else 1)]
-    for model, version in spec.steps if spec and levels else ():
-        if len(touched) >= _MOST_TOUCHED:
-            break
-        resolved = version or latest_version(inventory, model)
-        if resolved is not None:
-            step = (model, resolved)
-            touched += _touched(
-                step, inventory.models.get(step), inventory, batch_size, levels - 1
-            )
-    return touched

@@ -10,6 +10,7 @@ from exporter import catalogue
 from exporter.collectors.base import Access, CollectorSettings
 from exporter.samples import Sample
 from exporter.slo.budget import WINDOWS, Budget
+from exporter.slo.doubt import Doubt
 from exporter.slo.events import EventCounter
 from exporter.slo.objectives import (
     AvailabilityObjective,
@@ -26,7 +27,7 @@ _DAY_SECONDS: Final = 86400.0
 
 
 class SloSettings(CollectorSettings):
-    """Built from `slos:`; looks once at every interval."""
+    """Built from `slos:`; observes once every interval."""
 
     objectives: tuple[
         LatencyObjective | AvailabilityObjective | SignalObjective, ...
@@ -47,6 +48,7 @@ class SloCollector:
             (
                 EventCounter(objective),
                 Budget(objective.objective_ratio, objective.window_days * _DAY_SECONDS),
+                Doubt(objective),
             )
             for objective in settings.objectives
         ]
@@ -56,10 +58,14 @@ class SloCollector:
         now = self._access.clock()
         exposed = list(self._access.exposed())
         samples: list[AnySample] = []
-        for counter, budget in self._objectives:
+        for counter, budget, doubt in self._objectives:
             counter.look(exposed, now)
             budget.note(now, counter.good, counter.bad)
             samples += _samples(counter, budget, now)
+            if doubt.is_possible:
+                doubtful = float(doubt.look(exposed, now))
+                name = counter.objective.name
+                samples.append(Sample(catalogue.SLO_DOUBTFUL, doubtful, (name,)))
         return samples
 
 

@@ -13,7 +13,7 @@ from exporter.slo.objectives import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from exporter.samples import AnySample
     from exporter.slo.objectives import Objective
@@ -31,28 +31,40 @@ class EventCounter:
         self.bad = 0.0
         self._before: dict[Series, tuple[float, float]] = {}
         self._looked_at: float | None = None
+        # Whether the previous observation showed which series there were.
+        self._source_read = False
 
     def look(self, samples: Iterable[AnySample], now: float) -> None:
         """Take in what is exposed now; `now` is monotonic seconds."""
+        samples = list(samples)
         if isinstance(self.objective, SignalObjective):
             self._look_at_signal(self.objective, samples, now)
-            return
+        else:
+            self._look_at_totals(self.objective, samples)
+        self._looked_at = now
+
+    def _look_at_totals(
+        self,
+        objective: LatencyObjective | AvailabilityObjective,
+        samples: Sequence[AnySample],
+    ) -> None:
         source = (
-            _latencies(self.objective, samples)
-            if isinstance(self.objective, LatencyObjective)
-            else _outcomes(self.objective, samples)
+            _latencies(objective, samples)
+            if isinstance(objective, LatencyObjective)
+            else _outcomes(objective, samples)
         )
         for series, (good, bad) in source.items():
             before = self._before.get(series)
             if before is None:
-                # What the first look finds was counted before we began.
-                before = (0.0, 0.0) if self._looked_at is not None else (good, bad)
+                # A series that a complete observation did not have began at zero since.
+                # Any other may hold events from before this objective.
+                before = (0.0, 0.0) if self._source_read else (good, bad)
             elif good + bad < sum(before):
                 before = (0.0, 0.0)
             self.good += max(0.0, good - before[0])
             self.bad += max(0.0, bad - before[1])
         self._before.update(source)
-        self._looked_at = now
+        self._source_read = not _source_failed(objective, samples)
 
     def _look_at_signal(
         self, objective: SignalObjective, samples: Iterable[AnySample], now: float
@@ -71,7 +83,6 @@ class EventCounter:
             self.bad += bad
             self.good += not bad
         self._before = {series: (value, 0.0) for series, (value, _) in values.items()}
-        self._looked_at = now
 
     def _rate(self, series: Series, value: float, now: float) -> float | None:
         before = self._before.get(series)
@@ -80,6 +91,22 @@ class EventCounter:
         if value < before[0]:
             return None
         return (value - before[0]) / (now - self._looked_at)
+
+
+def _source_failed(
+    objective: LatencyObjective | AvailabilityObjective, samples: Iterable[AnySample]
+) -> bool:
+    """Whether the collector that counts the events could not read its source."""
+    if objective.source == "probes":
+        return False
+    collector = "traces" if isinstance(objective, LatencyObjective) else "statistics"
+    return any(
+        isinstance(sample, Sample)
+        and sample.spec is catalogue.COLLECTOR_SUCCESS
+        and sample.labels == (collector,)
+        and not sample.value
+        for sample in samples
+    )
 
 
 def _latencies(

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from exporter.catalogue import CATALOGUE
+from exporter.judged_metrics import judged_metric
 from exporter.settings import Settings
 
 Source = Literal["requests", "probes"]
@@ -67,16 +67,7 @@ class SignalObjective(_Objective):
 
     @model_validator(mode="after")
     def _sensible(self) -> SignalObjective:
-        spec = next((s for s in CATALOGUE if s.name == self.metric), None)
-        if spec is None or spec.kind not in {"gauge", "counter", "summary"}:
-            raise ValueError(
-                f"found metric {self.metric!r}; want a gauge or counter of METRICS.md"
-            )
-        unknown = sorted(self.labels.keys() - set(spec.labels))
-        if unknown:
-            raise ValueError(
-                f"found labels {unknown}; {self.metric} has {list(spec.labels)}"
-            )
+        judged_metric(self.metric, self.labels, ("gauge", "counter", "summary"))
         if self.at_least is None and self.at_most is None:
             raise ValueError("found neither at_least nor at_most; give one or both")
         return self

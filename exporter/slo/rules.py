@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from exporter import histogram_promql
 from exporter.slo.budget import WINDOWS
 
 if TYPE_CHECKING:
@@ -189,12 +190,9 @@ def _fleet() -> dict[str, Any]:
 def _fleet_quantiles() -> Iterator[tuple[str, str]]:
     metric = "triton_request_duration_seconds"
     for label, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-        native = f"sum by (model, version) (rate({metric}[5m]))"
-        classic = f"sum by (model, version, le) (rate({metric}_bucket[5m]))"
-        # Whichever of the two the Prometheus keeps; the finer one first. Of no requests
-        # a quantile is NaN, which is kept from being an answer.
-        either = (f"histogram_quantile({q}, {of}) >= 0" for of in (native, classic))
-        yield f"model_version:{metric}:{label}_rate5m", "\nor\n".join(either)
+        expression = histogram_promql.quantile(q, metric, "5m", "model", "version")
+        # Without requests a quantile is NaN, which must not be recorded.
+        yield f"model_version:{metric}:{label}_rate5m", f"({expression}) >= 0"
 
 
 def _fleet_load() -> Iterator[tuple[str, str]]:

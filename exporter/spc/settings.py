@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from exporter.catalogue import CATALOGUE
+from exporter.judged_metrics import judged_metric
 from exporter.settings import Settings
 
 
@@ -105,17 +105,16 @@ class SignalSettings(Settings):
 
     @model_validator(mode="after")
     def _exists(self) -> SignalSettings:
-        spec = next((s for s in CATALOGUE if s.name == self.metric), None)
-        if spec is None or spec.kind == "info" or spec.name.startswith("triton_spc_"):
+        if self.metric.startswith("triton_spc_"):
             raise ValueError(
                 f"found metric {self.metric!r}; want a gauge, counter or histogram of "
                 "METRICS.md that is not of process control itself"
             )
-        unknown = sorted({*self.labels, *self.part} - set(spec.labels))
-        if unknown:
-            raise ValueError(
-                f"found labels {unknown}; {self.metric} has {list(spec.labels)}"
-            )
+        spec = judged_metric(
+            self.metric,
+            {*self.labels, *self.part},
+            ("gauge", "counter", "summary", "histogram"),
+        )
         if self.part and spec.kind != "counter":
             raise ValueError(
                 f"found part with the {spec.kind} {self.metric}; it goes with counters"

@@ -42,7 +42,7 @@ Fingerprint = tuple[int, int, int, int]
 class FollowSettings:
     """What to follow and how far.
 
-    `path` is Triton's `file` setting, without an index. `owner` deletes what was read.
+    `path` is Triton's `file` setting, without an index. `owner` deletes what was read, and leaves what is too large to be.
     A file whose array stays open is taken as it is after `settle_seconds` unchanged.
     `tensors` reads those too.
     """
@@ -178,7 +178,7 @@ class TraceFileFollower:
         self._done.add(fingerprint)
         self._open_since.pop(fingerprint, None)
         self._outcomes[outcome] += 1
-        if not self._settings.owner:
+        if not self._settings.owner or outcome == "too_large":
             return
         try:
             # Overwritten in the meantime, it holds what was not read yet.

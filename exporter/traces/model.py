@@ -38,6 +38,10 @@ PHASES: Final = (
 LONGEST_NS: Final = 86_400 * 10**9
 LATEST_NS: Final = 2**63 - 1
 
+MAX_TEXT_BYTES: Final = 256
+"""Of the names of models and the ids of requests. Triton's model names are folder names,
+which have at most 255."""
+
 # In each pair: where the request's time in the server begins, and where it ends.
 _ARRIVAL: Final[tuple[tuple[str, Protocol], ...]] = (
     ("GRPC_WAITREAD_END", "grpc"),
@@ -95,6 +99,18 @@ class Identity:
     request_id: str
     trace_id: str
     child: bool
+
+
+def shortened(text: str) -> str:
+    """The first `MAX_TEXT_BYTES` bytes of a name or id, in whole characters.
+
+    Raises:
+        UnicodeEncodeError: it holds half a character.
+    """
+    encoded = text.encode()
+    if len(encoded) <= MAX_TEXT_BYTES:
+        return text
+    return encoded[:MAX_TEXT_BYTES].decode("utf-8", "ignore")
 
 
 def measured(whose: Identity, marks: Mapping[str, int]) -> RequestTrace | None:

@@ -8,28 +8,40 @@ sender that breaks the format once cannot be trusted with the rest.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
+from exporter import foreign_json
 from exporter.errors import TraceBodyError
-from exporter.traces.model import FIRST_MARKS, LAST_MARKS, LATEST_NS, Identity
+from exporter.protobuf_wire import WireError, contents
+from exporter.traces.model import (
+    FIRST_MARKS,
+    LAST_MARKS,
+    LATEST_NS,
+    Identity,
+    shortened,
+)
 from exporter.traces.spans import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 JSON_TYPE: Final = "application/json"
 PROTOBUF_TYPE: Final = "application/x-protobuf"
-MAX_NAME_CHARS: Final = 1024
-"""Longer names of models, or request ids, are cut: they are labels, not data."""
-
+MAX_BODY_BYTES: Final = 2 << 20
+_MAX_SPAN_BYTES: Final = 256 << 10
+_LEAST_SPAN_BYTES: Final = 32
+"""Of a span with ids, a name and two times."""
+_RESOURCE_SPANS: Final = 1
+_SCOPE_SPANS: Final = 2
+_SPANS: Final = 2
+"""Fields of ExportTraceServiceRequest, ResourceSpans and ScopeSpans."""
+_MAX_VERSION_DIGITS: Final = 19
 _MAX_ID_CHARS: Final = 32
 _MODEL: Final = "triton.model_name"
 _VERSION: Final = "triton.model_version"
-_TRACE_ID: Final = "triton.trace_id"
 _PARENT: Final = "triton.trace_parent_id"
 _REQUEST_ID: Final = "triton.request_id"
 _NETWORK_SPAN: Final = "InferRequest"
@@ -44,57 +56,68 @@ class Spans:
     foreign: int = 0
 
 
-def from_json(body: bytes) -> Spans:
-    """The spans of an OTLP/HTTP JSON body.
+def from_json(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
+    """The spans of an OTLP/HTTP JSON body; bodies have at most `most_bytes`.
 
     Raises:
         TraceBodyError: it is no JSON, nested too deeply, or not what OTLP says.
     """
     try:
-        document = json.loads(body)
+        document = foreign_json.parse(body, most_bytes)
         found = Spans()
         for resource in document.get("resourceSpans", ()):
             for scope in resource.get("scopeSpans", ()):
                 for span in scope.get("spans", ()):
                     _read_json(span, found)
-    except RecursionError:
-        raise TraceBodyError("found JSON nested beyond reason") from None
-    except json.JSONDecodeError as error:
-        raise TraceBodyError(f"found no JSON: {error.msg} at {error.pos}") from None
+    except foreign_json.ForeignJsonError as error:
+        raise TraceBodyError(f"cannot read the JSON: {error}") from None
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        # Bad UTF-8 and an integer of thousands of digits are ValueErrors.
         raise TraceBodyError(
             f"found JSON that is no OTLP trace: {_short(error)}"
         ) from None
     return found
 
 
-def from_protobuf(body: bytes) -> Spans:
-    """The spans of an OTLP/HTTP protobuf body.
+def from_protobuf(body: bytes, most_bytes: int = MAX_BODY_BYTES) -> Spans:
+    """The spans of an OTLP/HTTP protobuf body; bodies have at most `most_bytes`.
 
     Raises:
         TraceBodyError: it is no ExportTraceServiceRequest.
     """
     # The wire format's own messages, nothing of the SDK; Triton itself sends JSON.
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (  # noqa: PLC0415, TID251
-        ExportTraceServiceRequest,
+    from opentelemetry.proto.trace.v1.trace_pb2 import (  # noqa: PLC0415, TID251
+        Span as Message,
     )
 
-    message = ExportTraceServiceRequest()
+    found = Spans()
     try:
-        message.ParseFromString(body)
-        found = Spans()
-        for resource in message.resource_spans:
-            for scope in resource.scope_spans:
-                for span in scope.spans:
-                    _read_message(span, found)
-    except DecodeError as error:
+        for span in _serialised_spans(memoryview(body), most_bytes):
+            _read_message(Message.FromString(bytes(span)), found)
+    except (DecodeError, WireError) as error:
         raise TraceBodyError(f"found no OTLP protobuf: {_short(error)}") from None
     except (OverflowError, TypeError, ValueError) as error:
         raise TraceBodyError(
             f"found protobuf that is no OTLP trace: {_short(error)}"
         ) from None
     return found
+
+
+def _serialised_spans(body: memoryview, most_bytes: int) -> Iterator[memoryview]:
+    most = most_bytes // _LEAST_SPAN_BYTES
+    parts = 0
+    for resource in contents(body, _RESOURCE_SPANS):
+        parts += 1
+        for scope in contents(resource, _SCOPE_SPANS):
+            parts += 1
+            for span in contents(scope, _SPANS):
+                parts += 1
+                if parts > most or len(span) > _MAX_SPAN_BYTES:
+                    raise WireError(
+                        f"more than {most} parts, or one of {len(span)} bytes"
+                    )
+                yield span
+        if parts > most:
+            raise WireError(f"more than {most} parts")
 
 
 def _read_json(span: Mapping[str, Any], found: Spans) -> None:
@@ -153,11 +176,13 @@ def _identity(trace_id: str, attributes: Mapping[str, Any]) -> Identity:
     request_id = attributes.get(_REQUEST_ID, "")
     if not isinstance(model, str) or not isinstance(request_id, str):
         raise TypeError("a model's name or a request's id is no string")
-    model.encode()  # a lone surrogate could never be exposed
+    version = str(attributes.get(_VERSION, 1))
+    if len(version) > _MAX_VERSION_DIGITS:
+        raise ValueError("a version has too many digits")
     return Identity(
-        model[:MAX_NAME_CHARS],
-        str(int(attributes.get(_VERSION, 1))),
-        request_id[:MAX_NAME_CHARS],
+        shortened(model),  # refuses a lone surrogate, which could never be exposed
+        str(int(version)),
+        shortened(request_id),
         trace_id,
         int(attributes.get(_PARENT, 0)) != 0,
     )

@@ -79,7 +79,7 @@ class TraceReceiver:
                 f"want {' or '.join(_READERS)}",
             )
         try:
-            found = read(request.body)
+            found = read(request.body, self._max_body_bytes)
         except TraceBodyError as error:
             return refusal("malformed", HTTPStatus.BAD_REQUEST, str(error))
         if self._forwarder is not None:

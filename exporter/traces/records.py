@@ -27,17 +27,18 @@ from exporter.traces.model import (
     FIRST_MARKS,
     LAST_MARKS,
     LATEST_NS,
+    MAX_TEXT_BYTES,
     NETWORK_MARKS,
     Identity,
     RequestTrace,
     measured,
+    shortened,
 )
 from exporter.traces.tensors import Tensors, TracedTensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_TEXT_CHARS: Final = 1024
 # One call of a regular expression holds the interpreter for so many bytes, well under a
 # millisecond: a probe that is being timed shall not see it.
 _WINDOW_BYTES: Final = 1 << 16
@@ -195,12 +196,16 @@ def _identity(key: bytes, body: bytes, trace: _Trace | None) -> Identity | None:
         version, request_id = cut.groups()
         child = NETWORK_MARKS.isdisjoint(trace.marks)
     return Identity(
-        model[:MAX_TEXT_CHARS].decode("utf-8", "replace"),
+        _text(model),
         version.decode(),
-        (request_id or b"")[:MAX_TEXT_CHARS].decode("utf-8", "replace"),
+        _text(request_id or b""),
         key.decode(),
         child,
     )
+
+
+def _text(raw: bytes) -> str:
+    return shortened(raw[:MAX_TEXT_BYTES].decode("utf-8", "replace"))
 
 
 def _finished(trace: _Trace) -> RequestTrace | None:

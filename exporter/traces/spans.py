@@ -15,21 +15,28 @@ of limited size; what leaves it unfinished is measured as far as it goes.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from exporter.traces.model import Identity, RequestTrace, measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     Marks = dict[str, int]
 
+V = TypeVar("V")
 Part = Literal["network", "model", "compute"]
 
 JOIN_SECONDS: Final = 15.0
 """Triton sends every 5 s; two parts of a request are at most two batches apart."""
-MAX_WAITING: Final = 20_000
+MAX_WAITING_BYTES: Final = 32 << 20
+"""Of requests; parts without one take half as much."""
+_ENTRY_BYTES: Final = 500
+_MARK_BYTES: Final = 100
+_TYPICAL_MARKS: Final = 5
+"""Other parts add theirs to a request that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,6 @@ class _Request:
     identity: Identity
     network_id: str
     marks: Marks
-    since: float
     has_network: bool = False
     has_compute: bool = False
     has_children: bool = False
@@ -69,24 +75,60 @@ class Joined:
     orphans: int = 0
 
 
+class _Buffer(Generic[V]):
+    """What waits by its key, the oldest first, bounded in time and bytes."""
+
+    def __init__(self, most_seconds: float, most_bytes: int) -> None:
+        self._most_seconds = most_seconds
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._held: OrderedDict[str, tuple[float, int, V]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def put(self, key: str, value: V, size: int, now: float) -> None:
+        """Add a value of about `size` bytes; another one of this key is replaced."""
+        self.pop(key)
+        self._held[key] = now, size, value
+        self._bytes += size
+
+    def get(self, key: str) -> V | None:
+        """The value of `key`, which stays."""
+        held = self._held.get(key)
+        return None if held is None else held[2]
+
+    def pop(self, key: str) -> V | None:
+        """The value of `key`, which waits no longer."""
+        held = self._held.pop(key, None)
+        if held is None:
+            return None
+        self._bytes -= held[1]
+        return held[2]
+
+    def overdue(self, now: float) -> Iterator[tuple[str, V]]:
+        """Take out what has waited too long, and the oldest while there is too much."""
+        while self._held:
+            key, (since, size, value) = next(iter(self._held.items()))
+            if now - since < self._most_seconds and self._bytes <= self._most_bytes:
+                break
+            del self._held[key]
+            self._bytes -= size
+            yield key, value
+
+
 class SpanJoiner:
     """Buffers spans until their request is whole. Not thread-safe."""
 
     def __init__(
-        self, *, join_seconds: float = JOIN_SECONDS, max_waiting: int = MAX_WAITING
+        self, *, join_seconds: float = JOIN_SECONDS, max_bytes: int = MAX_WAITING_BYTES
     ) -> None:
-        self._join_seconds = join_seconds
-        self._max_waiting = max_waiting
-        self._requests: OrderedDict[str, _Request] = OrderedDict()
+        self._requests = _Buffer[_Request](join_seconds, max_bytes)
         self._by_network: dict[str, str] = {}
         # Parts whose request has not come: by the span id the request must name.
-        self._networks: OrderedDict[str, tuple[float, Mapping[str, int]]] = (
-            OrderedDict()
-        )
-        self._computes: OrderedDict[str, tuple[float, Mapping[str, int]]] = (
-            OrderedDict()
-        )
-        self._parents: OrderedDict[str, float] = OrderedDict()
+        self._networks = _Buffer[Mapping[str, int]](join_seconds, max_bytes // 4)
+        self._computes = _Buffer[Mapping[str, int]](join_seconds, max_bytes // 4)
+        self._parents = _Buffer[bool](join_seconds, max_bytes // 16)
 
     @property
     def waiting(self) -> int:
@@ -117,17 +159,16 @@ class SpanJoiner:
     def _compute(self, span: Span, now: float) -> _Request | None:
         request = self._requests.get(span.parent_id)
         if request is None:
-            self._computes[span.parent_id] = (now, span.marks)
+            self._computes.put(span.parent_id, span.marks, _size(span), now)
             return None
         request.marks.update(span.marks)
         request.has_compute = True
         return request
 
     def _network(self, span: Span, now: float) -> _Request | None:
-        key = self._by_network.get(span.span_id)
-        request = self._requests.get(key) if key is not None else None
+        request = self._requests.get(self._by_network.get(span.span_id, ""))
         if request is None:
-            self._networks[span.span_id] = (now, span.marks)
+            self._networks.put(span.span_id, span.marks, _size(span), now)
             return None
         request.marks.update(span.marks)
         request.has_network = True
@@ -135,23 +176,23 @@ class SpanJoiner:
 
     def _model(self, span: Span, now: float) -> _Request | None:
         identity = span.identity
-        if identity is None or span.span_id in self._requests:
+        if identity is None or self._requests.get(span.span_id) is not None:
             return None
-        request = _Request(identity, span.parent_id, dict(span.marks), now)
-        compute = self._computes.pop(span.span_id, None)
+        request = _Request(identity, span.parent_id, dict(span.marks))
+        compute = self._computes.pop(span.span_id)
         if compute is not None:
-            request.marks.update(compute[1])
+            request.marks.update(compute)
             request.has_compute = True
-        request.has_children = self._parents.pop(span.span_id, None) is not None
+        request.has_children = self._parents.pop(span.span_id) is not None
         if identity.child:
             self._announce(span.parent_id, now)
         else:
-            network = self._networks.pop(span.parent_id, None)
+            network = self._networks.pop(span.parent_id)
             if network is not None:
-                request.marks.update(network[1])
+                request.marks.update(network)
                 request.has_network = True
             self._by_network[span.parent_id] = span.span_id
-        self._requests[span.span_id] = request
+        self._requests.put(span.span_id, request, _size(span), now)
         return request
 
     def _announce(self, parent_id: str, now: float) -> None:
@@ -160,7 +201,7 @@ class SpanJoiner:
         if parent is not None:
             parent.has_children = True
         else:
-            self._parents[parent_id] = now
+            self._parents.put(parent_id, True, _ENTRY_BYTES, now)
 
     def _remove(self, span: Span, request: _Request) -> None:
         if span.part == "compute":
@@ -169,7 +210,7 @@ class SpanJoiner:
             key = self._by_network[span.span_id]
         else:
             key = span.span_id
-        del self._requests[key]
+        self._requests.pop(key)
         self._forget_network(key, request)
 
     def _forget_network(self, key: str, request: _Request) -> None:
@@ -178,35 +219,30 @@ class SpanJoiner:
 
     def _overdue(self, now: float) -> list[_Request]:
         late: list[_Request] = []
-        while self._requests:
-            key, request = next(iter(self._requests.items()))
-            fresh = now - request.since < self._join_seconds
-            if fresh and len(self._requests) <= self._max_waiting:
-                break
-            del self._requests[key]
+        for key, request in self._requests.overdue(now):
             self._forget_network(key, request)
             late.append(request)
         return late
 
     def _orphans(self, now: float) -> int:
-        dropped = 0
-        for parts in (self._networks, self._computes):
-            while parts:
-                key, (since, _) = next(iter(parts.items()))
-                if now - since < self._join_seconds and len(parts) <= self._max_waiting:
-                    break
-                del parts[key]
-                dropped += 1
-        while self._parents and (
-            len(self._parents) > self._max_waiting
-            or now - next(iter(self._parents.values())) >= self._join_seconds
-        ):
-            self._parents.popitem(last=False)
-        return dropped
+        for _ in self._parents.overdue(now):
+            pass
+        return sum(
+            1 for parts in (self._networks, self._computes) for _ in parts.overdue(now)
+        )
 
     def _joined(self, requests: list[_Request], orphans: int) -> Joined:
         traces = list(_measured(requests))
         return Joined(traces, len(requests) - len(traces), orphans)
+
+
+def _size(span: Span) -> int:
+    """About how many bytes a span takes while it waits."""
+    size = _ENTRY_BYTES + _MARK_BYTES * max(len(span.marks), _TYPICAL_MARKS)
+    if span.identity is not None:
+        # A character takes up to four bytes.
+        size += 4 * (len(span.identity.model) + len(span.identity.request_id))
+    return size
 
 
 def _measured(requests: Iterable[_Request]) -> Iterator[RequestTrace]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from exporter.errors import EmbeddedTritonError
 
 NAME: Final = ".triton"
+SERVER_VARIABLE: Final = "TRITONWATCH_TRITON"
+"""Names a folder with bin/tritonserver and backends, to be used in place of the wheel's."""
 _HOW: Final = "`make demo` or `make .triton/.ready` makes it"
+_STUB: Final = "triton_python_backend_stub"
 _PROBE: Final = """
 import importlib.metadata as metadata, json, sys, sysconfig
 print(json.dumps({
@@ -33,22 +38,28 @@ tensors_numpy2.install(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A virtual environment with the nvidia-pytriton wheel and numpy, never imported."""
+    """A server, and a virtual environment with numpy for its Python backend.
+
+    The server is the nvidia-pytriton wheel's or the one that SERVER_VARIABLE names.
+    """
 
     folder: Path
     python: str
     numpy: str
     site: Path
     libraries: tuple[Path, ...]
+    triton: Path
+    """Has bin/tritonserver, backends and caches."""
 
     @property
     def server(self) -> Path:
         """The tritonserver program."""
-        return self._triton / "bin" / "tritonserver"
+        return self.triton / "bin" / "tritonserver"
 
     @property
-    def _triton(self) -> Path:
-        return self.site / "pytriton" / "tritonserver"
+    def caches(self) -> Path:
+        """Where the server finds its response caches."""
+        return self.triton / "caches"
 
     def settings(self, folder: Path) -> dict[str, str]:
         """Environment variables for a server that runs from a prepared folder."""
@@ -70,13 +81,14 @@ class Environment:
 
     def _copy_backend(self, target: Path) -> None:
         shutil.copytree(
-            self._triton / "backends" / "python",
+            self.triton / "backends" / "python",
             target,
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-        stub = "triton_python_backend_stub"
-        shutil.copy(self._triton / "python_backend_stubs" / self.python / stub, target)
-        (target / stub).chmod(0o755)
+        stubs = self.triton / "python_backend_stubs" / self.python
+        if stubs.is_dir():
+            shutil.copy(stubs / _STUB, target)
+            (target / _STUB).chmod(0o755)
         if not self.numpy.startswith("1."):
             shutil.copy(Path(__file__).with_name("tensors_numpy2.py"), target)
             with (target / "triton_python_backend_utils.py").open("a") as module:
@@ -138,6 +150,9 @@ def inspect(folder: Path) -> Environment:
         ) from None
     facts = json.loads(answer.stdout)
     site, version = Path(facts["site"]), facts["version"]
+    given = os.environ.get(SERVER_VARIABLE)
+    if given:
+        return _given(folder, facts, Path(given))
     stubs = site / "pytriton" / "tritonserver" / "python_backend_stubs"
     if not (stubs / version).is_dir():
         known = sorted(path.name for path in stubs.glob("*"))
@@ -149,7 +164,34 @@ def inspect(folder: Path) -> Environment:
     # The wheel brings its own libpython for 3.13 alone.
     if not list(vendored.glob(f"libpython3-*.{version.removeprefix('3.')}.so*")):
         libraries.append(_folder_of(f"libpython{version}.so.1.0", facts["folders"]))
-    return Environment(folder, version, facts["numpy"], site, tuple(libraries))
+    triton = site / "pytriton" / "tritonserver"
+    return Environment(folder, version, facts["numpy"], site, tuple(libraries), triton)
+
+
+def _given(folder: Path, facts: dict[str, Any], triton: Path) -> Environment:
+    """The server of a container or of one's own build, with the Python of `folder`."""
+    for part in ("bin/tritonserver", f"backends/python/{_STUB}"):
+        if not (triton / part).is_file():
+            raise EmbeddedTritonError(
+                f"{SERVER_VARIABLE}={triton}: found no {part} there; give the folder that "
+                "has bin/tritonserver and backends, /opt/tritonserver in NVIDIA's container"
+            )
+    linked = re.search(
+        rb"libpython(3\.\d+)\.so", (triton / f"backends/python/{_STUB}").read_bytes()
+    )
+    wanted = linked[1].decode() if linked else facts["version"]
+    if wanted != facts["version"]:
+        raise EmbeddedTritonError(
+            f"{SERVER_VARIABLE}={triton}: its Python backend is built for Python {wanted}, "
+            f"and {folder} has {facts['version']}; make that folder anew with it: "
+            f"`rm -rf {NAME} && make {NAME}/.ready PYTHON=python{wanted}`"
+        )
+    libraries = (
+        triton / "lib",
+        _folder_of(f"libpython{wanted}.so.1.0", facts["folders"]),
+    )
+    site = Path(facts["site"])
+    return Environment(folder, wanted, facts["numpy"], site, libraries, triton)
 
 
 def _folder_of(library: str, folders: list[str]) -> Path:

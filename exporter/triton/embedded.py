@@ -83,7 +83,7 @@ class EmbeddedTriton:
         arguments: Sequence[str] = (),
         model_control: ModelControl = "none",
         log: Path | None = None,
-        ready_timeout_seconds: float = 15.0,
+        ready_timeout_seconds: float = 60.0,
         auto_complete: bool = False,
     ) -> None:
         self.repository = Path(repository).absolute()

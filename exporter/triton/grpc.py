@@ -27,6 +27,7 @@ from exporter.triton.model import (
     ServerInfo,
     TensorSpec,
 )
+from exporter.triton.sequence_ids import common_type, types_of_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,6 +54,9 @@ _OPTIONS: Final = (
     # How long a handshake may take. A frozen server's is not over before it thaws, and
     # is no server that is gone.
     ("grpc.min_reconnect_backoff_ms", 60_000),
+    # By default a name is resolved again after 30 s at the earliest, however often its
+    # old address was tried in vain.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.enable_retries", 0),
     # What HTTP_PROXY names would be watched in place of the server.
     ("grpc.enable_http_proxy", 0),
@@ -64,6 +68,8 @@ _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _SHOWN_CHARACTERS: Final = 1_000
 _SILENT_CALLS: Final = 2
 
+_NO_CONNECTION: Final = "failed to connect to all addresses"
+"""How gRPC's text begins where nothing was sent."""
 _INVALID: Final = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -107,6 +113,11 @@ class GrpcClient:
         # Bytes to bytes: making and reading messages is our time, not the server's.
         self._infer: Any = self._channel.unary_unary(_INFER)
 
+    def renew(self, credentials: grpc.ChannelCredentials) -> None:
+        """Use other credentials from the next call on, on a new connection."""
+        self._credentials = credentials
+        self._connect()
+
     def close(self) -> None:
         """Close the channel; calls in flight end with an error."""
         self._channel.close()
@@ -124,6 +135,23 @@ class GrpcClient:
             self._stub.ServerReady, pb.ServerReadyRequest(), timeout_seconds
         )
         return bool(reply.ready)
+
+    def ready_later(self, model: str, version: str, *, timeout_seconds: float) -> Any:
+        """Ask whether a model version is ready, or for "" the server; do not wait.
+
+        Returns a grpc future for `ready_answer`.
+        """
+        if model:
+            ask = self._stub.ModelReady
+            message = pb.ModelReadyRequest(name=model, version=version)
+        else:
+            ask, message = self._stub.ServerReady, pb.ServerReadyRequest()
+        return ask.future(message, timeout=timeout_seconds, metadata=self._metadata)
+
+    def ready_answer(self, call: Any) -> bool:
+        """The answer to a question of `ready_later` that is done."""
+        with _translated():
+            return bool(call.result().ready)
 
     def server_info(self, *, timeout_seconds: float) -> ServerInfo:
         """Name, version and extensions of the server."""
@@ -166,6 +194,9 @@ class GrpcClient:
         ):
             _bounded(what, entries, most)
         optional = {tensor.name for tensor in config.input if tensor.optional}
+        sequence_types = types_of_config(
+            config, lambda step, of: self._config(step, of, timeout_seconds)
+        )
         return ModelSpec(
             name=name,
             version=version,
@@ -173,9 +204,11 @@ class GrpcClient:
             outputs=tuple(_tensor(t, frozenset()) for t in metadata.outputs),
             max_batch_size=config.max_batch_size,
             decoupled=config.model_transaction_policy.decoupled,
-            sequence=config.HasField("sequence_batching"),
+            sequence=bool(sequence_types),
+            sequence_id_type=common_type(sequence_types),
             response_cache=config.response_cache.enable,
             backend=config.backend,
+            queue_limits=_limits_its_queue(config.dynamic_batching),
             steps=tuple(
                 (s.model_name, "" if s.model_version < 0 else str(s.model_version))
                 for s in config.ensemble_scheduling.step
@@ -191,11 +224,12 @@ class GrpcClient:
             reply = pb.ModelConfigResponse()
         return reply.config
 
-    def statistics(self, *, timeout_seconds: float) -> tuple[ModelStatistics, ...]:
-        """Cumulative statistics of every ready model version."""
-        reply = self._call(
-            self._stub.ModelStatistics, pb.ModelStatisticsRequest(), timeout_seconds
-        )
+    def statistics(
+        self, model: str = "", version: str = "", *, timeout_seconds: float
+    ) -> tuple[ModelStatistics, ...]:
+        """Cumulative statistics of one model version, or of every ready one."""
+        request = pb.ModelStatisticsRequest(name=model, version=version)
+        reply = self._call(self._stub.ModelStatistics, request, timeout_seconds)
         entries = _bounded("models", reply.model_stats, MAX_MODELS)
         batches = sum(len(entry.batch_stats) for entry in entries)
         if batches > MAX_BATCHES:
@@ -320,8 +354,13 @@ def _error(error: Any) -> errors.TritonError:
     text = f"{code.name}: {details}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return errors.DeadlineError(text)
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return errors.UnavailableError(text)
+    # A proxy answers 400 where it refuses a client certificate; no server was asked.
+    if (
+        code is grpc.StatusCode.UNAVAILABLE
+        or "http2 header with status: 400" in details
+    ):
+        is_sent = not details.startswith(_NO_CONNECTION)
+        return (errors.UnavailableError if is_sent else errors.UnreachableError)(text)
     if "deserializing" in details or "Failed parsing" in details:
         return errors.ProtocolError(text)
     if code is grpc.StatusCode.UNIMPLEMENTED:
@@ -329,6 +368,16 @@ def _error(error: Any) -> errors.TritonError:
     if code in _INVALID:
         return errors.InvalidRequestError(text)
     return errors.ModelError(text)
+
+
+def _limits_its_queue(batching: Any) -> bool:
+    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
+    return any(
+        policy.default_timeout_microseconds
+        or policy.allow_timeout_override
+        or policy.max_queue_size
+        for policy in policies
+    )
 
 
 def _bounded(what: str, entries: Any, most: int) -> Any:

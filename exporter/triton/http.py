@@ -1,27 +1,39 @@
-"""Triton over HTTP: inference with binary tensors, readiness and the metrics page."""
+"""Triton over HTTP: inference, readiness and the metrics page."""
 
 from __future__ import annotations
 
 import json
+import re
+import ssl
 import time
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Final
 
 import urllib3
-from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import HTTPError, NewConnectionError, SSLError
 from urllib3.exceptions import TimeoutError as UrllibTimeoutError
 
 from exporter import errors
-from exporter.triton.model import InferReply, InferRequest, OutputTensor
+from exporter.triton.http_path import model_path
+from exporter.triton.http_tensors import (
+    BINARY_EXTENSION,
+    binary_request,
+    decode_binary_reply,
+    decode_json_reply,
+    json_request,
+)
+from exporter.triton.model import InferReply, InferRequest
 from exporter.triton.patience import MAX_BODY_BYTES, pool_of
-from exporter.triton.tensors import encode
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+# Alert, TLS 1.x: what a TLS server answers to anything else.
+_TLS_ALERT: Final = "\x15\x03"
+_NO_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}
+_TLS_PAGE: Final = re.compile(rb"HTTPS|SSL certificate|TLS")
 _CHUNK_BYTES: Final = 1 << 16
-_HEADER_LENGTH: Final = "Inference-Header-Content-Length"
+_MAY_MEAN_JSON_ONLY: Final = frozenset({400, 415, 422, 500})
+"""What servers answer that do not know binary tensors; MLServer 1.7 cannot decode them."""
 
 
 class HttpClient:
@@ -40,7 +52,15 @@ class HttpClient:
         self.address = address
         self._base = f"{'https' if tls else 'http'}://{address}"
         self._headers = dict(headers or {})
+        self._connections = connections
         self._pool = pool_of(connections, tls)
+        self._binary: bool | None = None
+        """Whether tensors may be sent as binary data; None while nobody had to ask."""
+
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Use another context from the next request on, on new connections."""
+        old, self._pool = self._pool, pool_of(self._connections, tls)
+        old.clear()
 
     def close(self) -> None:
         """Close idle connections."""
@@ -70,20 +90,57 @@ class HttpClient:
         return reply
 
     def infer(self, request: InferRequest, *, timeout_seconds: float) -> InferReply:
-        """One request, one response, tensors as binary data."""
-        body, headers = _encode_request(request)
-        headers |= request.headers
-        path = f"/v2/models/{quote(request.model, safe='')}"
-        if request.version:
-            path += f"/versions/{quote(request.version, safe='')}"
-        started = time.perf_counter()
-        status, reply_headers, reply = self._request(
-            "POST", f"{path}/infer", body, headers, timeout_seconds
+        """One request, one response.
+
+        Tensors are binary data. A server that refuses such a request and does not list
+        them among its extensions is asked again in JSON, and only so from then on.
+        """
+        ends = time.monotonic() + timeout_seconds
+        binary = self._binary is not False
+        status, reply_headers, reply, duration = self._infer(
+            request, timeout_seconds, binary=binary
         )
-        duration = time.perf_counter() - started
+        if binary and self._binary is None and status in _MAY_MEAN_JSON_ONLY:
+            self._binary = self._takes_binary(max(0.05, ends - time.monotonic()))
+            if self._binary is False:
+                binary = False
+                status, reply_headers, reply, duration = self._infer(
+                    request, max(0.05, ends - time.monotonic()), binary=binary
+                )
         if status != 200:  # noqa: PLR2004
             raise _status_error(status, reply)
-        return InferReply(_decode_reply(reply_headers, reply), duration)
+        if binary:
+            return InferReply(decode_binary_reply(reply_headers, reply), duration)
+        return InferReply(decode_json_reply(reply), duration)
+
+    def _infer(
+        self, request: InferRequest, timeout_seconds: float, *, binary: bool
+    ) -> tuple[int, Mapping[str, str], bytes, float]:
+        """Status, headers, body and duration of one request."""
+        if binary:
+            body, headers = binary_request(request)
+        else:
+            body, headers = json_request(request), {"Content-Type": "application/json"}
+        path = model_path(request.model, request.version)
+        started = time.perf_counter()
+        status, reply_headers, reply = self._request(
+            "POST",
+            f"{path}/infer",
+            body,
+            {**headers, **request.headers},
+            timeout_seconds,
+        )
+        return status, reply_headers, reply, time.perf_counter() - started
+
+    def _takes_binary(self, timeout_seconds: float) -> bool | None:
+        """Whether the server lists binary tensors among its extensions; None if unknown."""
+        # Some close the connection after such an error without announcing it.
+        self._pool.clear()
+        try:
+            document = json.loads(self.get("/v2", timeout_seconds=timeout_seconds))
+            return BINARY_EXTENSION in document["extensions"]
+        except (errors.TritonError, ValueError, LookupError, TypeError):
+            return None
 
     def _request(
         self,
@@ -113,7 +170,9 @@ class HttpClient:
             response.release_conn()
         except NewConnectionError as error:
             # Refused. To urllib3 it is a kind of timeout, so it must be asked first.
-            raise errors.UnavailableError(str(error)) from None
+            # What listens there next may be another server.
+            self._binary = None
+            raise errors.UnreachableError(str(error)) from None
         except UrllibTimeoutError as error:
             raise errors.DeadlineError(str(error)) from None
         except HTTPError as error:
@@ -137,6 +196,12 @@ def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
 
 def _transport_error(error: HTTPError) -> errors.TritonError:
     text = f"{type(error).__name__}: {error}"
+    if isinstance(error, SSLError):
+        return errors.UnavailableError(_tls_failure(error))
+    if any(str(part).startswith(_TLS_ALERT) for part in _causes(error)):
+        return errors.UnavailableError(
+            "the port speaks TLS and was asked in plain HTTP; set target.tls"
+        )
     # urllib3 has one ProtocolError for a reset before the answer, half an answer and
     # garbage; only what came before any answer means that nobody is there.
     if "Connection aborted" in text and (
@@ -146,8 +211,32 @@ def _transport_error(error: HTTPError) -> errors.TritonError:
     return errors.ProtocolError(text)
 
 
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The errors that urllib3's consists of."""
+    yield error
+    for part in error.args:
+        if isinstance(part, BaseException):
+            yield from _causes(part)
+
+
+def _tls_failure(error: SSLError) -> str:
+    cause = next((e for e in _causes(error) if isinstance(e, ssl.SSLError)), None)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"TLS: the server's certificate is refused: {cause.verify_message}"
+    reason = getattr(cause, "reason", None) or str(cause or error)
+    if reason in _NO_TLS:
+        return (
+            f"TLS: the port does not speak TLS ({reason}); for TLS on gRPC alone set "
+            "target.tls.protocols to [grpc]"
+        )
+    return f"TLS: {reason}"
+
+
 def _status_error(status: int, body: bytes) -> errors.TritonError:
     text = f"HTTP {status}: {_error_text(body)}"
+    # A proxy's page where TLS or a client certificate is missing; Triton answers JSON.
+    if status == 400 and _TLS_PAGE.search(body) and not body.startswith(b"{"):  # noqa: PLR2004
+        return errors.UnavailableError(text)
     if status == 503:  # noqa: PLR2004
         return errors.UnavailableError(text)
     if status in {400, 404, 405, 413, 422}:
@@ -163,68 +252,3 @@ def _error_text(body: bytes) -> str:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
         return text
-
-
-def _encode_request(request: InferRequest) -> tuple[bytes, dict[str, str]]:
-    inputs: list[dict[str, Any]] = []
-    contents: list[bytes] = []
-    for name, array in request.inputs.items():
-        datatype = request.datatypes[name]
-        content = encode(array, datatype)
-        contents.append(content)
-        inputs.append(
-            {
-                "name": name,
-                "datatype": datatype,
-                "shape": list(array.shape),
-                "parameters": {"binary_data_size": len(content)},
-            }
-        )
-    header = json.dumps(
-        {
-            "id": request.request_id,
-            "inputs": inputs,
-            "parameters": {**request.parameters, "binary_data_output": True},
-        },
-        separators=(",", ":"),
-    ).encode()
-    return b"".join((header, *contents)), {
-        "Content-Type": "application/octet-stream",
-        _HEADER_LENGTH: str(len(header)),
-    }
-
-
-def _decode_reply(headers: Mapping[str, str], body: bytes) -> tuple[OutputTensor, ...]:
-    try:
-        length = int(headers.get(_HEADER_LENGTH, len(body)))
-        document = json.loads(body[:length])
-        position = length
-        outputs = []
-        for entry in document.get("outputs", ()):
-            size = int(entry["parameters"]["binary_data_size"])
-            data = body[position : position + size]
-            position += size
-            outputs.append(
-                OutputTensor(
-                    str(entry["name"]),
-                    str(entry["datatype"]),
-                    tuple(int(dim) for dim in entry["shape"]),
-                    data,
-                )
-            )
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        raise errors.ProtocolError(
-            f"the answer is no inference response: {type(error).__name__}: {error}"
-        ) from None
-    if position != len(body):
-        raise errors.ProtocolError(
-            f"the answer has {len(body)} bytes; its tensors end at {position}"
-        )
-    return tuple(outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,25 @@ class ServerInfo:
     name: str
     version: str
     extensions: tuple[str, ...] = ()
+
+    @property
+    def is_triton(self) -> bool:
+        """Whether it is Triton, whose name --id may change, and not another server."""
+        return self.name == "triton" or "schedule_policy" in self.extensions
+
+    @property
+    def product(self) -> str:
+        """What to call it: "Triton", or the name that another server gives itself."""
+        return "Triton" if self.is_triton else self.name
+
+    @property
+    def numbers(self) -> tuple[int, int, int] | None:
+        """Triton's version as numbers; None where it is none, or of another server."""
+        found = re.match(r"(\d+)\.(\d+)\.(\d+)", self.version)
+        if found is None or not self.is_triton:
+            return None
+        major, minor, patch = map(int, found.groups())
+        return major, minor, patch
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +83,14 @@ class ModelSpec:
     max_batch_size: int = 0
     decoupled: bool = False
     sequence: bool = False
+    """Whether requests need a sequence id; of an ensemble, whether those of a step do."""
+    sequence_id_type: str = "UINT64"
+    """Datatype of the sequence ids: an integer type, or "STRING"."""
     response_cache: bool = False
     backend: str = ""
     """What executes it, like "python"; "" for an ensemble."""
+    queue_limits: bool = False
+    """Whether requests may be rejected for waiting too long or for a full queue."""
     steps: tuple[tuple[str, str], ...] = ()
     """(model, version) of an ensemble's steps, one entry a step; version "" is latest."""
 

@@ -1,1 +1,1 @@
-"""How much a server takes at its objective, with an interval that can be trusted."""
+"""The capacity of a server at its objective, with a reliable interval."""

@@ -116,7 +116,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
 
 
 def left_to_search(settings: CampaignSettings, spent_seconds: float) -> SearchSettings:
-    """What is left after a start that took so long: it does not make the whole longer.
+    """Return the budget that a start of this length leaves.
 
     Up to half the budget goes for what the time before took more than it was to take.
     """

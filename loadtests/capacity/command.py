@@ -94,7 +94,8 @@ def _run(options: argparse.Namespace) -> int:
         announcers_among,
         telling,
     )
-    from loadtests.capacity.text import render  # noqa: PLC0415
+    from loadtests.report.capacity_document import document  # noqa: PLC0415
+    from loadtests.report.publishing import publish  # noqa: PLC0415
 
     scenario, settings = scenario_of(options), settings_of(options)
     announcers = announcers_among(options)
@@ -102,11 +103,9 @@ def _run(options: argparse.Namespace) -> int:
     with telling(run, announcers):
         report = _measured(options, scenario, settings, run)
         run.ended(_ending(report))
-    for path, content in _files(options, report):
-        path.write_text(content, "utf-8")
-    sys.stdout.write(render(report))
+    publish(options, document(report), report.model_dump_json(indent=2))
     if options.sidecar is not None:
-        _tell_found(options.sidecar, report, run)
+        _report_to(options.sidecar, report, run)
     for problem in run.problems:
         sys.stderr.write(f"tritonwatch: {problem}\n")
     return exit_of(report)
@@ -120,17 +119,6 @@ def exit_of(report: CapacityReport) -> int:
         return EXIT_INVALID
     ends = report.capacity.requests_per_second
     return EXIT_OK if ends.low is not None and ends.high is not None else EXIT_INVALID
-
-
-def _files(
-    options: argparse.Namespace, report: CapacityReport
-) -> Iterator[tuple[Path, str]]:
-    if options.json is not None:
-        yield options.json, report.model_dump_json(indent=2) + "\n"
-    if options.html is not None:
-        from loadtests.report.capacity_page import render  # noqa: PLC0415
-
-        yield options.html, render(report)
 
 
 def _measured(
@@ -206,13 +194,15 @@ def _scaled(
     for count in counts:
         with bench.server.scaled(count):
             bench.tell(f"with {count} instances")
-            found = campaign.run(bench.fresh(), settings).estimate
-        known = None if found is None else bounds(found)
+            found = campaign.run(bench.fresh(), settings)
+        estimate = None if found.reasons else found.estimate
+        known = None if estimate is None else bounds(estimate)
         each = None if known is None else known.estimate / count
         first = each if first is None else first
         yield Instances(
             instances=count,
             requests_per_second=known,
+            reasons=tuple(found.reasons),
             efficiency=None if each is None or not first else each / first,
         )
 
@@ -244,7 +234,7 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
 
 
 def settings_of(options: argparse.Namespace) -> CampaignSettings:
-    """What the options say about the search, checked.
+    """Return what the options say about the search, checked.
 
     Raises:
         ConfigError: a number is out of range.
@@ -339,18 +329,15 @@ def _ending(report: CapacityReport) -> Ending:
     return Ending(f"{report.conclusion}, {verdict}", report.valid, attributes)
 
 
-def _tell_found(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
+def _report_to(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
+    """Send the result to the sidecar, with its validity."""
+    from exporter.capacity_report import notice_of  # noqa: PLC0415 - only after a search
     from loadtests.announce import post_json  # noqa: PLC0415
 
-    if report.capacity is None:
+    try:
+        notice = notice_of(report.model_dump()).model_dump(exclude_none=True)
+    except ValueError as error:  # a mix whose names are longer than a label may be
+        run.note(f"the capacity was not sent to the sidecar: {error}")
         return
-    ends = report.capacity.requests_per_second
-    notice = {
-        "model": report.model,
-        "slo": report.slo,
-        "requests_per_second": ends.estimate,
-        "low": ends.low or ends.estimate,
-        "high": ends.high or ends.estimate,
-    }
     url = f"{sidecar.rstrip('/')}/v1/capacity"
     post_json(url, notice, {}, run, "the sidecar")

@@ -1,4 +1,4 @@
-"""What a search saw, as the report that is published."""
+"""Makes the published report of a search."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def compiled(
         ),
         mlperf=_mlperf(bench, found.estimate),
         instances=tuple(instances),
-        headroom=_headroom(capacity, production_rate),
+        headroom=None if found.reasons else _headroom(capacity, production_rate),
         repetitions=found.repetitions,
         rejected_runs=len(bench.rejected),
         spent_seconds=found.spent_seconds,

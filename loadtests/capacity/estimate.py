@@ -178,8 +178,7 @@ def estimate(
     boot = _Bootstrap.of(levels, shares, near, allowed)
     logs = np.array([boot.draw(rng) for _ in range(resamples)]) - np.log(rate)
     tail = (1.0 - confidence) / 2
-    freedom = max(blocks // _BLOCKS_A_RUN - 2, 2)
-    wider = stats.t.ppf(1 - tail, freedom) / stats.norm.ppf(1 - tail)
+    wider = widening(blocks, confidence)
     low, high = np.quantile(logs, (tail, 1 - tail))
     ends = rate * np.exp(np.array([min(low, 0.0), max(high, 0.0)]) * wider)
     return Estimate(
@@ -190,6 +189,13 @@ def estimate(
         dispersion=float(boot.residuals[:, binding].var()),
         blocks=blocks,
     )
+
+
+def widening(blocks: int, confidence: float) -> float:
+    """Return Student's t of B / 2 - 2 degrees of freedom over the normal quantile."""
+    freedom = max(blocks // _BLOCKS_A_RUN - 2, 2)
+    upper = (1.0 + confidence) / 2
+    return float(stats.t.ppf(upper, freedom) / stats.norm.ppf(upper))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where a curve bends: Kneedle beside the law, with their disagreement."""
+"""The knee of a curve: Kneedle next to the law, with their disagreement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run at one rate says about an objective, cut into blocks of time."""
+"""One run at one rate, judged by an objective in blocks of time."""
 
 from __future__ import annotations
 

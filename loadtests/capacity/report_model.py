@@ -146,12 +146,15 @@ class Instances(Settings):
 
     instances: int
     requests_per_second: Bounds | None
+    """Null where no boundary was found, or the search is invalid."""
+    reasons: tuple[str, ...] = Field(default=())
+    """Why the search with this number of instances is invalid."""
     efficiency: float | None
     """Per instance, over that of the first count."""
 
 
 class Headroom(Settings):
-    """What production leaves of the capacity."""
+    """What production leaves of the capacity; null where the search is invalid."""
 
     production_requests_per_second: float
     ratio: float

@@ -73,7 +73,7 @@ def looked(client: GrpcClient | None, models: frozenset[str]) -> list[ModelStati
 def phases(
     before: Sequence[ModelStatistics], after: Sequence[ModelStatistics], seconds: float
 ) -> Phases | None:
-    """What rose between two looks; None where nothing did, or counters fell."""
+    """Return what rose between two looks; None where nothing did, or counters fell."""
     started = {(s.name, s.version): s for s in before}
     pairs = [
         (started[key], s) for s in after if (key := (s.name, s.version)) in started
@@ -114,7 +114,7 @@ def _busy_ns(statistics: ModelStatistics) -> int:
 def saturated(
     phase: Phases | None, watch: Watch | None, *, instances: int | None, cpus: int
 ) -> Saturation:
-    """What gives way at the boundary.
+    """Return what gives way at the boundary.
 
     The sender first, since nothing else can be said then; the server's processors
     next; then its instances, if they are busy while requests queue.

@@ -1,4 +1,4 @@
-"""What the server says of itself during a search: counters, instances, and their number."""
+"""The server's own view of a search: counters and instances, and their number."""
 
 from __future__ import annotations
 

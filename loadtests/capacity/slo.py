@@ -1,4 +1,4 @@
-"""What a load has to hold: `p99<20ms,errors<0.1%` as numbers."""
+"""Objectives: `p99<20ms,errors<0.1%` as numbers."""
 
 from __future__ import annotations
 

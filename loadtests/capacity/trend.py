@@ -1,4 +1,4 @@
-"""How fast a share of misses grows with the rate, near a boundary."""
+"""Growth of the share of misses with the rate, near a boundary."""
 
 from __future__ import annotations
 
@@ -31,12 +31,6 @@ class Trend:
             self.intercept + self.slope * np.log(rates / self.centre)
         )
         return found
-
-    def reaches(self, share: float) -> float:
-        """The rate at which the share is reached."""
-        return float(
-            self.centre * np.exp((np.log(share) - self.intercept) / self.slope)
-        )
 
 
 def trend(rates: Floats, counts: Floats, misses: Floats) -> Trend | None:

@@ -1,4 +1,4 @@
-"""Where a run has settled."""
+"""Finds where a run has settled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST: Final = 10
 
 
 def settled(values: NDArray[np.float64], batch: int = BATCH) -> int | None:
-    """How many of the first values (N,) to leave out, by MSER-5.
+    """Return how many of the first values (N,) to leave out, by MSER-5.
 
     White (1997): of batch means y_1 … y_n leave out the d that minimise
     sum_(i > d) (y_i - mean)^2 / (n - d)^2. Where the minimum lies in the second half

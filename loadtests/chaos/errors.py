@@ -1,4 +1,4 @@
-"""What a fault raises on purpose, a part of the tree in `loadtests.errors`."""
+"""Errors of faults, a part of the tree in `loadtests.errors`."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _document(
 
 
 def soaked(evidence: Evidence) -> Soak:
-    """How the sidecar's footprint went over a soak."""
+    """Return how the sidecar's footprint went over a soak."""
     scrapes = [scrape for scrape in evidence.scrapes if scrape.ok]
     end = scrapes[-1].at_seconds if scrapes else 0.0
     warm = _WARM_UP_SHARE * end

@@ -1,4 +1,4 @@
-"""What the Locust master does: one schedule for all workers, one result from them."""
+"""The Locust master: one schedule for all workers, one result from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ _LEAD_SECONDS: Final = 0.5
 """From the word to start to the start: the word has to reach every worker."""
 _READY_SECONDS: Final = 120.0
 _OVERTIME_SECONDS: Final = 15.0
-_LOST_ALLOWED: Final = 0.01
 
 log = logging.getLogger("tritonwatch")
 
@@ -109,7 +108,7 @@ class Coordinator:
                 self._start()
 
     def over(self, quiet_seconds: float) -> bool:
-        """Whether every worker's word is in, and Locust's own reports after it."""
+        """Return whether all workers have reported, and Locust's reports are in."""
         now = time.monotonic()
         if not (all(share.over for share in self.shares.values()) or self._overdue()):
             return False
@@ -156,7 +155,7 @@ class Coordinator:
         return whole
 
     def reasons(self) -> list[str]:
-        """What speaks against the numbers."""
+        """Return what speaks against the numbers."""
         found: list[str] = []
         for worker, share in self.shares.items():
             if share.lost:
@@ -172,12 +171,12 @@ class Coordinator:
         return found
 
     def warnings(self) -> list[str]:
-        """What is to be told beside the numbers."""
+        """Return what is to be told beside the numbers."""
         done = (share.done for share in self.shares.values() if share.done is not None)
         return [warning for content in done for warning in content["warnings"]]
 
     def errors(self) -> dict[str, int]:
-        """What servers said, and how often."""
+        """Return what servers said, and how often."""
         errors: dict[str, int] = {}
         for share in self.shares.values():
             for message, number in (share.done or {}).get("errors", {}).items():

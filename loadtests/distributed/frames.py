@@ -1,4 +1,4 @@
-"""What a sender process tells its worker: JSON lines, some with arrays behind them."""
+"""Messages of a sender process to its worker: JSON lines, some with arrays."""
 
 from __future__ import annotations
 

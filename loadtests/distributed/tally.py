@@ -1,4 +1,4 @@
-"""What is known of a distributed run so far: counts and histograms that merge exactly."""
+"""A distributed run so far: counts and histograms that merge exactly."""
 
 from __future__ import annotations
 

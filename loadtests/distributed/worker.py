@@ -1,4 +1,4 @@
-"""What a Locust worker does: keeps a sender, and turns what it tells into events."""
+"""A Locust worker: keeps a sender, and turns its messages into events."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class WorkerRun:
             self._reader.join(_END_SECONDS)
 
     def news(self) -> dict[str, Any]:
-        """What ended since this was asked last."""
+        """Return what ended since this was asked last."""
         news, self._news = self._news, Tally()
         return news.to_state()
 

@@ -50,6 +50,9 @@ def add(commands: Subparsers) -> None:
         parser.add_argument(
             "--json", type=Path, metavar="FILE", help="write the report there"
         )
+        parser.add_argument(
+            "--html", type=Path, metavar="FILE", help="write the page there"
+        )
         add_announcers(parser)
         parser.set_defaults(run=run)
         (_add_curve if name == "efficiency" else _add_pair)(parser)
@@ -74,9 +77,6 @@ def _add_curve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--maximum", type=float, metavar="R", help="requests a second; not calibrated"
     )
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the page with plots there"
-    )
 
 
 def _add_pair(parser: argparse.ArgumentParser) -> None:
@@ -90,10 +90,13 @@ def _add_pair(parser: argparse.ArgumentParser) -> None:
 def _run_curve(options: argparse.Namespace) -> int:
     from loadtests.announce import AnnouncedRun  # noqa: PLC0415 - heavy
     from loadtests.efficiency.curve import CurveOptions, measure  # noqa: PLC0415
+    from loadtests.efficiency.efficiency_document import (  # noqa: PLC0415
+        curve_document,
+    )
     from loadtests.efficiency.metering import metered  # noqa: PLC0415
-    from loadtests.efficiency.page import curve_page, curve_text  # noqa: PLC0415
     from loadtests.interrupt import interruptible  # noqa: PLC0415
     from loadtests.prepare import prepared  # noqa: PLC0415
+    from loadtests.report.publishing import publish  # noqa: PLC0415
 
     scenario, sources = _scenario(options), _sources(options)
     run = AnnouncedRun("load", scenario.name, "specpower")
@@ -118,20 +121,19 @@ def _run_curve(options: argparse.Namespace) -> int:
         )
         scores = ", ".join(f"{k} {v:.4g}" for k, v in report.score.items())
         _end(run, report, f"SPECpower's score {scores or 'unknown'} inferences/s/W")
-    if options.json is not None:
-        options.json.write_text(report.model_dump_json(indent=2) + "\n", "utf-8")
-    if options.html is not None:
-        options.html.write_text(curve_page(report), "utf-8")
-    sys.stdout.write(curve_text(report))
+    publish(options, curve_document(report), report.model_dump_json(indent=2))
     return EXIT_OK if report.valid else EXIT_INVALID
 
 
 def _run_pair(options: argparse.Namespace) -> int:
     from loadtests.announce import AnnouncedRun  # noqa: PLC0415 - heavy
+    from loadtests.efficiency.efficiency_document import (  # noqa: PLC0415
+        pair_document,
+    )
     from loadtests.efficiency.metering import metered  # noqa: PLC0415
-    from loadtests.efficiency.page import pair_text  # noqa: PLC0415
     from loadtests.efficiency.pairs import PairOptions, compare  # noqa: PLC0415
     from loadtests.interrupt import interruptible  # noqa: PLC0415
+    from loadtests.report.publishing import publish  # noqa: PLC0415
 
     scenario, sources = _scenario(options), _sources(options)
     run = AnnouncedRun("load", scenario.name, "pair")
@@ -151,9 +153,7 @@ def _run_pair(options: argparse.Namespace) -> int:
         )
         ratio = report.speed_up.estimate
         _end(run, report, f"{report.candidate} {ratio:.3g} x {report.reference}")
-    if options.json is not None:
-        options.json.write_text(report.model_dump_json(indent=2) + "\n", "utf-8")
-    sys.stdout.write(pair_text(report))
+    publish(options, pair_document(report), report.model_dump_json(indent=2))
     return EXIT_OK if report.valid else EXIT_INVALID
 
 

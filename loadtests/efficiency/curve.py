@@ -21,16 +21,17 @@ from loadtests.efficiency.report_model import (
     LevelPower,
 )
 from loadtests.engine import Options
-from loadtests.execute import execute
+from loadtests.execute import execute_watched
 from loadtests.profiles.base import Phase
 from loadtests.profiles.specpower import SpecPower
-from loadtests.result import Outcome
+from loadtests.result import Outcome, Verdict
 from loadtests.scenario import ClosedLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loadtests.efficiency.metering import PowerMeter
+    from loadtests.guard import Watch
     from loadtests.mix import Mix
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
@@ -65,12 +66,12 @@ def measure(
     Raises:
         LoadError: there is no server.
     """
-    calibrations: tuple[float, ...] = ()
+    calibrations: list[RunResult] = []
     maximum = options.maximum_per_second
     if maximum is None:
         options.follow((Phase("calibration", 0.0, math.inf, None),))
         calibrations = _calibrated(scenario, mix, options)
-        maximum = mean(calibrations[_DISCARDED:])
+        maximum = mean(run.throughput for run in calibrations[_DISCARDED:])
     options.tell(f"100 % is {maximum:.5g} requests a second")
     profile = SpecPower(
         maximum_requests_per_second=max(maximum, 1e-3),
@@ -78,7 +79,7 @@ def measure(
         idle_seconds=options.level_seconds,
     )
     options.follow(profile.phases())
-    result = execute(
+    result, watch = execute_watched(
         scenario.model_copy(update={"profile": profile}),
         mix,
         Options(stop=options.stop),
@@ -91,10 +92,11 @@ def measure(
         for phase in profile.phases()
     )
     about = result.about
+    verdict = _verdict(levels, result, calibrations[_DISCARDED:], profile, watch)
     return EfficiencyReport(
         models=tuple(model.model for model in scenario.models),
         maximum_per_second=maximum,
-        calibrations=calibrations,
+        calibrations=tuple(run.throughput for run in calibrations),
         concurrency=options.concurrency,
         level_seconds=options.level_seconds,
         sources=meter.sources,
@@ -102,8 +104,9 @@ def measure(
         levels=levels,
         score={boundary: score(levels, boundary) for boundary in meter.sources},
         seed=scenario.seed,
-        valid=result.verdict.valid and not about.interrupted and _whole(levels),
-        reasons=(*result.verdict.reasons, *_reasons(levels, result)),
+        valid=verdict.valid,
+        reasons=verdict.reasons,
+        warnings=verdict.warnings,
         versions=dict(about.versions),
         hardware=dict(about.hardware),
     )
@@ -121,22 +124,20 @@ def phase_load(phase: Phase, maximum: float) -> float:
     return (phase.requests_per_second or 0.0) / maximum if maximum else 0.0
 
 
-def _calibrated(
-    scenario: Scenario, mix: Mix, options: CurveOptions
-) -> tuple[float, ...]:
+def _calibrated(scenario: Scenario, mix: Mix, options: CurveOptions) -> list[RunResult]:
     loop = ClosedLoop(
         concurrency=options.concurrency, duration_seconds=options.level_seconds
     )
     found = []
     for number in range(_CALIBRATIONS):
         options.tell(f"calibrating, {number + 1} of {_CALIBRATIONS}")
-        result = execute(
+        result, _ = execute_watched(
             scenario.model_copy(update={"profile": loop}),
             mix,
             Options(stop=options.stop),
         )
-        found.append(result.throughput)
-    return tuple(found)
+        found.append(result)
+    return found
 
 
 def _rows(scenario: Scenario) -> float:
@@ -199,14 +200,34 @@ def _power(
     )
 
 
-def _whole(levels: tuple[EfficiencyLevel, ...]) -> bool:
-    return all(power.known for level in levels for power in level.power)
-
-
-def _reasons(levels: tuple[EfficiencyLevel, ...], result: RunResult) -> tuple[str, ...]:
-    reasons = []
-    if not _whole(levels):
+def _verdict(
+    levels: tuple[EfficiencyLevel, ...],
+    result: RunResult,
+    calibrations: Sequence[RunResult],
+    profile: SpecPower,
+    watch: Watch,
+) -> Verdict:
+    """Return what invalidates the curve: the run, a level, calibration or power."""
+    reasons, warnings = list(result.verdict.reasons), list(result.verdict.warnings)
+    if not reasons:
+        # A few disturbed windows of the whole run may be all of one level.
+        reasons += disturbed_levels(profile.phases(), watch)
+    for calibration in calibrations:
+        reasons += [f"calibration: {why}" for why in calibration.verdict.reasons]
+        warnings += [f"calibration: {why}" for why in calibration.verdict.warnings]
+    if not all(power.known for level in levels for power in level.power):
         reasons.append("power was not known all the time")
     if result.about.interrupted:
         reasons.append("it was interrupted")
-    return tuple(reasons)
+    return Verdict(tuple(dict.fromkeys(reasons)), tuple(dict.fromkeys(warnings)))
+
+
+def disturbed_levels(phases: Sequence[Phase], watch: Watch) -> list[str]:
+    """The levels at which the machine was disturbed for more than the guard allows."""
+    return [
+        f"level {phase.name}: {reason}"
+        for phase in phases
+        for reason in watch.between(phase.start_seconds, phase.end_seconds)
+        .verdict()
+        .reasons
+    ]

@@ -1,7 +1,8 @@
 """A model beside another, like int8 beside fp32: speed-up, energy ratio, accuracy lost.
 
 Both run in blocks one right after the other, in an order drawn for each pair, so that
-what else the machine does meets both alike.
+a disturbance that lasts affects both alike; its power is in the joules of both, so the
+machine is watched as in every other run.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from exporter.own_request import own_request
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import InferRequest
 from exporter.triton.tensors import array_dtype, decode
 from loadtests.efficiency import estimates
 from loadtests.efficiency.report_model import PairReport
 from loadtests.engine import Options
 from loadtests.errors import PlanError
 from loadtests.execute import execute
+from loadtests.guard import Guard, GuardLimits
 from loadtests.prepare import prepared
 from loadtests.scenario import ClosedLoop
 
@@ -79,13 +81,19 @@ def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> Pair
     seen = [_Blocks([], {name: [] for name in meter.sources}) for _ in names]
     reasons: set[str] = set()
     results: list[RunResult] = []
-    with prepared(singles[0]) as first, prepared(singles[1]) as second:
+    with (
+        prepared(singles[0]) as first,
+        prepared(singles[1]) as second,
+        Guard(scenario.target.target(), GuardLimits()) as guard,
+    ):
         rng = np.random.default_rng((scenario.seed, _ORDER))
         for number in range(options.pairs):
             options.tell(f"pair {number + 1} of {options.pairs}")
             for place in rng.permutation(2).tolist():
                 results.append(_block(singles[place], (first, second)[place], options))
                 reasons |= _note(seen[place], results[-1], meter, singles[place])
+    machine = guard.watch().verdict()
+    reasons.update(machine.reasons)
     accuracy, change, rows = _accuracy(scenario, names, options)
     about = results[-1].about
     return PairReport(
@@ -111,6 +119,7 @@ def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> Pair
         seed=scenario.seed,
         valid=not reasons,
         reasons=tuple(sorted(reasons)),
+        warnings=machine.warnings,
         versions=dict(about.versions),
         hardware=dict(about.hardware),
     )
@@ -165,7 +174,7 @@ def _accuracy(
 
 
 def _right(client: GrpcClient, model: str, options: PairOptions) -> NDArray[np.bool_]:
-    """Whether the model's most likely class is the label, row by row."""
+    """Return whether the model's most likely class is the label, row by row."""
     spec = client.model_spec(model, "", timeout_seconds=_TIMEOUT_SECONDS)
     if options.data is None:
         raise PlanError("found no labelled rows")
@@ -185,8 +194,7 @@ def _right(client: GrpcClient, model: str, options: PairOptions) -> NDArray[np.b
             t.name: columns[t.name][chosen].astype(array_dtype(t.datatype))
             for t in spec.inputs
         }
-        types = {tensor.name: tensor.datatype for tensor in spec.inputs}
-        request = InferRequest(model, "", f"pair-{start}", inputs, types)
+        request = own_request(spec, f"pair-{start}", inputs, version="")
         reply = client.infer(request, timeout_seconds=_TIMEOUT_SECONDS)
         output = reply.outputs[0]
         scores = decode(output)

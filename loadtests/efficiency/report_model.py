@@ -65,6 +65,8 @@ class EfficiencyReport(Settings):
     seed: int
     valid: bool
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = Field(default=())
+    """What disturbed the numbers without making them invalid."""
     versions: dict[str, str]
     hardware: dict[str, Any]
 
@@ -92,6 +94,8 @@ class PairReport(Settings):
     seed: int
     valid: bool
     reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = Field(default=())
+    """What disturbed the numbers without making them invalid."""
     versions: dict[str, str]
     hardware: dict[str, Any]
 

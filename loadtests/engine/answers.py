@@ -77,7 +77,7 @@ class AnswerCheck:
         self._learns = all(t.datatype != "BYTES" for t in entry.spec.outputs)
 
     def knows(self, answer: bytes, body: Body) -> bool:
-        """Whether it is framed as an answer that was found right, and no more is asked."""
+        """Return whether it is framed like an answer that was already found right."""
         frame = self._frames.get(len(answer))
         return (
             frame is not None
@@ -87,7 +87,7 @@ class AnswerCheck:
         )
 
     def grpc_fault(self, answer: bytes, body: Body) -> str | None:
-        """What is wrong with a serialised ModelInferResponse; None if nothing is."""
+        """Return the defect of a serialised ModelInferResponse; None if it has none."""
         if self.knows(answer, body):
             return None
         try:
@@ -109,7 +109,7 @@ class AnswerCheck:
         *,
         learns: bool = True,
     ) -> str | None:
-        """What is wrong with an HTTP answer, its head being the first `head` bytes.
+        """Return the defect of an HTTP answer whose head is the first `head` bytes.
 
         `json_bytes` of what follows is JSON, the rest the tensors' binary content. Where
         it `learns`, the next with this frame is known for right.
@@ -127,7 +127,7 @@ class AnswerCheck:
         return fault
 
     def fault(self, outputs: Sequence[OutputTensor], body: Body) -> str | None:
-        """What is wrong with these outputs; None if nothing is."""
+        """Return what is wrong with these outputs; None if nothing is."""
         spec = self._entry.spec
         fault = output_fault(spec, outputs, frozenset())
         if fault is not None:

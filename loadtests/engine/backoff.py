@@ -1,4 +1,4 @@
-"""How a client comes back: when it connects again, and when it asks again.
+"""Delays before a client reconnects and before it asks again.
 
 What a user sees of a fault depends on this as much as on the server, so that a run
 states it.

@@ -1,4 +1,4 @@
-"""What both gRPC senders put into messages."""
+"""Messages that both gRPC senders build."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ pb: Final[Any] = service_pb2
 
 
 def sequence_parameters(sequence: Sequence) -> bytes:
-    """What joins the end of a message: fields of a message in two parts are merged."""
+    """Return bytes that extend a message: fields in two parts are merged."""
     message = pb.ModelInferRequest()
-    message.parameters["sequence_id"].int64_param = sequence.correlation_id
+    sequence_id = message.parameters["sequence_id"]
+    if isinstance(sequence.correlation_id, str):
+        sequence_id.string_param = sequence.correlation_id
+    else:
+        sequence_id.int64_param = sequence.correlation_id
     message.parameters["sequence_start"].bool_param = sequence.starts
     message.parameters["sequence_end"].bool_param = sequence.ends
     return bytes(message.SerializeToString())

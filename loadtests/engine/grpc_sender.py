@@ -188,7 +188,7 @@ class GrpcSender:
             self._turns.ended(turn, outcome, now, message)
 
     def _is_lost(self, error: Any) -> bool:
-        """Whether nobody answered: UNAVAILABLE is what a server may say, too."""
+        """Return whether nobody answered: UNAVAILABLE is what a server may say, too."""
         # A connection that broke is at times READY for a moment still.
         if (error.details() or "").startswith(_BROKEN):
             return True
@@ -202,7 +202,7 @@ class GrpcSender:
 
 
 async def _connected(channel: grpc.aio.Channel) -> bool:
-    """Whether somebody answers: at once where nobody does, in time where it is slow."""
+    """Return whether the server answers; at once where nothing listens."""
     state = channel.get_state(try_to_connect=True)
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):

@@ -147,7 +147,7 @@ def remembered(headers: Iterable[Header]) -> tuple[bytes, bytes]:
 
 
 def table_bytes(headers: Iterable[Header]) -> int:
-    """What the headers take in a table."""
+    """Return what the headers take in a table."""
     return sum(len(name) + len(value) + _ENTRY_BYTES for name, value in headers)
 
 

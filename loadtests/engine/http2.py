@@ -365,7 +365,7 @@ class Http2Connection(asyncio.Protocol):
             self._advance()
 
     def _keep(self, number: int, stream: Stream, more: int) -> bool:
-        """Whether so much more may be kept of an answer; else it is given up."""
+        """Return whether so much more may be kept of an answer; else it is given up."""
         stream.kept += more
         fault = self._keeping.fault(stream.kept, more)
         if fault is None:

@@ -1,4 +1,4 @@
-"""What is under way on an HTTP/2 connection."""
+"""Open streams of an HTTP/2 connection."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""What goes over HTTP/1.1 and comes back: requests made once, answers as they come."""
+"""HTTP/1.1 messages: requests made once, answers as they arrive."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 import httptools
+
+from exporter.triton.http_path import model_path
 
 if TYPE_CHECKING:
     from loadtests.engine.sequences import Sequence
@@ -59,9 +61,7 @@ class Answer:
 
 def head_of(target: Target, entry: Entry) -> bytes:
     """The head of an entry's requests, but for their lengths."""
-    path = f"/v2/models/{quote(entry.spec.name, safe='')}"
-    if entry.version:
-        path += f"/versions/{quote(entry.version, safe='')}"
+    path = model_path(entry.spec.name, entry.version)
     whole = all(len(body.data) == body.header_bytes for body in entry.bodies)
     kind = "json" if whole else "octet-stream"
     lines = [
@@ -86,7 +86,7 @@ def sequence_wire(head: bytes, body: Body, sequence: Sequence) -> bytes:
     """The body with the sequence's parameters put where its JSON's own ones end."""
     document = body.data[: body.header_bytes].removesuffix(_JSON_END)
     parameters = (
-        f',"sequence_id":{sequence.correlation_id}'
+        f',"sequence_id":{json.dumps(sequence.correlation_id)}'
         f',"sequence_start":{"true" if sequence.starts else "false"}'
         f',"sequence_end":{"true" if sequence.ends else "false"}'
     )

@@ -1,4 +1,4 @@
-"""How much is kept of answers that are still coming: bounded, whatever a server sends."""
+"""Bounds the memory of answers that are still arriving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a closed loop does while the server is away: it waits before it asks again."""
+"""Pauses of a closed loop while the server is unreachable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run writes down what happens to each request, at a few hundred nanoseconds."""
+"""Records each request of a run in a few hundred nanoseconds."""
 
 from __future__ import annotations
 

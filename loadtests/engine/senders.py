@@ -1,4 +1,4 @@
-"""What the engine asks of a protocol: begin a request now, and tell when it ended."""
+"""The interface of a protocol's sender: begin a request, report its end."""
 
 from __future__ import annotations
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from exporter.own_traffic import REQUEST_ID_PREFIX
+from exporter.triton.sequence_ids import draw_sequence_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,15 +16,12 @@ if TYPE_CHECKING:
 
     from loadtests.mix import Entry
 
-# Sequence ids of one seed that must not be another worker's are 48 random bits.
-_ID_BITS: Final = 48
-
 
 @dataclass(slots=True)
 class Sequence:
     """One sequence: `step` is the number of its next request, from 0."""
 
-    correlation_id: int
+    correlation_id: int | str
     length: int
     step: int = 0
     last: bool = False
@@ -48,6 +48,7 @@ class Sequences:
 
     def __init__(self, entry: Entry, rng: np.random.Generator) -> None:
         self._length = entry.sequence_length
+        self._id_type = entry.spec.sequence_id_type
         self._rng = rng
         self._waiting: deque[Sequence] = deque()
         self._close: Callable[[Sequence], None] | None = None
@@ -56,7 +57,11 @@ class Sequences:
         """The sequence whose next request is sent now."""
         if self._waiting:
             return self._waiting.popleft()
-        return Sequence(int(self._rng.integers(1, 1 << _ID_BITS)), self._length)
+        # Drawn at random: workers with seeds of their own must not share a sequence.
+        correlation_id = draw_sequence_id(
+            self._id_type, self._rng.integers, prefix=REQUEST_ID_PREFIX
+        )
+        return Sequence(correlation_id, self._length)
 
     def give_back(self, sequence: Sequence, *, answered: bool) -> None:
         """Its request ended. One that failed has lost its state: it goes no further."""

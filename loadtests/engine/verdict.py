@@ -96,7 +96,7 @@ def _without_answer(result: RunResult) -> str:
 
 
 def _at_least(delays: Histogram) -> float | None:
-    """What the 99th percentile is at the least, with 97.5 % confidence.
+    """Return what the 99th percentile is at the least, with 97.5 % confidence.
 
     Of a few requests the 99th percentile is the latest, and one is no bottleneck. Where
     there are too few for an interval, a lower percentile's lower end bounds it as well.

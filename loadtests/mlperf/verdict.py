@@ -1,4 +1,4 @@
-"""Whether a run would be valid in MLPerf, and its result there."""
+"""The validity of a run in MLPerf, and its result there."""
 
 from __future__ import annotations
 

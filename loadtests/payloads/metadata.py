@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+
+from google.protobuf import json_format
 
 from exporter.errors import InvalidRequestError, ModelError, TritonError
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
+from exporter.triton.http_path import model_path
+from exporter.triton.kserve import service_pb2
 from exporter.triton.model import ModelSpec, TensorSpec
+from exporter.triton.sequence_ids import common_type, types_of_config
 from loadtests.errors import LoadError, PlanError
 from loadtests.tls import grpc_credentials, require_trusted, ssl_context
 
@@ -25,7 +29,7 @@ _BINARY: Final = "binary_tensor_data"
 
 
 def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
-    """What the model takes and gives, as the server says.
+    """Return what the model takes and gives, as the server says.
 
     Raises:
         LoadError: nobody answers, or there is no such model; says what there is.
@@ -39,7 +43,7 @@ def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
 
 
 def takes_binary(target: Target) -> bool:
-    """Whether tensors may be sent as binary data: over HTTP that is an extension.
+    """Return whether tensors may be sent as binary data, an extension over HTTP.
 
     Where the server does not say which extensions it has, it is taken for Triton.
     """
@@ -75,15 +79,14 @@ def _client(target: Target) -> Iterator[GrpcClient | HttpClient]:
 def _spec(client: GrpcClient | HttpClient, model: str, version: str) -> ModelSpec:
     if isinstance(client, GrpcClient):
         return client.model_spec(model, version, timeout_seconds=_TIMEOUT_SECONDS)
-    path = f"/v2/models/{quote(model, safe='')}"
-    if version:
-        path += f"/versions/{quote(version, safe='')}"
+    path = model_path(model, version)
     metadata = _document(client, path)
     try:
         config = _document(client, f"{path}/config")
     except (InvalidRequestError, ModelError):
         config = {}  # an extension of Triton's that others need not have
-    return _parsed(metadata, config, model, version)
+    types = _sequence_types(client, config)
+    return _parsed(metadata, config, model, version, types)
 
 
 def _document(client: HttpClient, path: str) -> dict[str, Any]:
@@ -97,8 +100,29 @@ def _document(client: HttpClient, path: str) -> dict[str, Any]:
     return document
 
 
+def _sequence_types(client: HttpClient, config: dict[str, Any]) -> set[str]:
+    def message(document: dict[str, Any]) -> Any:
+        return json_format.ParseDict(
+            document,
+            service_pb2.ModelConfigResponse().config,
+            ignore_unknown_fields=True,
+        )
+
+    def config_of(step: str, version: str) -> Any:
+        return message(_document(client, f"{model_path(step, version)}/config"))
+
+    try:
+        return types_of_config(message(config), config_of)
+    except json_format.ParseError as error:
+        raise ModelError(f"the model configuration is no Triton's: {error}") from None
+
+
 def _parsed(
-    metadata: dict[str, Any], config: dict[str, Any], model: str, version: str
+    metadata: dict[str, Any],
+    config: dict[str, Any],
+    model: str,
+    version: str,
+    sequence_types: set[str],
 ) -> ModelSpec:
     optional = {t["name"] for t in config.get("input", ()) if t.get("optional")}
     try:
@@ -111,7 +135,8 @@ def _parsed(
             decoupled=bool(
                 config.get("model_transaction_policy", {}).get("decoupled", False)
             ),
-            sequence="sequence_batching" in config,
+            sequence=bool(sequence_types),
+            sequence_id_type=common_type(sequence_types),
             backend=str(config.get("backend", "")),
         )
     except (LookupError, TypeError, ValueError) as error:

@@ -146,6 +146,7 @@ def _post(target: Target, path: str, document: dict[str, Any]) -> None:
 
 def _refused(target: Target, reason: str) -> LoadError:
     return LoadError(
-        f"{target.address} does not take shared memory: {reason}; "
-        "it has to run on this host and see its /dev/shm"
+        f"{target.address} does not take shared memory: {reason}; the server has to run "
+        "on this host, see its /dev/shm and, from Triton 2.69 (26.05) on, be started "
+        "with --allow-client-shm"
     )

@@ -1,4 +1,4 @@
-"""What every load profile is: settings that know when requests are due."""
+"""The base of every load profile: settings that define when requests are due."""
 
 from __future__ import annotations
 

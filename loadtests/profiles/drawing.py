@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loadtests.profiles.seeding import arrivals_of
-from loadtests.report.svg import Axis, Plot, Series
+from pages.plots import Axis, Plot, Series
 
 if TYPE_CHECKING:
     from loadtests.profiles.base import Profile

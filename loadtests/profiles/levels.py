@@ -1,4 +1,4 @@
-"""What profiles of level rates one after another have in common."""
+"""The common part of profiles that run one level rate after another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LeveledProfile(Profile):
     """Arrivals at random about the rate, or evenly along it."""
 
     def levels(self) -> tuple[Level, ...]:
-        """What is held, in order."""
+        """Return what is held, in order."""
         raise NotImplementedError
 
     @property

@@ -1,1 +1,1 @@
-"""What a run or a search found, as JSON, HTML and text, and two of them compared."""
+"""Results of a run or a search as JSON, HTML and text, and two of them compared."""

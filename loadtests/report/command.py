@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from exporter.cli import Subparsers
     from loadtests.capacity.report_model import CapacityReport
     from loadtests.report.compare import Comparison
+    from loadtests.report.run_report import RunReport
     from loadtests.result import RunResult
 
 EXIT_OK: Final = 0
@@ -155,20 +156,18 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _report(options: argparse.Namespace, found: RunResult | CapacityReport) -> int:
-    from loadtests.capacity import text as capacity_text  # noqa: PLC0415
     from loadtests.capacity.report_model import CapacityReport  # noqa: PLC0415
-    from loadtests.report import capacity_page, run_page, run_text  # noqa: PLC0415
+    from loadtests.report import capacity_document, run_document  # noqa: PLC0415
+    from loadtests.report.publishing import publish  # noqa: PLC0415
     from loadtests.report.run_report import report_of  # noqa: PLC0415
 
+    report: RunReport | CapacityReport
     if isinstance(found, CapacityReport):
-        sys.stdout.write(capacity_text.render(found))
-        _write(options.html, capacity_page.render(found))
-        _write(options.json, found.model_dump_json(indent=2) + "\n")
-        return EXIT_OK if found.valid else EXIT_UNKNOWN
-    report = report_of(found)
-    sys.stdout.write(run_text.render(report))
-    _write(options.html, run_page.render(report))
-    _write(options.json, report.model_dump_json(indent=2) + "\n")
+        report, document = found, capacity_document.document(found)
+    else:
+        report = run = report_of(found)
+        document = run_document.document(run)
+    publish(options, document, report.model_dump_json(indent=2))
     return EXIT_OK if report.valid else EXIT_UNKNOWN
 
 
@@ -177,13 +176,12 @@ def _compare(
     before: RunResult | CapacityReport,
     after: RunResult | CapacityReport,
 ) -> int:
-    from loadtests.report import comparison_text  # noqa: PLC0415
+    from loadtests.report.comparison_document import document  # noqa: PLC0415
+    from loadtests.report.publishing import publish  # noqa: PLC0415
 
     comparison = _comparison(options, before, after)
-    names = options.before.name, options.after.name
-    sys.stdout.write(comparison_text.render(comparison, *names))
-    _write(options.html, comparison_text.html(comparison, *names))
-    _write(options.json, comparison.model_dump_json(indent=2) + "\n")
+    found = document(comparison, options.before.name, options.after.name)
+    publish(options, found, comparison.model_dump_json(indent=2))
     return {"worse": EXIT_FINDING, "unknown": EXIT_UNKNOWN}.get(
         comparison.call, EXIT_OK
     )
@@ -212,14 +210,3 @@ def _comparison(
     return compare.compared(
         before, after, tolerance_ratio=options.tolerance, seed=options.seed
     )
-
-
-def _write(path: Path | None, content: str) -> None:
-    from loadtests.errors import PlanError  # noqa: PLC0415
-
-    if path is None:
-        return
-    try:
-        path.write_text(content, "utf-8")
-    except OSError as error:
-        raise PlanError(f"cannot be written: {error.strerror}", str(path)) from None

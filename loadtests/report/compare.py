@@ -1,4 +1,4 @@
-"""Whether a second run is worse than a first, with the error rate of saying so."""
+"""Detects that a second run is worse than a first, with a known error rate."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def _misses(
 
 
 def _called(ratio: float, low: float, high: float, tolerance: float) -> Call:
-    """What the ratio of a figure says of which more is worse."""
+    """Return what the ratio of a figure says of which more is worse."""
     if low > 1 and ratio > 1 + tolerance:
         return "worse"
     if high < 1 and ratio < 1 / (1 + tolerance):

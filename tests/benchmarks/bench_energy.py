@@ -1,6 +1,6 @@
 """Energy: what reading eight GPUs costs, and how far the books are from a scripted truth.
 
-The boards are scripted below NVIDIA's own Python binding (exporter/testing/fake_nvml.py),
+The boards are scripted below NVIDIA's own Python binding (tests/support/fake_nvml.py),
 so ctypes, the binding and our code are timed; a driver's own time is not.
 """
 
@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import fake_nvml
 import figures
 import numpy as np
 
@@ -30,7 +31,6 @@ from exporter.mirror import MirrorHub
 from exporter.own_traffic import OwnTraffic
 from exporter.settings import ModelFilter
 from exporter.spans import SpanBuffer
-from exporter.testing import fake_nvml
 from exporter.triton.grpc import GrpcClient
 from exporter.work import Look, ModelWork, WorkBoard
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
 
 import figures
-from delayed import ASKED_SECONDS, errors, round_trip
-from tcp_peers import TcpServer, connect, echo
+import numpy as np
+from tcp_peers import TcpServer, connect, echo, receive
 
 from loadtests.chaos.network.effect import Effect
 from loadtests.chaos.network.proxy_control import ask
@@ -15,12 +16,14 @@ from loadtests.chaos.network.proxy_process import FaultProxy
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from figures import Figure
 
 _TURNS, _QUICK_TURNS = 2000, 200
 _DELAYED, _QUICK_DELAYED = 500, 50
+_ASKED_SECONDS: Final = 0.02
+_MESSAGE: Final = bytes(1000)
 
 
 @contextlib.contextmanager
@@ -34,7 +37,7 @@ def _connections() -> Iterator[tuple[FaultProxy, socket.socket, socket.socket]]:
     ):
         for connection in (proxied, direct):
             for _ in range(50):
-                round_trip(connection)
+                _round_trip(connection)
         yield proxy, proxied, direct
 
 
@@ -42,7 +45,7 @@ def neutral(*, quick: bool = False) -> Figure:
     """A round trip of 1 kB by the proxy that does nothing, less one without it."""
     turns = _QUICK_TURNS if quick else _TURNS
     with _connections() as (_, proxied, direct):
-        added = [round_trip(proxied) - round_trip(direct) for _ in range(turns)]
+        added = [_round_trip(proxied) - _round_trip(direct) for _ in range(turns)]
     return figures.at_most(
         "fault_proxy_neutral",
         **{key: 1e3 * value for key, value in figures.median(added).items()},
@@ -56,7 +59,7 @@ def neutral(*, quick: bool = False) -> Figure:
 def delay(*, quick: bool = False) -> Iterator[Figure]:
     """What 20 ms asked for add to a round trip by the proxy, over 20 ms."""
     turns = _QUICK_DELAYED if quick else _DELAYED
-    effect = Effect(delay_seconds=ASKED_SECONDS, directions="requests")
+    effect = Effect(delay_seconds=_ASKED_SECONDS, directions="requests")
     with _connections() as (proxy, proxied, _):
         control = proxy.control.control
         asked = {
@@ -68,7 +71,36 @@ def delay(*, quick: bool = False) -> Iterator[Figure]:
         over = []
         for _ in range(turns):
             ask(control, {"do": "clear", "token": "bench"})
-            without = round_trip(proxied)
+            without = _round_trip(proxied)
             ask(control, asked)
-            over.append(round_trip(proxied) - without - ASKED_SECONDS)
-    yield from errors("fault_proxy", over, delay.__doc__ or "")
+            over.append(_round_trip(proxied) - without - _ASKED_SECONDS)
+    yield from _errors(over, delay.__doc__ or "")
+
+
+def _round_trip(connection: socket.socket) -> float:
+    """Seconds of 1 kB to an echo and back."""
+    started = time.perf_counter()
+    connection.sendall(_MESSAGE)
+    receive(connection, len(_MESSAGE))
+    return time.perf_counter() - started
+
+
+def _errors(over_seconds: Sequence[float], measured: str) -> Iterator[Figure]:
+    """Report by how much round trips exceeded the delay: the median and the tail."""
+    over = [1e3 * seconds for seconds in over_seconds]
+    yield figures.at_most(
+        "fault_proxy_delay_error",
+        **figures.median(over),
+        unit="milliseconds",
+        goal=2.0,
+        n=len(over),
+        measured=measured,
+    )
+    yield figures.at_most(
+        "fault_proxy_delay_error_p99",
+        float(np.percentile(over, 99)),
+        "milliseconds",
+        None,
+        n=len(over),
+        measured="the 99th percentile of the same",
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import figures
+from fake_triton import FakeTriton, Hung, many
 from processes import (
     MODELS,
     Process,
@@ -21,7 +22,6 @@ from processes import (
     triton_settings,
 )
 
-from exporter.testing import FakeTriton, Hung, many
 from exporter.triton.embedded import EmbeddedTriton
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""How often tracing ends the server, as the table of README.md, from files of results.
+"""How often tracing ends the server, as the table of docs/production-latency.md, from files of results.
 
 make bench ONLY=traces.deaths
 python tests/benchmarks/deaths_table.py tests/benchmarks/results/FILE.json … [--write]
@@ -19,7 +19,7 @@ import figures
 import passages
 from scipy.stats import binomtest
 
-PAGE = ROOT / "README.md"
+PAGE = ROOT / "docs" / "production-latency.md"
 PASSAGE = "trace deaths"
 WIDTH = 110
 PREFIX = "trace_deaths_"

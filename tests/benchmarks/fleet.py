@@ -14,6 +14,7 @@ import numpy as np
 from figures import SEED
 
 from exporter import catalogue
+from exporter.admission import Admission
 from exporter.collectors.production import Totals
 from exporter.collectors.statistics import samples_of
 from exporter.health import Meter
@@ -97,7 +98,7 @@ def series_in(samples: Iterable[AnySample]) -> int:
 def _serve(port: int, series: int) -> None:
     surface = Surface(fleet_of(series), None)  # type: ignore[arg-type]
     with bind("127.0.0.1", port) as listener:
-        asyncio.run(make_server(surface).serve(sockets=[listener]))
+        asyncio.run(make_server(surface, Admission().web).serve(sockets=[listener]))
 
 
 if __name__ == "__main__":

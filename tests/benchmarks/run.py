@@ -168,7 +168,7 @@ def _keep(options: argparse.Namespace, figures: list[Figure]) -> Path:
     path = options.results / f"{now:%Y-%m-%d}-{version}{kind}.json"
     document = {
         "at": now.isoformat(timespec="seconds"),
-        "revision": _revision(),
+        "revision": revision(),
         "hardware": hardware(),
         "versions": {name: importlib.metadata.version(name) for name in DISTRIBUTIONS}
         | {"python": platform.python_version()},
@@ -198,7 +198,7 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def _revision() -> str:
+def revision() -> str:
     git = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
     found = subprocess.run(git, capture_output=True, text=True, check=False)
     return found.stdout.strip()

@@ -1,4 +1,4 @@
-"""The table of deaths in README.md, beside the results that it is of."""
+"""The table of deaths in docs/production-latency.md, beside the results that it is of."""
 
 from __future__ import annotations
 

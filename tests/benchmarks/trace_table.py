@@ -1,4 +1,4 @@
-"""What tracing costs, as the table of README.md, from files of results.
+"""What tracing costs, as the table of docs/production-latency.md, from files of results.
 
 make bench ONLY=traces.overhead
 make bench ONLY=traces.cost
@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT / "tests" / "support")]
 
 import passages
 
-PAGE = ROOT / "README.md"
+PAGE = ROOT / "docs" / "production-latency.md"
 PASSAGE = "trace cost"
 RATES = (1000, 100, 10, 1)
 COLUMNS = ("throughput_loss", "p99_rise", "server_cpu_share")

@@ -19,7 +19,12 @@ from exporter.samples import MetricSpec
 ROOT = Path(__file__).parents[2]
 UNITS = {"seconds", "bytes", "ratio", "joules", "watts", "celsius", "hertz", "grams"}
 # Named by other people's conventions.
-FOREIGN = {"probe_success", "probe_duration_seconds"}
+FOREIGN = {
+    "probe_success",
+    "probe_duration_seconds",
+    "probe_models_judged",
+    "probe_models_unjudged",
+}
 
 
 def test_no_part_hides_a_name_of_another() -> None:

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-OURS = {"exporter", "drift", "loadtests", "grafana", "tritonwatch"}
+OURS = {"exporter", "drift", "loadtests", "pages", "grafana", "tritonwatch"}
 LOCKS = (
     "requirements.lock",
     "deploy/docker/requirements.lock",
@@ -34,15 +34,18 @@ NOT_IMPORTED = {
     "mypy": "make check",
     "pytest-asyncio": "a plugin of pytest",
     "pytest-timeout": "a plugin of pytest",
+    "pytest-xdist": "a plugin of pytest",
     "ruff": "make check",
     "types-protobuf": "mypy",
     "types-pyyaml": "mypy",
 }
 # Modules that are imported by a name that is put together, and where.
 BY_NAME = {"chaoslib": "loadtests/chaos/running/foreign.py"}
-# In environments of their own: the embedded Triton's, and those of the benchmarks' peers.
+# In environments of their own: the embedded Triton's, those of the benchmarks' peers, and
+# that of `make mutants`.
 ELSEWHERE = {
-    "triton_python_backend_utils", "alibi_detect", "evidently", "mlperf_loadgen",
+    "triton_python_backend_utils", "alibi_detect", "cosmic_ray", "evidently",
+    "mlperf_loadgen", "parso",
     "mlserver", "mlserver.codecs", "mlserver.types", "nannyml",
     "peers", "pandas", "whylogs",
 }  # fmt: skip
@@ -140,7 +143,9 @@ def imported(*folders: str) -> dict[str, set[str]]:
 
 
 def test_what_the_packages_import_is_declared_and_nothing_else() -> None:
-    needed = {owner(module) for module in imported("exporter", "drift", "loadtests")}
+    needed = {
+        owner(module) for module in imported("exporter", "drift", "loadtests", "pages")
+    }
     for module, place in BY_NAME.items():
         assert module in (ROOT / place).read_text("utf-8")
         needed.add(owner(module))
@@ -280,10 +285,9 @@ def test_what_is_copied_into_the_page_stands_with_its_licence() -> None:
 
 
 def test_every_dependency_is_justified() -> None:
-    """The tables under "Dependencies" name what is declared and nothing else."""
-    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-    section = page.partition("\n## Dependencies\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|$", section, re.MULTILINE)
+    """The tables name what is declared and nothing else."""
+    page = (ROOT / "docs" / "decisions" / "dependencies.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|$", page, re.MULTILINE)
     named = [
         canonicalize_name(n) for cell, _ in rows for n in re.findall("`(.+?)`", cell)
     ]

@@ -40,9 +40,18 @@ NOT_RUN = {
         "make .venv/.installed": "the environment of this very test; then serve, as in"
         " the quick starts",
         "curl -s localhost:8003/metrics": "the quick starts run it",
+    },
+    "docs/production-latency.md": {
         "tritonserver …": "the flags are those of tests/integration/traces, held there",
+    },
+    "docs/drift.md": {
         "tritonwatch drift fit --data train.parquet": "tests/drift runs it on such a file",
+    },
+    "docs/answers.md": {
         "tritonwatch golden record": "the quick start of ML engineers runs it",
+        "make demo ARGS": "tests/integration/test_silent_failure.py runs the scenario",
+    },
+    "docs/comparisons.md": {
         "tritonwatch compare": "the quick start of ML engineers runs it",
         "tritonwatch coldstart": "tests/integration/test_cold_start.py",
     },
@@ -177,6 +186,7 @@ def capacity_report(file: Path) -> None:
         "model": "slow",
         "slo": "p99<60ms",
         "valid": True,
+        "conclusion": "holds p99<60ms up to 180 requests/s",
         "capacity": {"requests_per_second": ends},
     }
     file.write_text(json.dumps(report), "utf-8")
@@ -209,3 +219,26 @@ def test_every_link_leads_somewhere(page) -> None:
         assert there.exists(), target
         if anchor:
             assert anchor in documents.anchors(str(there.relative_to(ROOT))), target
+
+
+# The map of the code.
+
+
+def test_every_place_where_to_look_is_there() -> None:
+    """`file.py` (`Class.name`, …) in ARCHITECTURE.md: the file defines each name."""
+    page = documents.text_of("ARCHITECTURE.md")
+    table = page.partition("\n## Where to look\n")[2].partition("\n## ")[0]
+    places = re.findall(r"`([\w/]+\.py)`(?: \(([^)]*)\))?", table)
+    assert len(places) > 20
+    for path, names in places:
+        (file,) = [
+            f
+            for top in ("exporter", "drift", "loadtests")
+            for f in ROOT.glob(f"{top}/**/*.py")
+            if str(f).endswith(f"/{path}")
+        ]
+        for name in re.findall("`([^`]+)`", names):
+            last = name.rpartition(".")[2]
+            assert re.search(rf"\b(?:def|class) {last}\b", file.read_text()), (
+                f"{path}: {name}"
+            )

@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING, get_args
 
 import accesses
 import pytest
+from fake_triton import (
+    EmptyTensor,
+    FakeModel,
+    FakeTriton,
+    Garbage,
+    HalfAnswer,
+    Hung,
+)
 from pydantic import BaseModel
 
 import exporter.collectors
@@ -20,14 +28,6 @@ from exporter.errors import PartialResultError, TritonError
 from exporter.inventory import Inventory
 from exporter.probes import AnyProbe
 from exporter.probes.base import OUTCOMES
-from exporter.testing import (
-    EmptyTensor,
-    FakeModel,
-    FakeTriton,
-    Garbage,
-    HalfAnswer,
-    Hung,
-)
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 
@@ -72,15 +72,29 @@ def access_to(server) -> Access:
     )
 
 
-DEAD = "dead"
+DEAD, DEAD_STUB, HANGING = "dead", "dead stub", "is_ready() hangs"
+# What readiness means differs: from 2.65 on a backend is asked, from 2.67 on it may hang.
+VERSIONS = ("2.51.0", "2.65.0", "2.70.0")
+LIES = [
+    *((None, version) for version in VERSIONS),
+    *((DEAD_STUB, version) for version in VERSIONS),
+    (HANGING, "2.70.0"),
+    *((lie, "2.51.0") for lie in (DEAD, Garbage(), HalfAnswer(), Hung())),
+]
 
 
 @pytest.mark.parametrize("settings", COLLECTORS, ids=lambda s: s.__name__)
-@pytest.mark.parametrize("lie", [None, DEAD, Garbage(), HalfAnswer(), Hung()], ids=str)
-def test_a_collector_ends_with_samples_or_a_triton_error(settings, lie) -> None:
-    with FakeTriton([FakeModel("m")]) as fake:
+@pytest.mark.parametrize(("lie", "version"), LIES, ids=str)
+def test_a_collector_ends_with_samples_or_a_triton_error(
+    settings, lie, version
+) -> None:
+    with FakeTriton([FakeModel("m")], version=version) as fake:
         if lie == DEAD:
             fake.stop()
+        elif lie == DEAD_STUB:
+            fake.kill_stub("m")
+        elif lie == HANGING:
+            fake.hang_is_ready("m")
         elif lie is not None:
             fake.on("any").reply(lie)
         access = access_to(fake)
@@ -98,25 +112,31 @@ def test_a_collector_ends_with_samples_or_a_triton_error(settings, lie) -> None:
             assert len(sample.labels) == len(sample.spec.labels)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("settings", PROBES, ids=lambda s: s.__name__)
 @pytest.mark.parametrize(
     ("lie", "outcomes"),
     [
         (None, {"ok"}),
         (DEAD, {"unavailable"}),
+        (DEAD_STUB, {"model_error"}),
         (Garbage(), {"bad_output", "unavailable", "model_error"}),
         (EmptyTensor(), {"bad_output"}),
         (Hung(), {"timeout"}),
     ],
-    ids=["honest", "dead", "garbage", "empty", "hung"],
+    ids=["honest", "dead", "dead stub", "garbage", "empty", "hung"],
 )
-def test_a_probe_gives_a_verdict_with_its_reason(settings, lie, outcomes) -> None:
-    with FakeTriton([FakeModel("m")]) as fake:
+def test_a_probe_gives_a_verdict_with_its_reason(
+    settings, lie, outcomes, version
+) -> None:
+    with FakeTriton([FakeModel("m")], version=version) as fake:
         access = access_to(fake)
         spec = access.grpc.model_spec("m", "1", timeout_seconds=5)
         access.board.publish(Inventory(up=True, ready=True, models={("m", "1"): spec}))
         if lie == DEAD:
             fake.stop()
+        elif lie == DEAD_STUB:
+            fake.kill_stub("m")
         elif lie is not None:
             fake.on("infer").reply(lie)
         least = LEAST.get(settings.model_fields["kind"].default, {})
@@ -133,4 +153,5 @@ def test_a_probe_gives_a_verdict_with_its_reason(settings, lie, outcomes) -> Non
 
 def test_no_test_folder_is_a_package() -> None:
     # `tests/exporter/__init__.py` would be imported in place of the real one.
-    assert not list(TESTS.rglob("__init__.py"))
+    packages = {file.parent for file in TESTS.rglob("__init__.py")}
+    assert packages == {TESTS / "support" / "fake_triton"}

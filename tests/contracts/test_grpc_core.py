@@ -14,7 +14,6 @@ POLLER = "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS"
 FIRST = (
     "exporter.app",
     "exporter.tap_grpc",
-    "exporter.testing",
     "exporter.triton.grpc",
     "exporter.triton.kserve",
     "loadtests.distributed.sender",

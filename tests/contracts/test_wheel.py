@@ -1,4 +1,4 @@
-"""The wheel holds the three packages and nothing else."""
+"""The wheel holds the four packages and nothing else."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def test_the_wheel_holds_exactly_the_three_packages(tmp_path) -> None:
         commands = archive.read(entry_points).decode()
     top = {name.partition("/")[0] for name in names}
     info = {name for name in top if name.endswith(".dist-info")}
-    assert top - info == {"exporter", "drift", "loadtests"}
+    assert top - info == {"exporter", "drift", "loadtests", "pages"}
     assert len(info) == 1
     assert "tritonwatch = exporter.cli:main" in commands
-    for package in ("exporter", "drift", "loadtests"):
+    for package in ("exporter", "drift", "loadtests", "pages"):
         assert f"{package}/py.typed" in names
     assert "exporter/config.schema.json" in names
     assert not [n for n in names if "__pycache__" in n or "/tests/" in n]

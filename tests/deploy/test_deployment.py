@@ -224,11 +224,32 @@ class TestHelm:
                 for container in containers(document["spec"]["template"]["spec"]):
                     assert_hardened(container)
 
-    def test_the_configuration_it_writes_is_taken(self, tmp_path) -> None:
-        [written] = [d for d in rendered({}) if d["kind"] == "ConfigMap"]
+    @pytest.mark.parametrize(
+        ("values", "host"),
+        [
+            ({}, "triton-0.triton"),
+            ({"mode": "sidecar"}, "localhost"),
+            ({"config": {"target": {"grpc": "mine:1"}}}, "triton-0.triton"),
+        ],
+    )
+    def test_the_configuration_it_writes_names_one_process(
+        self, values, host, tmp_path
+    ) -> None:
+        [written] = [d for d in rendered(values) if d["kind"] == "ConfigMap"]
         file = tmp_path / "tritonwatch.yaml"
         file.write_text(written["data"]["tritonwatch.yaml"])
-        assert config.load(file).target.grpc == "triton:8001"
+        target = config.load(file).target
+        grpc = values.get("config", {}).get("target", {}).get("grpc")
+        assert target.grpc == (grpc or f"{host}:8001")
+        assert (target.http, target.metrics) == (f"{host}:8000", f"{host}:8002")
+
+    def test_a_changed_configuration_is_a_new_pod(self) -> None:
+        sums = set()
+        for values in ({}, {"config": {"target": {"grpc": "mine:1"}}}):
+            [found] = [d for d in rendered(values) if d["kind"] == "Deployment"]
+            template = found["spec"]["template"]["metadata"]
+            sums.add(template["annotations"]["checksum/config"])
+        assert len(sums) == 2
 
     @pytest.mark.parametrize(
         "values",

@@ -71,6 +71,14 @@ def test_the_grid_spans_the_quantiles_and_leaves_the_tails_outside():
     assert counts.sum() == 100_000
 
 
+def test_one_fraction_among_integers_makes_a_grid_of_fractions():
+    column = np.append(np.arange(2001.0), 0.5)
+    grid = build_numeric_grid(column[:, None])
+    bottom, top = np.quantile(column, [0.0005, 0.9995])
+    assert grid.width[0] == pytest.approx((top - bottom) / 255)
+    assert build_numeric_grid(np.arange(2001.0)[:, None]).width[0] == 8
+
+
 def test_nan_and_infinities_have_cells_of_their_own():
     grid = build_numeric_grid(np.linspace(0, 1, 1000)[:, None])
     rows = np.array([[np.nan], [np.inf], [-np.inf], [0.5]], np.float32)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
+import subprocess
+import sys
+import zipfile
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
+from pyarrow import feather, parquet
 
+from drift.categories import canonical
 from drift.errors import DataError, SchemaError
 from drift.tables.layout import Layout
 from drift.tables.reading import Choices, Table, digest
@@ -64,10 +67,14 @@ def test_csv_has_numbers_text_and_missing_values(tmp_path):
         ("a,\n1,2\n", "data.csv:1: ", "without name"),
         ("a,b\n1,2\n1,2,3\n", "data.csv:3: ", "found 3 fields; want 2"),
         ("a,b\n1,2\n1\n", "data.csv:3: ", "found 1 fields; want 2"),
-        ('a,b\n1,"2\n', "data.csv:", "unexpected end of data"),
-        ('a,b\n1,"2"3\n', "data.csv:2: ", "expected after"),
+        ('a,b\n1,"2\n', "data.csv:2:b: ", "in a column of numbers"),
+        ('a,b\n1,"x\n2,y\n3,z\n', "data.csv: ", "a quote that is not closed: 'x"),
         (b"a,b\n1,\xff\xfe\n", "data.csv:", "not UTF-8"),
-        ("a,b\n1," + "x" * 200_000 + "\n", "data.csv:2: ", "field larger"),
+        (b"\xff,b\n1,2\n", "data.csv:1", "not UTF-8"),
+        ("a;b\n1;2\n".encode("utf-16"), "data.csv: ", "found UTF-16; want UTF-8"),
+        ("a;b\n1;2\n1;2;3\n", "data.csv:3: ", "found 3 fields; want 2"),
+        ("a\tb\n1\n", "data.csv:2: ", "found 1 fields; want 2"),
+        ("a;b\n1,5;2.5\n", "data.csv: ", "commas in column 'a' and decimal points in"),
     ],
 )
 def test_a_csv_that_is_none_is_refused_with_its_line(tmp_path, text, where, problem):
@@ -91,16 +98,172 @@ def test_digits_grouped_as_python_does_are_no_number(tmp_path):
     assert table.tensors[0].datatype == "BYTES"
 
 
-def test_a_quoted_field_may_span_lines_and_errors_still_name_the_line(tmp_path):
-    with pytest.raises(DataError, match=r"data\.csv:4: found 3 fields"):
+def test_a_quoted_field_may_span_lines_and_errors_name_the_row(tmp_path):
+    # Rows are counted, of which the header is the first.
+    with pytest.raises(DataError, match=r"data\.csv:3: found 3 fields"):
         read(csv_file(tmp_path, 'a,b\n"x\ny",1\n2,3,4\n'))
+    _, rows = read(csv_file(tmp_path, 'a,b\n"x\ny",1\n"say ""z""\r\n",3\n'))
+    assert rows["a"].tolist() == ["x\ny", 'say "z"\r\n']
+    assert rows["b"].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found(tmp_path, delimiter):
+    text = "a,b,c\n1.5,red,NA\n2.5,blue,7\n".replace(",", delimiter)
+    table, rows = read(csv_file(tmp_path, text))
+    assert [(t.name, t.datatype) for t in table.tensors] == [
+        ("a", "FP64"),
+        ("b", "BYTES"),
+        ("c", "FP64"),
+    ]
+    assert rows["a"].tolist() == [1.5, 2.5]
+    assert (table.dialect is None) == (delimiter == ",")
+
+
+def test_delimiters_within_cells_do_not_count(tmp_path):
+    text = 'text,n\n"a;b;c",1\nd;e;f,2\n"g|h",3\n'
+    _, rows = read(csv_file(tmp_path, text))
+    assert rows["text"].tolist() == ["a;b;c", "d;e;f", "g|h"]
+
+
+def test_a_single_column_may_hold_any_delimiter(tmp_path):
+    table, rows = read(csv_file(tmp_path, "text\na;b\nc\td\ne|f\n"))
+    assert [t.name for t in table.tensors] == ["text"]
+    assert rows["text"].tolist() == ["a;b", "c\td", "e|f"]
+
+
+def test_decimal_commas_are_numbers_where_semicolons_separate(tmp_path):
+    table, rows = read(csv_file(tmp_path, "a;b;c\n1,5;-2;x\n0,25;1,5e3;y,z\n"))
+    assert [t.datatype for t in table.tensors] == ["FP64", "FP64", "BYTES"]
+    assert rows["a"].tolist() == [1.5, 0.25]
+    assert rows["b"].tolist() == [-2.0, 1500.0]
+    assert table.dialect == "columns separated by ';', decimal commas"
+
+
+def test_a_column_is_of_what_its_first_values_are_however_late(tmp_path):
+    text = "n,late,never\n" + "1,,\n" * 20_000 + "2,red,\n3,7,\n"
+    table, rows = read(csv_file(tmp_path, text))
+    assert [t.datatype for t in table.tensors] == ["FP64", "BYTES", "FP64"]
+    assert rows["late"][-2:].tolist() == ["red", "7"]
+    assert rows["late"][0] is None
+    assert np.isnan(rows["never"]).all()
+
+
+def test_a_column_without_a_value_is_of_the_references_type(tmp_path):
+    reference = Table(csv_file(tmp_path, "name,n\nred,1\nblue,2\n", "train.csv"))
+    later = Table(csv_file(tmp_path, "name,n\n,\nNA,\n")).arranged_as(
+        reference.schema()
+    )
+    [(rows, _)] = later.chunks()
+    assert rows["name"].tolist() == [None, None]
+    assert np.isnan(rows["n"]).all()
+    nothing = parquet_file(tmp_path, {"name": pa.nulls(2), "n": pa.nulls(2)})
+    [(rows, _)] = Table(nothing).arranged_as(reference.schema()).chunks()
+    assert [canonical(value) for value in rows["name"]] == [None, None]
+    assert np.isnan(rows["n"].astype(float)).all()
+
+
+def test_digits_are_names_where_the_reference_has_names(tmp_path):
+    zips = Choices(categorical=frozenset({"zip"}))
+    train = Table(csv_file(tmp_path, "zip\n01234\n99999\n", "train.csv"), zips)
+    later = Table(csv_file(tmp_path, "zip\n01234\n")).arranged_as(train.schema())
+    [(rows, _)] = later.chunks()
+    assert rows["zip"].tolist() == ["01234"]
+
+
+def test_huge_cells_are_read_or_refused_in_a_sentence(tmp_path):
+    _, rows = read(csv_file(tmp_path, "a,b\n1," + "x" * 5_000_000 + "\n2,y\n"))
+    assert [len(value) for value in rows["b"]] == [5_000_000, 1]
+    with pytest.raises(DataError, match="a row of more than 16 MiB, or a quote"):
+        read(csv_file(tmp_path, "a,b\n1," + "x" * 50_000_000 + "\n"))
+
+
+def test_feather_and_folders_of_parquet_are_read(tmp_path):
+    table = pa.table({"x": [1.0, 2.0, 3.0], "c": ["a", None, "b"]})
+    feather.write_feather(table, tmp_path / "data.feather")
+    folder = tmp_path / "days" / "november"
+    folder.mkdir(parents=True)
+    (folder / "_SUCCESS").write_text("")
+    parquet.write_table(table.slice(0, 2), folder / "1.parquet")
+    parquet.write_table(table.slice(2), folder / "2.parquet")
+    for path in (tmp_path / "data.feather", tmp_path / "days"):
+        found, rows = read(path)
+        assert found.rows == 3
+        assert rows["x"].tolist() == [1, 2, 3]
+        assert rows["c"].tolist() == ["a", None, "b"]
+    assert digest(tmp_path / "days") != digest(tmp_path / "data.feather")
+    parquet.write_table(pa.table({"y": [1]}), folder / "3.parquet")
+    with pytest.raises(
+        DataError, match=r"3\.parquet: has other columns than 1\.parquet"
+    ):
+        read(tmp_path / "days")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(DataError, match="a folder without parquet files"):
+        read(empty)
+
+
+_BOMB_ROWS = 40_000_000
+_PEAK = """
+import resource, sys
+from pathlib import Path
+from drift.cli import EXIT_OK
+from exporter.cli import main
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+code = main(["drift", "fit", "--data", sys.argv[1], "--output", sys.argv[1] + ".json"])
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print("peak", (after - before) // 1024)
+sys.exit(code)
+"""
+
+
+def zeros_npz(path):
+    """40 million zeros (320 MB) in a file of less than half a megabyte."""
+    header = {"descr": "<f8", "fortran_order": False, "shape": (_BOMB_ROWS,)}
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("x.npy", "w") as file,
+    ):
+        np.lib.format.write_array_header_1_0(file, header)
+        for _ in range(_BOMB_ROWS // 1_000_000):
+            file.write(bytes(8_000_000))
+
+
+def long_texts(path):
+    """65,536 rows that share one text of 20 kB: 1.3 GB, were each to have its own."""
+    texts = pa.DictionaryArray.from_arrays(np.zeros(65_536, np.int32), ["x" * 20_000])
+    parquet.write_table(pa.table({"x": texts}), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("data.npz", zeros_npz), ("data.parquet", long_texts)]
+)
+def test_a_small_file_that_unpacks_to_much_is_fitted_in_little_memory(
+    tmp_path, name, write
+):
+    path = tmp_path / name
+    write(path)
+    assert path.stat().st_size < 1_000_000
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK, path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split("peak ")[1]) < 250, "MB more than before"
+
+
+def test_a_feather_file_of_one_huge_batch_is_refused(tmp_path):
+    path = tmp_path / "data.feather"
+    table = pa.table({"x": pa.array(np.zeros(70_000_000, np.int8))})
+    feather.write_feather(table, path, compression="zstd", chunksize=70_000_000)
+    with pytest.raises(DataError, match="smaller chunksize, like 65536"):
+        Table(path)
 
 
 @settings(max_examples=200, deadline=None)
 @given(content=st.binary(max_size=200))
 def test_any_bytes_are_a_table_or_a_data_error(content, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fuzz")
-    for ending in ("csv", "npz", "parquet"):
+    for ending in ("csv", "tsv", "npz", "parquet", "feather"):
         path = csv_file(folder, content, f"data.{ending}")
         with contextlib.suppress(DataError):
             read(path)
@@ -172,16 +335,13 @@ def test_parquet_lists_of_one_are_numbers(tmp_path):
 
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     path = parquet_file(tmp_path, {"x": [1.0]})
-    real = builtins.__import__
-
-    def absent(name, *rest, **more):
-        if name.split(".")[0] == "pyarrow":
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
-    with pytest.raises(DataError, match=r"pip install 'tritonwatch\[parquet\]'"):
-        Table(path)
+    others = [csv_file(tmp_path, "a\n1\n"), csv_file(tmp_path, "a\n1\n", "data.tsv")]
+    for name in [name for name in sys.modules if name.split(".")[0] == "pyarrow"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for each in (path, *others):
+        with pytest.raises(DataError, match=r"pip install 'tritonwatch\[tables\]'"):
+            Table(each)
+    assert Table(npz_file(tmp_path, x=np.zeros(3))).rows == 3
 
 
 def test_npz_arrays_are_tensors(tmp_path):
@@ -316,7 +476,7 @@ def test_another_files_columns_are_arranged_as_the_references_or_refused(tmp_pat
 
 def test_the_ending_and_the_file_must_be_there(tmp_path):
     with pytest.raises(
-        DataError, match=r"'\.txt'; want one of \.parquet, \.csv, \.npz"
+        DataError, match=r"'\.txt'; want one of \.parquet, .*, or a folder of parquet"
     ):
         Table(csv_file(tmp_path, "a\n1\n", "data.txt"))
     with pytest.raises(DataError, match="no such file"):

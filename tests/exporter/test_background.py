@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from waiting import patience
 
 from exporter.background import Background
 
@@ -47,7 +48,7 @@ def threads(kind: type[Background]) -> list[threading.Thread]:
 
 
 def test_it_goes_on_while_the_block_lasts() -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patience()
     with Counting() as counting:
         while counting.count < 3:
             assert time.monotonic() < deadline

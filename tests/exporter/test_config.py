@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -92,11 +94,8 @@ def test_a_right_file_loads(name):
     assert parse(path.read_bytes(), str(path), ENVIRONMENT).probes
 
 
-@pytest.mark.parametrize(
-    "name", ["empty", "only-comments", "nothing-but-a-document-start"]
-)
-def test_a_file_that_says_nothing_is_the_defaults(name):
-    assert load(DATA / "valid" / f"{name}.yaml", {}) == Config()
+def test_an_empty_map_is_the_defaults():
+    assert load(DATA / "valid" / "empty-map.yaml", {}) == Config()
 
 
 def test_no_file_at_all_is_the_defaults():
@@ -195,12 +194,12 @@ def test_a_huge_file_is_refused_without_being_read_to_its_end(tmp_path):
     path = tmp_path / "huge.yaml"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # sparse: reading it all would end in MemoryError
-    with pytest.raises(ConfigError, match="found more than 1048576 bytes"):
+    with pytest.raises(ConfigError, match="no more than 1048576 are read"):
         load(path, {})
 
 
 def test_the_largest_file_is_read():
-    padding = b"#" * (config_file.MAX_FILE_BYTES - 1) + b"\n"
+    padding = b"{}" + b"#".rjust(config_file.MAX_FILE_BYTES - 2)
     assert parse(padding, "FILE", {}) == Config()
     assert problems_of(padding + b"#") == (
         "found more than 1048576 bytes; no more are read",
@@ -227,9 +226,64 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
     assert caught.value.problems == ("cannot be read: No such file or directory",)
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_what_is_no_regular_file_is_refused_without_waiting_for_it(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="is no regular file"):
+            load(path, {})
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         load(tmp_path, {})
+
+
+def test_a_file_is_read_once_nobody_writes_it_any_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(config_file, "_SETTLED_SECONDS", 3.0)
+    monkeypatch.setattr(config_file, "_MOST_WAIT_SECONDS", 40.0)
+    path = tmp_path / "config.yaml"
+    text = "listen: {port: 8099}\nlog: {level: debug}\n"
+    path.write_text("")
+
+    def write():
+        with path.open("w") as file:
+            for character in text:
+                file.write(character)
+                file.flush()
+                time.sleep(0.01)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert config_file.content(path) == text.encode()
+    writer.join()
+
+
+def test_a_file_that_keeps_changing_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "config.yaml"
+    path.write_text("{}")
+    read = config_file.whole_file.read
+
+    def changing(*arguments):
+        path.write_text("{}")
+        return read(*arguments)
+
+    monkeypatch.setattr(config_file.whole_file, "read", changing)
+    with pytest.raises(ConfigError, match="is being written"):
+        load(path, {})
+
+
+@pytest.mark.parametrize(
+    ("raw", "cut_off"),
+    [
+        (b"", False),  # refused as such
+        (b"a: 1", True),
+        (b"a: 12", False),  # only the last newline is gone
+        (b"a: 12\n", False),  # as if the last line was deleted
+        (b"a: 12\nb", True),
+        (b"a: 12\nb: 3\n", False),
+        (b"a: 12\nb: 3\nc: 4", False),
+        (b"a: 2", False),
+    ],
+)
+def test_a_file_that_ends_in_mid_line_where_another_continues_is_cut_off(raw, cut_off):
+    assert config_file.is_cut_off(raw, b"a: 12\nb: 3\n") is cut_off
 
 
 def test_the_process_environment_is_what_variables_mean(monkeypatch, tmp_path):
@@ -317,3 +371,63 @@ def test_an_address_is_a_host_and_a_port(text):
 )
 def test_what_else_a_url_could_hold_is_no_address(text):
     assert not is_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("[::1]", "::1"),
+        ("::1", "::1"),
+        ("[::]", "::"),
+        ("[fe80::1%eth0]", "fe80::1%eth0"),
+        ("0.0.0.0", "0.0.0.0"),
+        ("localhost", "localhost"),
+    ],
+)
+def test_an_ipv6_address_to_listen_on_may_stand_in_brackets(text, wanted):
+    raw = f"listen: {{address: '{text}', tap: {{address: '{text}'}}}}".encode()
+    listen = parse(raw, "a.yaml", {}).listen
+    assert (listen.address, listen.tap.address) == (wanted, wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["[::1", "::1]", "[]", "[127.0.0.1]", "[localhost]", "[[::1]]", "[::1]:80"]
+)
+def test_other_brackets_around_an_address_to_listen_on_are_refused(text):
+    raw = f"listen: {{tap: {{address: '{text}'}}}}".encode()
+    with pytest.raises(ConfigError) as caught:
+        parse(raw, "a.yaml", {})
+    assert "listen.tap.address" in str(caught.value)
+    assert 'like "::1" or "[::1]"' in str(caught.value)
+
+
+GOLDEN = "{kind: golden, name: g, metamorphic: [repeat]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("{}", ["synthetic"]),
+        (f"probes: [{GOLDEN}]", ["synthetic", "g"]),
+        ("probes: [{kind: synthetic, name: mine}]", ["mine"]),
+        (f"probes: [{GOLDEN}, {{kind: synthetic}}]", ["g", "synthetic"]),
+        (f"probes: [{GOLDEN}, {{kind: synthetic, enabled: false}}]", ["g"]),
+        (
+            "probes: [{kind: golden, metamorphic: [repeat], enabled: false}]",
+            ["synthetic"],
+        ),
+        ("probes: []", []),
+    ],
+)
+def test_probes_add_up_and_the_default_one_stays_unless_turned_off(text, wanted):
+    config = parse(text.encode(), "a.yaml", {})
+    assert [probe.label for probe in config.all_probes()] == wanted
+
+
+def test_a_probe_cannot_take_the_name_of_the_default_one():
+    with pytest.raises(ConfigError, match="two probes called 'synthetic'"):
+        parse(
+            b"probes: [{kind: golden, name: synthetic, metamorphic: [repeat]}]",
+            "a.yaml",
+            {},
+        )

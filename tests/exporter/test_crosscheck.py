@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from fake_triton import Body, FakeModel, FakeTriton, Garbage, Hung, Status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter import catalogue
 from exporter.collectors.crosscheck import CrossCheck
-from exporter.testing import Body, FakeModel, FakeTriton, Garbage, Hung, Status
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.model import Duration, ModelStatistics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from exporter import exposition
+from exporter import exposition, protobuf
 from exporter.catalogue import CATALOGUE
 from exporter.histogram import Histogram
 from exporter.samples import BucketSample, Exemplar, HistogramSample, Sample
@@ -39,19 +39,23 @@ VALUES = (
 
 
 class Reference:
-    """The samples in the shape that prometheus_client writes."""
+    """The samples in the shape that prometheus_client writes.
 
-    def __init__(self, samples: Sequence[AnySample]) -> None:
+    `created` is for OpenMetrics: text has no creation times.
+    """
+
+    def __init__(self, samples: Sequence[AnySample], *, created: bool) -> None:
         self._samples = samples
+        self._created = created
 
     def collect(self) -> Iterator[Metric]:
         for spec in CATALOGUE:
             mine = [s for s in self._samples if s.spec is spec]
             if mine:
-                yield family(spec, mine)
+                yield family(spec, mine, created=self._created)
 
 
-def family(spec: MetricSpec, samples: Sequence[AnySample]) -> Metric:
+def family(spec: MetricSpec, samples: Sequence[AnySample], *, created: bool) -> Metric:
     suffix = {"counter": "_total", "info": "_info"}.get(spec.kind, "")
     name = spec.name.removesuffix(suffix)
     unit = spec.unit if name.endswith(f"_{spec.unit}") else ""
@@ -62,6 +66,8 @@ def family(spec: MetricSpec, samples: Sequence[AnySample]) -> Metric:
             metric.add_sample(spec.name, labels, sample.value)
         else:
             add_histogram(metric, spec, sample, labels)
+        if created and sample.created is not None:
+            metric.add_sample(f"{name}_created", labels, sample.created)
     return metric
 
 
@@ -100,12 +106,14 @@ def add_histogram(
 def one_sample(draw: st.DrawFn) -> AnySample:
     spec = draw(SPECS)
     labels = tuple(draw(AWKWARD) for _ in spec.labels)
+    total_since = draw(st.none() | st.floats(0, 4e9))
     if spec.kind != "histogram":
-        return Sample(spec, draw(VALUES), labels)
+        created = total_since if spec.kind == "counter" else None
+        return Sample(spec, draw(VALUES), labels, created)
     if draw(st.booleans()):
         counts = tuple(sorted(draw(st.integers(0, 10**9)) for _ in spec.buckets))
         total = draw(st.floats(0, 1e12))
-        return BucketSample(spec, counts, counts[-1] + 1, total, labels)
+        return BucketSample(spec, counts, counts[-1] + 1, total, labels, total_since)
     histogram = Histogram()
     seconds = draw(st.lists(st.floats(0, 1e5), max_size=4))
     histogram.record_many(seconds)
@@ -113,7 +121,7 @@ def one_sample(draw: st.DrawFn) -> AnySample:
         Exemplar(value, draw(st.floats(0, 2e9)), {"request_id": draw(AWKWARD)})
         for value in seconds[:2]
     )
-    return HistogramSample(spec, histogram, labels, exemplars)
+    return HistogramSample(spec, histogram, labels, exemplars, total_since)
 
 
 @given(st.lists(one_sample(), max_size=8))
@@ -122,7 +130,7 @@ def test_a_text_page_is_what_prometheus_client_would_write(
 ) -> None:
     body, headers = exposition.render(samples)
 
-    expected = text_format.generate_latest(Reference(samples))  # type: ignore[arg-type]
+    expected = text_format.generate_latest(Reference(samples, created=False))  # type: ignore[arg-type]
     assert body.decode() == expected.decode()
     assert headers["content-type"] == text_format.CONTENT_TYPE_PLAIN_0_0_4
 
@@ -133,7 +141,7 @@ def test_an_openmetrics_page_is_what_prometheus_client_would_write(
 ) -> None:
     body, headers = exposition.render(samples, accept=OPENMETRICS)
 
-    expected = openmetrics.generate_latest(Reference(samples))  # type: ignore[no-untyped-call]
+    expected = openmetrics.generate_latest(Reference(samples, created=True))  # type: ignore[no-untyped-call]
     assert body.decode() == expected.decode()
     assert headers["content-type"] == openmetrics.CONTENT_TYPE_LATEST
 
@@ -175,9 +183,10 @@ def every_metric() -> list[AnySample]:
             histogram = Histogram()
             histogram.record_many([0.0007, 0.3, 20.0])
             exemplar = Exemplar(0.3, 1.7e9, {"request_id": "a-1"})
-            samples.append(HistogramSample(spec, histogram, labels, (exemplar,)))
+            samples.append(HistogramSample(spec, histogram, labels, (exemplar,), 1.6e9))
         else:
-            samples.append(Sample(spec, 1_234_567.25, labels))
+            created = 1_600_000_000.125 if spec.kind == "counter" else None
+            samples.append(Sample(spec, 1_234_567.25, labels, created))
     return samples
 
 
@@ -190,7 +199,7 @@ def test_every_metric_of_the_catalogue_is_written_as_prometheus_client_would(
     body, _ = exposition.render(samples, accept=accept)
 
     write = openmetrics.generate_latest if accept else text_format.generate_latest
-    assert body == write(Reference(samples))  # type: ignore[arg-type]
+    assert body == write(Reference(samples, created=bool(accept)))  # type: ignore[arg-type]
     assert body.count(b"# TYPE ") == len(CATALOGUE)
 
 
@@ -244,3 +253,35 @@ def test_a_client_that_takes_gzip_gets_the_same_page_compressed() -> None:
     assert headers["content-encoding"] == "gzip"
     assert gzip.decompress(packed) == plain
     assert len(packed) < len(plain)
+
+
+def test_protobuf_carries_when_each_total_began() -> None:
+    body, _ = exposition.render(every_metric(), accept=PROTOBUF)
+
+    found: dict[str, float | None] = {}
+    for message in delimited(body):
+        (metric,) = message.metric
+        total = metric.counter if message.type == COUNTER else metric.histogram
+        time = total.created_timestamp
+        known = total.HasField("created_timestamp")
+        found[message.name] = time.seconds + time.nanos / 1e9 if known else None
+    expected = {"counter": 1_600_000_000.125, "histogram": 1.6e9}
+    assert found == {spec.name: expected.get(spec.kind) for spec in CATALOGUE}
+
+
+COUNTER = 0
+
+
+def delimited(body: bytes) -> Iterator[Any]:
+    """The MetricFamily messages of a page, read by the fields' public numbers."""
+    family = protobuf._MESSAGES["MetricFamily"]
+    while body:
+        length = shift = place = 0
+        while True:
+            byte, place = body[place], place + 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        yield family.FromString(body[place : place + length])
+        body = body[place + length :]

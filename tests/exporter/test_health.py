@@ -8,6 +8,7 @@ import time
 
 import pytest
 from structlog.testing import capture_logs
+from waiting import PATIENCE_SECONDS
 
 from exporter import catalogue, errors
 from exporter.collectors.base import CollectorSettings
@@ -213,7 +214,7 @@ def test_what_fits_exactly_is_kept():
 # Hanging, on real short times.
 
 
-async def until(condition, seconds=20.0):
+async def until(condition, seconds=PATIENCE_SECONDS):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came about"

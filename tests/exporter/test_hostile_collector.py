@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from bombs import gzip_bomb
+from fake_triton import FakeTriton
 
 from exporter.catalogue import UP
 from exporter.otlp import OtlpExporter
 from exporter.push import OtlpSettings
 from exporter.samples import Sample
-from exporter.testing import FakeTriton
 from exporter.triton.grpc import GrpcClient
 
 if TYPE_CHECKING:

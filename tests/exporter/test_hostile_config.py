@@ -5,12 +5,12 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import pytest
+from fake_triton import FakeModel, FakeTriton
 
 from exporter.config import is_address, parse
 from exporter.errors import ConfigError
 from exporter.multi_target import MultiTarget, ProbeRefusedError
 from exporter.own_traffic import OwnTraffic
-from exporter.testing import FakeModel, FakeTriton
 
 CANARY = "canary-4711"
 ENVIRONMENT = {"SECRET": CANARY, "LINES": f"{CANARY}\nX: y"}

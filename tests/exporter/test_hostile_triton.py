@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from fake_triton import Body, FakeModel, FakeTriton
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import (
     encode_metrics,
 )
@@ -23,13 +24,13 @@ from exporter.health import Meter
 from exporter.inventory import Inventory
 from exporter.probes.checks import output_fault
 from exporter.probes.payload import MAX_BYTES, MAX_ELEMENTS, make_payload
-from exporter.probes.synthetic import touched_by
 from exporter.protobuf import CONTENT_TYPE as PROTOBUF
+from exporter.reach import touched_by
 from exporter.samples import BucketSample, Sample
-from exporter.testing import Body, FakeModel, FakeTriton
 from exporter.triton import grpc as grpc_client
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.http import HttpClient, _decode_reply
+from exporter.triton.http import HttpClient
+from exporter.triton.http_tensors import decode_binary_reply
 from exporter.triton.model import InferRequest, ModelSpec, OutputTensor, TensorSpec
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ OUTPUT = (
 )
 def test_an_answer_of_nonsense_is_a_protocol_error(body):
     with pytest.raises(errors.ProtocolError):
-        _decode_reply({}, body)
+        decode_binary_reply({}, body)
 
 
 # Signatures.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import re
+import select
+from pathlib import Path
 
 import pytest
 import structlog
@@ -45,14 +49,14 @@ def _as_it_was():
 
 
 @pytest.fixture
-def lines(capsys):
+def lines(capfd):
     """Configure, then read what was written since, as lines."""
 
     def configure(level="info", **options):
         logs.configure(LogSettings(level=level, **options))
 
     def read():
-        text = capsys.readouterr().err
+        text = capfd.readouterr().err
         assert text == "" or text.endswith("\n")
         return text.split("\n")[:-1]
 
@@ -211,8 +215,59 @@ def test_a_logger_taken_before_follows_the_configuration(lines):
     assert fields(second)["event"] == "two"
 
 
-def test_nothing_is_written_to_standard_output(capsys):
+def test_nothing_is_written_to_standard_output(capfd):
     logs.configure(LogSettings())
     structlog.get_logger().error("e")
     logging.getLogger("library").error("e")
-    assert capsys.readouterr().out == ""
+    assert capfd.readouterr().out == ""
+
+
+# Standard error that cannot be written.
+
+
+@contextlib.contextmanager
+def pipe_as_standard_error():
+    """A pipe that is read only when what this gives is called."""
+    kept = os.dup(2)
+    reader, writer = os.pipe()
+    os.dup2(writer, 2)
+    os.close(writer)
+
+    def read():
+        content = b""
+        while select.select([reader], [], [], 0)[0]:
+            content += os.read(reader, 1 << 16)
+        return content.split(b"\n")
+
+    try:
+        yield read
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(reader)
+
+
+def test_lines_that_nobody_reads_are_lost_and_counted_in_the_next_one():
+    logs.configure(LogSettings(format="json"))
+    log = structlog.get_logger()
+    with pipe_as_standard_error() as pipe:
+        for number in range(1000):
+            log.info("filler", number=number, text="x" * 9000)
+        *whole, cut = pipe()
+        log.info("read again")
+        log.info("and on")
+        rest, again, on, _ = pipe()
+    assert [json.loads(line)["number"] for line in whole] == list(range(len(whole)))
+    assert cut
+    assert rest == b""  # the end of the line that was cut
+    assert json.loads(again)["lines_lost"] == 1000 - len(whole)
+    assert "lines_lost" not in json.loads(on)
+
+
+def test_a_library_logs_to_a_full_disk_without_an_error():
+    logs.configure(LogSettings())
+    with pipe_as_standard_error(), Path("/dev/full").open("wb") as full:
+        os.dup2(full.fileno(), 2)
+        logging.getLogger("library").error("one")
+        structlog.get_logger().error("two")
+    assert logs.recent()[0]["event"] == "two"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -95,8 +98,46 @@ def test_threads_share_two_arenas():
 
 @pytest.mark.skipif(NO_GLIBC, reason="tunables are glibc's")
 def test_threads_keep_little_of_what_they_freed():
-    kept = int(said(CACHES, "memory.start_with_small_caches()"))
+    kept = int(said(CACHES, AGAIN))
     assert kept < int(said(CACHES, "")) / 3
+
+
+AGAIN = "memory.start_with_small_caches()"
+STARTS = """
+import os
+os.write(1, b"started ")
+from exporter import memory
+{call}
+print([name for name in os.environ if "TRITONWATCH" in name])
+"""
+
+
+@pytest.mark.skipif(NO_GLIBC, reason="tunables are glibc's")
+def test_the_program_is_executed_again_once_and_leaves_no_mark():
+    assert said(STARTS, AGAIN) == "started started []\n"
+
+
+@pytest.mark.skipif(NO_GLIBC, reason="tunables are glibc's")
+@pytest.mark.skipif(NO_GLIBC, reason="tunables are glibc's")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_a_program_that_glibc_takes_the_variable_from_is_executed_again_once(tmp_path):
+    # As with a file capability, where the user is not root: AT_SECURE is set.
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    shutil.copy(Path(sys.executable).resolve(), python)
+    environment = Path(sys.prefix)
+    shutil.copy(environment / "pyvenv.cfg", tmp_path)
+    (tmp_path / "lib").symlink_to(environment / "lib")
+    os.chown(python, 0, 12345)
+    python.chmod(0o2755)
+    ended = subprocess.run(
+        [python, "-c", STARTS.format(call=AGAIN)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stdout == "started started []\n"
 
 
 def test_garbage_is_collected_before_it_is_much():

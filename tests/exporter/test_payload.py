@@ -311,3 +311,16 @@ def test_all_inputs_together_are_bounded():
 def test_settings_that_can_never_be_right_are_no_settings(settings):
     with pytest.raises(ValidationError):
         InputSettings(**settings)
+
+
+def test_optional_inputs_are_sent_where_the_request_would_be_empty():
+    one, two = (TensorSpec(name, "FP32", (1,), optional=True) for name in ("a", "b"))
+    rng = np.random.default_rng(0)
+    spec = ModelSpec("m", "1", (one, two), ())
+    assert make_payload(spec, {}, rng).inputs.keys() == {"a", "b"}
+    omitted = {"a": InputSettings(omit=True)}
+    assert make_payload(spec, omitted, rng).inputs.keys() == {"b"}
+    both = omitted | {"b": InputSettings(omit=True)}
+    assert not make_payload(spec, both, rng).inputs
+    required = ModelSpec("m", "1", (one, TensorSpec("c", "FP32", (1,))), ())
+    assert make_payload(required, {}, rng).inputs.keys() == {"c"}

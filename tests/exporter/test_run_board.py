@@ -8,7 +8,13 @@ import pytest
 
 from exporter import catalogue
 from exporter.collectors.runs import RunsCollector
-from exporter.run_board import MAX_RUNS, CapacityNotice, RunBoard, RunNotice
+from exporter.run_board import (
+    MAX_CAPACITIES,
+    MAX_RUNS,
+    CapacityNotice,
+    RunBoard,
+    RunNotice,
+)
 from exporter.samples import Sample
 from exporter.tap_route import TapRequest
 
@@ -41,10 +47,10 @@ def collector(clock, totals) -> RunsCollector:
     return RunsCollector(RunBoard(clock), exposed, clock, 60.0)
 
 
-def post(collector, path, **notice):
+def post(collector, path, sender="", **notice):
     route = next(r for r in collector.routes() if r.path == path)
     body = json.dumps(notice).encode()
-    return route.answer(TapRequest(body, body, {}))
+    return route.answer(TapRequest(body, body, {}, path, sender))
 
 
 RUN = {"run": "a", "kind": "load", "profile": "poisson", "phase": "steady"}
@@ -78,13 +84,41 @@ def test_a_run_that_says_no_more_is_forgotten(collector, clock) -> None:
     assert not values(collector, catalogue.RUN_INFO)
 
 
-def test_more_runs_than_are_kept_are_refused_and_those_known_go_on(collector) -> None:
+def shown_runs(collector) -> set[str]:
+    return {labels[0] for labels in values(collector, catalogue.RUN_INFO)}
+
+
+def test_of_more_runs_than_are_kept_the_one_heard_of_longest_ago_goes(
+    collector,
+) -> None:
     for number in range(MAX_RUNS):
         post(collector, "/v1/runs", **RUN | {"run": f"r{number}"})
-    assert post(collector, "/v1/runs", **RUN).outcome == "overloaded"
-    known = post(collector, "/v1/runs", **RUN | {"run": "r3", "phase": "x"})
-    assert known.outcome == "accepted"
-    assert len(values(collector, catalogue.RUN_INFO)) == MAX_RUNS
+    post(collector, "/v1/runs", **RUN | {"run": "r0", "phase": "x"})
+    assert post(collector, "/v1/runs", **RUN).outcome == "accepted"
+    assert len(shown_runs(collector)) == MAX_RUNS
+    assert {"a", "r0"} <= shown_runs(collector)
+    assert "r1" not in shown_runs(collector)
+
+
+def test_a_sender_of_many_runs_takes_no_place_of_others(collector) -> None:
+    post(collector, "/v1/runs", "10.0.0.1", **RUN)
+    for number in range(3 * MAX_RUNS):
+        flood = RUN | {"run": f"r{number}", "ttl_seconds": 3600}
+        post(collector, "/v1/runs", "10.6.6.6", **flood)
+    post(collector, "/v1/runs", "10.0.0.2", **RUN | {"run": "b"})
+    assert {"a", "b"} <= shown_runs(collector)
+    assert len(shown_runs(collector)) == MAX_RUNS
+
+
+def test_a_sender_of_many_capacities_takes_no_place_of_others(collector) -> None:
+    post(collector, "/v1/capacity", "10.0.0.1", **CAPACITY)
+    for number in range(2 * MAX_CAPACITIES):
+        flood = CAPACITY | {"slo": f"s{number}", "ttl_seconds": 365 * 86_400}
+        post(collector, "/v1/capacity", "10.6.6.6", **flood)
+    post(collector, "/v1/capacity", "10.0.0.2", **CAPACITY | {"model": "other"})
+    found = values(collector, catalogue.CAPACITY)
+    assert {("m", "p99<20ms", "low"), ("other", "p99<20ms", "low")} <= found.keys()
+    assert len(found) == 3 * MAX_CAPACITIES
 
 
 @pytest.mark.parametrize(
@@ -161,9 +195,97 @@ def test_what_was_asked_before_a_capacity_was_forgotten_is_no_present_rate(
     assert not values(collector, catalogue.CAPACITY_HEADROOM)
 
 
-def test_a_notice_that_comes_back_from_the_board_is_the_one_that_went_in(clock) -> None:
-    board = RunBoard(clock)
+KEY = ("m", "p99<20ms")
+INVALID = {
+    "model": "m",
+    "slo": "p99<20ms",
+    "verdict": "invalid",
+    "reason": "others used 0.9 of a processor",
+}
+
+
+def published(collector) -> dict[tuple[str, ...], float]:
+    return values(collector, catalogue.CAPACITY) | values(
+        collector, catalogue.CAPACITY_HEADROOM
+    )
+
+
+def with_a_rate(collector, clock, totals) -> None:
+    """So that there would be headroom if there were a capacity."""
+    totals["m"] = 0.0
+    published(collector)
+    clock.now += 60.0
+    totals["m"] += 60 * 150.0
+
+
+def test_an_invalid_search_is_reported_but_publishes_no_capacity_and_no_headroom(
+    collector, clock, totals
+) -> None:
+    post(collector, "/v1/capacity", **INVALID, requests_per_second=20.0)
+    with_a_rate(collector, clock, totals)
+    assert not published(collector)
+    assert not values(collector, catalogue.CAPACITY_FOUND)
+    assert values(collector, catalogue.CAPACITY_SEARCH) == {
+        (*KEY, "invalid", INVALID["reason"]): 1
+    }
+
+
+@pytest.mark.parametrize("verdict", ["invalid", "every_rate_holds"])
+def test_the_previous_valid_capacity_stays_with_its_own_time(
+    collector, clock, totals, verdict
+) -> None:
+    post(collector, "/v1/capacity", **CAPACITY, found_at=1e9)
+    post(collector, "/v1/capacity", **INVALID | {"verdict": verdict})
+    with_a_rate(collector, clock, totals)
+    shown = published(collector)
+    assert shown[*KEY, "estimate"] == 200.0
+    assert shown[KEY] == pytest.approx(0.25)
+    assert values(collector, catalogue.CAPACITY_FOUND) == {KEY: 1e9}
+    assert [labels[2] for labels in values(collector, catalogue.CAPACITY_SEARCH)] == [
+        verdict
+    ]
+
+
+def test_a_search_that_finds_no_rate_withdraws_the_capacity(collector) -> None:
+    post(collector, "/v1/capacity", **CAPACITY)
+    post(collector, "/v1/capacity", **INVALID | {"verdict": "no_rate_holds"})
+    assert not published(collector)
+    assert len(values(collector, catalogue.CAPACITY_SEARCH)) == 1
+
+
+def test_invalid_searches_do_not_keep_an_old_capacity_alive(collector, clock) -> None:
+    post(collector, "/v1/capacity", **CAPACITY, ttl_seconds=100)
+    clock.now += 90.0
+    post(collector, "/v1/capacity", **INVALID, ttl_seconds=100)
+    clock.now += 20.0
+    assert not published(collector)
+    assert values(collector, catalogue.CAPACITY_SEARCH)
+
+
+@pytest.mark.parametrize("missing", ["requests_per_second", "low", "high"])
+def test_a_valid_capacity_needs_its_interval(collector, missing) -> None:
+    notice = {key: value for key, value in CAPACITY.items() if key != missing}
+    answer = post(collector, "/v1/capacity", **notice)
+    assert answer.outcome == "malformed"
+    assert missing in answer.body.decode()
+
+
+def test_searches_are_bounded_whatever_their_verdict(collector) -> None:
+    for number in range(MAX_CAPACITIES):
+        form = INVALID if number % 2 else CAPACITY
+        post(collector, "/v1/capacity", **form | {"model": f"m{number}"})
+    post(collector, "/v1/capacity", **INVALID | {"model": "m0"})
+    post(collector, "/v1/capacity", **CAPACITY)
+    found = {labels[0] for labels in values(collector, catalogue.CAPACITY_SEARCH)}
+    assert len(found) == MAX_CAPACITIES
+    assert {"m", "m0"} <= found
+    assert "m1" not in found
+
+
+def test_the_board_returns_what_it_was_given(clock) -> None:
+    board = RunBoard(clock, lambda: 5.0)
     run, found = RunNotice(**RUN), CapacityNotice(**CAPACITY)
     board.note_run(run)
     board.note_capacity(found)
-    assert (board.runs(), board.capacities()) == ([run], [found])
+    assert (board.runs(), board.searches()) == ([run], [found])
+    assert [capacity.found_at for capacity in board.capacities()] == [5.0]

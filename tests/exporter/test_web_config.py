@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import ssl
+import statistics
 import subprocess
 import sys
 import time
@@ -20,10 +21,12 @@ import bcrypt
 import pytest
 import yaml
 from monitoring import free_port
+from waiting import wait_until
 
 from exporter import web_config
-from exporter.connections import MAX_HANDSHAKES
+from exporter.admission import CONNECTIONS
 from exporter.errors import ConfigError
+from exporter.guard import _matches
 
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 PASSWORD = "correct horse battery staple"  # noqa: S105 - of this test alone
@@ -88,18 +91,27 @@ class Served:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + 30
-        while "event=serving" not in self.log.read_text():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(self._serving, self.log.read_text)
 
-    def get(self, tls: ssl.SSLContext | None = None, **headers: str):
+    def _serving(self) -> bool:
+        log = self.log.read_text()
+        assert self.process.poll() is None, log
+        return "event=serving" in log
+
+    def get(
+        self,
+        tls: ssl.SSLContext | None = None,
+        *,
+        path: str = "/-/healthy",
+        source: str = "127.0.0.1",
+        **headers: str,
+    ):
         kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
         options = {"context": tls} if tls else {}
+        options["source_address"] = (source, 0)
         connection = kind("127.0.0.1", self.port, timeout=20, **options)
         with contextlib.closing(connection):
-            connection.request("GET", "/-/healthy", headers=headers)
+            connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             answer.body = answer.read()
             answer.certificate = (
@@ -179,38 +191,52 @@ def test_a_flood_of_wrong_passwords_keeps_nobody_out_who_was_in(serve) -> None:
     assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
 
 
-@pytest.mark.slow
-def test_silent_connections_are_bounded_before_their_handshake(serve, pairs) -> None:
-    served = serve(tls_of(pairs))
+@pytest.mark.parametrize("mutual", [False, True])
+def test_silent_connections_keep_no_scrape_out_of_a_tls_listener(
+    serve, pairs, mutual
+) -> None:
+    more = {
+        "client_auth_type": "RequireAndVerifyClientCert",
+        "client_ca_file": str(pairs / "authority.pem"),
+    }
+    served = serve(tls_of(pairs, **(more if mutual else {})))
+    trust = trusting(pairs, *(["client"] if mutual else []))
     with contextlib.ExitStack() as stack:
-        held = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
-            for _ in range(MAX_HANDSHAKES + 40)
+        for _ in range(2 * CONNECTIONS["web"]):
+            address = ("127.0.0.1", served.port)
+            stack.enter_context(socket.create_connection(address, timeout=5))
+        for _ in range(30):
+            answer = served.get(trust, path="/metrics")
+            assert answer.status == 200
+    assert b'refused_total{listener="web",reason="crowded"}' in answer.body
+
+
+def test_a_correct_password_is_checked_while_another_address_sends_wrong_ones(
+    serve,
+) -> None:
+    slow = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(11)).decode()
+    served = serve({"basic_auth_users": {"prometheus": slow}})
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        wrong = [
+            pool.submit(served.get, authorization=basic("prometheus", str(n)))
+            for n in range(200)
         ]
-        refused = 0
-        deadline = time.monotonic() + 10
-        while refused < 40 and time.monotonic() < deadline:
-            time.sleep(0.1)
-            refused = sum(is_closed(connection) for connection in held)
-        assert refused >= 40
-    eventually(lambda: answers(served, pairs))
+        assert any(answer.result().status == 503 for answer in wrong[:60])
+        right = basic("prometheus", PASSWORD)
+        assert served.get(authorization=right, source="127.0.0.2").status == 200
 
 
-def answers(served: Served, pairs: Path) -> bool:
-    try:
-        return served.get(trusting(pairs)).status == 200
-    except OSError:
-        return False
+def test_users_with_a_cheaper_hash_take_as_long_as_others() -> None:
+    password = PASSWORD.encode()
+    cheap, dear = (bcrypt.hashpw(password, bcrypt.gensalt(n)) for n in (5, 10))
 
+    def seconds(hashed) -> float:
+        started = time.process_time()
+        assert _matches(password, hashed, 10)
+        return time.process_time() - started
 
-def is_closed(connection: socket.socket) -> bool:
-    connection.setblocking(False)
-    try:
-        return connection.recv(1, socket.MSG_PEEK) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    ratios = [seconds(cheap) / seconds(dear) for _ in range(15)]
+    assert 0.7 < statistics.median(ratios) < 1.4
 
 
 def test_a_changed_password_counts_without_a_restart(serve) -> None:
@@ -218,23 +244,16 @@ def test_a_changed_password_counts_without_a_restart(serve) -> None:
     assert served.get(authorization=basic("u", PASSWORD)).status == 200
     other = bcrypt.hashpw(b"new", bcrypt.gensalt(4)).decode()
     served.web.write_text(yaml.safe_dump({"basic_auth_users": {"u": other}}))
-    eventually(lambda: served.get(authorization=basic("u", "new")).status == 200)
+    wait_until(lambda: served.get(authorization=basic("u", "new")).status == 200)
     assert served.get(authorization=basic("u", PASSWORD)).status == 401
     served.web.write_text("basic_auth_users: [")
-    eventually(lambda: "web_config_refused" in poked(served))
+    wait_until(lambda: "web_config_refused" in poked(served))
     assert served.get(authorization=basic("u", "new")).status == 200
 
 
 def poked(served: Served) -> str:
     served.get()
     return served.log.read_text()
-
-
-def eventually(holds) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_tls_is_spoken_and_nothing_else(serve, pairs) -> None:
@@ -246,6 +265,34 @@ def test_tls_is_spoken_and_nothing_else(serve, pairs) -> None:
         served.get(old)
     with pytest.raises((http.client.HTTPException, OSError)):
         served.get()
+
+
+def test_every_setting_of_tls_has_its_effect(pairs, tmp_path) -> None:
+    file = tmp_path / "web.yaml"
+    authority = str(pairs / "authority.pem")
+
+    def context(**settings: object) -> ssl.SSLContext:
+        file.write_text(yaml.safe_dump(tls_of(pairs, **settings)))
+        tls = web_config.load(file).tls_server_config
+        assert tls is not None
+        return tls.context()
+
+    usual = context()
+    assert usual.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert usual.maximum_version == ssl.TLSVersion.TLSv1_3
+    assert usual.verify_mode == ssl.CERT_NONE
+    assert context(min_version="TLS13").minimum_version == ssl.TLSVersion.TLSv1_3
+    assert context(max_version="TLS12").maximum_version == ssl.TLSVersion.TLSv1_2
+    for kind, mode in (
+        ("VerifyClientCertIfGiven", ssl.CERT_OPTIONAL),
+        ("RequireAndVerifyClientCert", ssl.CERT_REQUIRED),
+    ):
+        asking = context(client_auth_type=kind, client_ca_file=authority)
+        assert asking.verify_mode == mode
+        assert len(asking.get_ca_certs()) == 1
+    chosen = ["ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-AES128-GCM-SHA256"]
+    few = context(cipher_suites=chosen).get_ciphers()
+    assert [c["name"] for c in few if c["protocol"] == "TLSv1.2"] == chosen
 
 
 def test_a_client_has_to_show_a_certificate_of_the_authority(serve, pairs) -> None:
@@ -275,7 +322,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
     served = serve(tls_of(here))
     first = served.get(trusting(pairs)).certificate
     make_pair(here, "server", "authority")
-    eventually(lambda: served.get(trusting(pairs)).certificate != first)
+    wait_until(lambda: served.get(trusting(pairs)).certificate != first)
     (here / "server.pem").write_text("no certificate\n")
     time.sleep(web_config.LOOK_SECONDS * 1.5)
     assert served.get(trusting(pairs)).status == 200

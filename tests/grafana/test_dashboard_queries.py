@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fake_nvml
 import promql
 import pytest
 import yaml
@@ -22,19 +23,19 @@ from dashboard_scene import (
     report_capacity,
     repository,
 )
+from fake_nvml import GPU_IS_LOST, board
 from monitoring import Job, Prometheus, free_port
 from parts import require
 from sidecars import SidecarProcess
+from waiting import patience
 
-from exporter.testing import fake_nvml
-from exporter.testing.fake_nvml import GPU_IS_LOST, board
 from exporter.triton.embedded import EmbeddedTriton
 from grafana import build
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.triton
 
 RULES = sorted(
     (Path(__file__).parents[2] / "deploy" / "prometheus" / "rules").glob("*.yaml")
@@ -182,7 +183,7 @@ def excused(expression: str) -> bool:
 
 @pytest.mark.slow
 def test_every_query_of_every_panel_shows_something(scene) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience(PATIENCE_SECONDS)
     asked = [q for q in questions() if not excused(q[1])]
     while asked and time.monotonic() < deadline:
         asked = [q for q in asked if not scene.shows(q[1], over_time=q[2])]

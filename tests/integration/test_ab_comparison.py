@@ -14,7 +14,7 @@ from monitoring import free_port
 from parts import require_triton
 from traced_tritons import traced, traces_config
 
-from exporter.testing.faults import Fault, set_fault, write_faulty_model
+from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 # Fifty windows of two seconds come before any verdict.
-pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.triton, pytest.mark.slow]
 
 DEMO = Path(__file__).parents[2] / "deploy" / "models"
 EFFECT, VERDICT = "triton_comparison_effect", "triton_comparison_verdict"

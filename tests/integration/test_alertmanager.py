@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from monitoring import Alertmanager, Job
+from waiting import patience
 
 from exporter.config import parse
 from exporter.slo.objectives import expanded
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from monitoring import Prometheus, Webhook
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.triton
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "prometheus"
 FASTER = 60
@@ -100,8 +101,8 @@ class Told:
         self.webhook = webhook
         self.alertmanager = alertmanager
 
-    def wait(self, what: str, found: Callable[[], Any], seconds: float = 45) -> Any:
-        deadline = time.monotonic() + seconds
+    def wait(self, what: str, found: Callable[[], Any], seconds: float = 60) -> Any:
+        deadline = time.monotonic() + patience(seconds)
         while not (result := found()):
             if time.monotonic() > deadline:
                 told = [

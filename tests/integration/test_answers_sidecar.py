@@ -15,7 +15,7 @@ from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 from exporter.triton.tensors import decode
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 HELD_OUT = Path(__file__).parents[2] / "deploy/models/digits_fp32/data/held_out.npz"
 EVENT = "org.kubeflow.serving.inference.response"

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from fake_triton import FakeModel, FakeTriton
 
 from exporter.audit.report import Report
 from exporter.errors import TritonError
-from exporter.testing import FakeModel, FakeTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 

@@ -8,8 +8,7 @@ import time
 import urllib.request
 
 import pytest
-
-from exporter.testing import (
+from fake_triton import (
     HOSTILE_NAMES,
     EmptyTensor,
     FakeModel,
@@ -24,7 +23,7 @@ from exporter.testing import (
     many,
 )
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 
 def up(page) -> bool:

@@ -18,14 +18,12 @@ import bcrypt
 import numpy as np
 import pytest
 import yaml
+from fake_triton import FakeModel, FakeTriton, Garbage
 from receiver import Receiver
-
-from exporter.testing import FakeModel, FakeTriton, Garbage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-pytestmark = pytest.mark.timeout(120)
 
 CANARY = "canary-4711"
 KEY = "triton-key"
@@ -212,7 +210,7 @@ ASK_NOTHING = {"rules and check"}
 # Seconds of levels or of waiting for pairs that do not come.
 LONG = {"compare", "load efficiency"}
 NAMES = [
-    pytest.param(name, marks=[pytest.mark.slow] if name in LONG else [])
+    pytest.param(name, marks=pytest.mark.slow if name in LONG else [])
     for name in COMMANDS
 ]
 

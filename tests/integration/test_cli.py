@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import patience, wait_until
 
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 COMMANDS = ("serve", "check", "schema", "metrics", "demo", "rules", "audit")
@@ -25,13 +26,6 @@ def run(*arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str
         check=False,
         stdin=subprocess.DEVNULL,
     )
-
-
-def wait_until(holds, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
@@ -123,17 +117,25 @@ def test_schema_and_metrics_print_what_a_program_can_read() -> None:
     assert "triton_up" in names
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "ignored"),
+    [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGINT, True)],
+)
 def test_a_signal_ends_it_well_without_a_server_too(
-    number, settings, start_sidecar, unused_port
+    number, ignored, settings, start_sidecar, unused_port
 ) -> None:
     class Nobody:
         grpc = http = metrics = f"127.0.0.1:{unused_port}"
 
-    sidecar = start_sidecar(settings(Nobody))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else None
+    try:
+        sidecar = start_sidecar(settings(Nobody))
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
     sidecar.wait(lambda page: page.value("triton_up") == 0)
     sidecar.process.send_signal(number)
-    assert sidecar.process.wait(5) == 0
+    assert sidecar.process.wait(patience(5)) == 0
     assert "Traceback" not in sidecar.log
 
 
@@ -148,7 +150,7 @@ def test_sigterm_ends_it_in_time_while_triton_is_frozen(
         # Until probes and looks hang in it.
         time.sleep(0.5)
         sidecar.process.terminate()
-        assert sidecar.process.wait(5) == 0
+        assert sidecar.process.wait(patience(5)) == 0
     finally:
         playground.triton.thaw()
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 # Fifty looks, one every two seconds, come before an interval.
-pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.triton, pytest.mark.slow]
 
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 

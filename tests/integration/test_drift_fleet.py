@@ -6,17 +6,24 @@ import http.client
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import monitoring
 import numpy as np
 import pytest
+from waiting import patience
 
 from drift.comparison import Baseline
 from drift.features import Schema, Tensor
 from drift.fitting import fit
 from drift.statistics import JensenShannon, Psi
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(150)]
+if TYPE_CHECKING:
+    from sidecars import SidecarProcess
+
+    from drift.reference import Profile
+
+pytestmark = pytest.mark.triton
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules" / "drift.yaml"
 WATCHED = ("x[0]", "x[1]")
@@ -41,39 +48,103 @@ def mirror(port: int, rows: np.ndarray) -> None:
     connection.close()
 
 
+def reference(rng: np.random.Generator, centre: float = 0.0) -> Profile:
+    schema = Schema.from_tensors([Tensor("x", "FP32", (8,))])
+    return fit(schema, {"x": rng.normal(centre, 1.0, (5000, 8)).astype(np.float32)})
+
+
+@pytest.fixture
+def start_fleet(playground, settings, start_sidecar, tmp_path):
+    """Start a sidecar for each of the profiles; returns them and their taps' ports."""
+
+    def start(*profiles: Profile) -> tuple[list[SidecarProcess], list[int]]:
+        taps, sidecars = [], []
+        for profile in profiles:
+            file = tmp_path / f"{profile.fingerprint[:12]}.profile"
+            file.write_bytes(profile.to_bytes())
+            config = settings(
+                playground,
+                probes=[],
+                drift=[
+                    {
+                        "models": "double",
+                        "reference": str(file),
+                        "window": {"rows": 100, "seconds": 1},
+                        "export_bins": ["x[[][01]]"],
+                    }
+                ],
+            )
+            taps.append(monitoring.free_port())
+            config["listen"]["tap"] = {"port": taps[-1]}
+            unlimited = {
+                "samples_per_second": 100_000,
+                "max_samples_per_second": 100_000,
+            }
+            config["collectors"].append(
+                {"kind": "mirror", "interval_seconds": 0.5, **unlimited}
+            )
+            sidecars.append(start_sidecar(config))
+        for sidecar in sidecars:
+            sidecar.wait(lambda page: page.all("triton_feature_observations_total"), 30)
+        return sidecars, taps
+
+    return start
+
+
+@pytest.mark.slow
+def test_replicas_with_different_references_are_never_added_up(
+    start_fleet, tmp_path
+) -> None:
+    """A roll-out: half of the fleet has a new reference, and both see their own data."""
+    rng = np.random.default_rng(7)
+    profiles = {centre: reference(rng, centre) for centre in (0.0, 1.5)}
+    sidecars, taps = start_fleet(*profiles.values())
+    job = monitoring.Job([sidecar.port for sidecar in sidecars])
+    rules = {"drift.yaml": RULES.read_text("utf-8")}
+    seen = {centre: profile.accumulator() for centre, profile in profiles.items()}
+    with monitoring.Prometheus(
+        tmp_path, job, scrape_interval="250ms", rules=rules
+    ) as prometheus:
+        prometheus.wait("count(triton_feature_observations_total == 0) > 10")
+        for _ in range(10):
+            for port, centre in zip(taps, profiles, strict=True):
+                rows = rng.normal(centre, 1.0, (100, 8)).astype(np.float32)
+                mirror(port, rows)
+                seen[centre].update({"x": rows})
+            time.sleep(0.2)
+        total = 'sum(triton_feature_observations_total{feature="x[0]"})'
+        wait(lambda: number(prometheus, total), 2000)
+        expected = {
+            profile.fingerprint[:12]: Psi().distance(
+                Baseline(profile).compare(seen[centre].take())
+            )[0]
+            for centre, profile in profiles.items()
+        }
+        record = 'model_feature:triton_feature_psi:ratio1h{feature="x[0]"}'
+        share = (
+            "sum by (reference)"
+            ' (model_feature_bin:triton_feature_share:ratio1h{feature="x[0]"})'
+        )
+        wait(
+            lambda: {
+                labels["reference"]: value
+                == pytest.approx(expected[labels["reference"]], rel=0.02)
+                for labels, value in prometheus.values(record)
+            },
+            dict.fromkeys(expected, True),
+        )
+        shares = {labels["reference"]: v for labels, v in prometheus.values(share)}
+        assert shares == pytest.approx(dict.fromkeys(expected, 1.0))
+        assert max(expected.values()) < 0.1
+
+
 @pytest.mark.slow
 def test_the_fleets_distance_is_that_of_all_rows_together(
-    playground, settings, start_sidecar, tmp_path
+    start_fleet, tmp_path
 ) -> None:
     rng = np.random.default_rng(11)
-    schema = Schema.from_tensors([Tensor("x", "FP32", (8,))])
-    profile = fit(schema, {"x": rng.normal(size=(5000, 8)).astype(np.float32)})
-    file = tmp_path / "profile.json"
-    file.write_bytes(profile.to_bytes())
-
-    taps, sidecars = [], []
-    for _ in range(3):
-        config = settings(
-            playground,
-            probes=[],
-            drift=[
-                {
-                    "models": "double",
-                    "reference": str(file),
-                    "window": {"rows": 100, "seconds": 1},
-                    "export_bins": ["x[[][01]]"],
-                }
-            ],
-        )
-        taps.append(monitoring.free_port())
-        config["listen"]["tap"] = {"port": taps[-1]}
-        unlimited = {"samples_per_second": 100_000, "max_samples_per_second": 100_000}
-        config["collectors"].append(
-            {"kind": "mirror", "interval_seconds": 0.5, **unlimited}
-        )
-        sidecars.append(start_sidecar(config))
-    for sidecar in sidecars:
-        sidecar.wait(lambda page: page.all("triton_feature_observations_total"), 30)
+    profile = reference(rng)
+    sidecars, taps = start_fleet(profile, profile, profile)
 
     job = monitoring.Job([sidecar.port for sidecar in sidecars])
     rules = {"drift.yaml": RULES.read_text("utf-8")}
@@ -110,7 +181,7 @@ def test_the_fleets_distance_is_that_of_all_rows_together(
         # increase() extrapolates each replica to the ends of its range by up to a scrape
         # interval: much of the few seconds there were so far, nothing of an hour. With
         # the counters at rest it fades, and then it stays so.
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience()
         in_a_row = 0
         while in_a_row < 4:
             found = {key: fleet(prometheus, *key) for key in expected}
@@ -143,7 +214,7 @@ def number(prometheus, expression: str) -> float | None:
 
 
 def wait(ask, wanted) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + patience()
     while (found := ask()) != wanted:
         assert time.monotonic() < deadline, f"found {found}, want {wanted}"
         time.sleep(0.2)

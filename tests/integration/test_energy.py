@@ -3,12 +3,11 @@ the host, and a balance that holds at every scrape."""
 
 from __future__ import annotations
 
+import fake_nvml
 import pytest
+from fake_nvml import GPU_IS_LOST, board
 
-from exporter.testing import fake_nvml
-from exporter.testing.fake_nvml import GPU_IS_LOST, board
-
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 INTERVAL_SECONDS = 0.5
 

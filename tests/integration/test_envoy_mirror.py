@@ -23,11 +23,12 @@ from mirrored_traffic import (
 )
 from monitoring import free_port
 from parts import lacking
+from waiting import patience
 
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.triton
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "envoy" / "tritonwatch-mirror.yaml"
 # Of a copy whose tap does not answer; who had to wait for it would be seen on any machine.
@@ -73,7 +74,7 @@ class Proxy:
                 *("--concurrency", "2", "--disable-hot-restart", "-l", "warning"),
             ]
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience()
         for port in (self.port, self.grpc_port):
             self._await(port, deadline)
 

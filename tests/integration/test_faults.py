@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from exporter.errors import DeadlineError, ModelError, TritonError
-from exporter.testing.faults import Fault, set_fault, write_faulty_model
+from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 from exporter.triton.tensors import decode

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from exporter.testing import FakeModel, FakeTriton
+from fake_triton import FakeModel, FakeTriton
+from waiting import patience
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -226,12 +226,12 @@ def test_a_signal_while_it_starts_is_no_accident(
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience()
         while not (tmp_path / "importing").exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(number)
-        assert process.wait(10) == (7 if code is None else code)
+        assert process.wait(patience()) == (7 if code is None else code)
     finally:
         process.kill()
         process.wait()

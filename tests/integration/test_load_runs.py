@@ -11,12 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_triton import FakeModel, FakeTriton
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
 )
 from receiver import Receiver
-
-from exporter.testing import FakeModel, FakeTriton
 
 
 @pytest.fixture
@@ -253,3 +252,46 @@ def test_whoever_does_not_listen_costs_a_sentence_and_not_the_run(
     assert done.returncode == 0, done.stderr
     assert "was not told of the run" in done.stderr
     assert "right answers" in done.stdout
+
+
+def test_an_invalid_search_changes_no_capacity_that_the_sidecar_publishes(
+    start_sidecar, settings, fake, tritonwatch, tmp_path
+) -> None:
+    config = watching_runs(settings(fake))
+    config["collectors"][-1]["capacity_reports"] = [valid_report(tmp_path)]
+    sidecar = start_sidecar(config)
+    search = [tritonwatch, "load", "capacity", "--quiet", "--address", fake.grpc]
+    search += ["--model", "m", "--slo", "p99<250ms", "--max-rate", "40"]
+    search += ["--budget", "8", "--run-seconds", "1.5", "--repetitions", "3"]
+    search += ["--max-concurrency", "2"]
+    # The sidecar alone is more than that: every run is disturbed.
+    search += ["--other-cpu", "0.000001", "--sidecar", f"http://{tap_of(sidecar)}"]
+    done = subprocess.run(
+        search, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "INVALID: " in done.stdout, done.stdout + done.stderr
+    page = sidecar.wait(
+        lambda p: p.label("triton_capacity_search_info", "verdict") == {"invalid"}, 30
+    )
+    assert page.label("triton_capacity_search_info", "reason") != {""}
+    assert page.values("triton_capacity_requests_per_second", bound="estimate") == [180]
+    assert page.values("triton_capacity_found_timestamp_seconds") == [1_000_060]
+
+
+def valid_report(folder: Path) -> str:
+    """A valid capacity of the same model and objective, found earlier."""
+    ends = {"estimate": 180.0, "low": 170.0, "high": 190.0}
+    report = {
+        "format": "tritonwatch-load-capacity",
+        "model": "m",
+        "slo": "p99<250ms",
+        "valid": True,
+        "ending": "precise",
+        "conclusion": "holds p99<250ms up to 180 requests/s",
+        "capacity": {"requests_per_second": ends},
+        "started_at": 1_000_000.0,
+        "spent_seconds": 60.0,
+    }
+    file = folder / "capacity.json"
+    file.write_text(json.dumps(report), "utf-8")
+    return str(file)

@@ -7,7 +7,7 @@ import time
 import pytest
 from monitoring import Job
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 GROWTH = 2 ** (2**-5)
 

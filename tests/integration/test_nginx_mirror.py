@@ -24,8 +24,9 @@ from mirrored_traffic import (
 )
 from monitoring import free_port
 from parts import require
+from waiting import patience
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.triton
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nginx" / "tritonwatch-mirror.conf"
 # The shipped patience of nginx with a tap is 100 ms: this one, made so long that who
@@ -64,7 +65,7 @@ class Proxy:
         self._process = subprocess.Popen(
             ["nginx", "-p", folder, "-e", self._log, "-c", config]
         )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience()
         while True:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), 1).close()

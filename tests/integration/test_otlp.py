@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import signal
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from opentelemetry.proto.collector.metrics.v1 import (
     metrics_service_pb2_grpc as metrics_grpc,
 )
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace_pb
+from waiting import patience, wait_until
 
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -91,11 +93,8 @@ class Collector:
         self._thread.join(5)
         self._grpc.stop(0).wait(5)
 
-    def wait(self, what: str, count: int = 1, seconds: float = 20.0) -> None:
-        deadline = time.monotonic() + seconds
-        while len(getattr(self, what)) < count:
-            assert time.monotonic() < deadline, f"no {what} arrived"
-            time.sleep(0.05)
+    def wait(self, what: str, count: int = 1) -> None:
+        wait_until(lambda: len(getattr(self, what)) >= count, f"{count} {what} arrive")
 
     def pushed(self) -> dict:
         """The latest push as metric name -> metric."""
@@ -201,6 +200,39 @@ def test_latencies_arrive_as_exponential_histograms_of_the_same_observations(
         assert lower <= point.min <= lower * base * (1 + 1e-9)
 
 
+def test_another_push_interval_leaves_the_start_of_every_total(
+    playground, settings, start_sidecar, collector
+) -> None:
+    config = settings(playground, otlp=otlp(collector.endpoints["http"]))
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda page: page.sum("triton_probe_total", outcome="ok") > 3)
+    collector.wait("metrics", 3)
+    before = starts(collector.pushed())
+    config["otlp"]["interval_seconds"] = 0.7
+    sidecar.write(config)
+    sidecar.process.send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + 60
+    while "reloaded" not in sidecar.log:
+        assert time.monotonic() < deadline, sidecar.log
+        time.sleep(0.05)
+    collector.wait("metrics", len(collector.metrics) + 3)
+    after = starts(collector.pushed())
+    # The pusher itself begins anew, and its own total with it.
+    kept = {s: start for s, start in before.items() if "otlp_exports" not in s[0]}
+    assert len(kept) > 10
+    assert {series: after.get(series) for series in kept} == kept
+
+
+def starts(pushed: dict) -> dict[tuple, int]:
+    """The start time of each series of each cumulative metric."""
+    return {
+        (name, *sorted(attributes(point).items())): point.start_time_unix_nano
+        for name, metric in pushed.items()
+        if metric.WhichOneof("data") != "gauge"
+        for point in points(metric)
+    }
+
+
 def test_a_collector_that_is_away_costs_only_its_own_counter(
     playground, settings, start_sidecar, unused_port
 ) -> None:
@@ -232,7 +264,7 @@ def test_a_collector_that_never_answers_neither_blocks_nor_delays_the_end(
         sidecar.wait(lambda p: p.value(exports, kind="metrics", outcome="failed") > 0)
         assert sidecar.page().value("triton_up") == 1
         sidecar.process.terminate()
-        assert sidecar.process.wait(5) == 0
+        assert sidecar.process.wait(patience(5)) == 0
 
 
 def test_triton_continues_the_trace_that_a_probe_began(

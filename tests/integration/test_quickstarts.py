@@ -22,6 +22,7 @@ import pytest
 import yaml
 from documents import ROOT
 from parts import lacking, require
+from waiting import patience
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -115,9 +116,7 @@ class Reader:
                 )
             time.sleep(0.5)
         assert "Traceback" not in done.stderr, done.stderr
-        if "--scenario silent-failure" in command:
-            assert "LIES" in done.stdout
-            assert re.search(r"ALERTS FIRING: .*TritonSilentFailure", done.stdout)
+        reached(command, done.stdout)
 
     def as_made(self, command: str) -> str:
         """What make would run, without its looking after the environments."""
@@ -150,7 +149,7 @@ class Reader:
                 stderr=log,
             )
         self._going_on[name] = process
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + patience(90)
         while True:
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(url, timeout=2).close()
@@ -166,12 +165,22 @@ class Reader:
         return "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in logs)
 
     def end(self) -> None:
-        # Ctrl-C would do, but a test in the background may have its SIGINT ignored.
         for process in self._going_on.values():
             process.send_signal(signal.SIGTERM)
         for process in self._going_on.values():
-            assert process.wait(60) in {0, 128 + signal.SIGTERM}, self.said()
+            assert process.wait(patience()) in {0, 128 + signal.SIGTERM}, self.said()
         self._going_on.clear()
+
+
+def reached(command: str, printed: str) -> None:
+    """What a command's exit status alone does not show."""
+    if "--scenario silent-failure" in command:
+        assert "LIES" in printed
+        assert re.search(r"ALERTS FIRING: .*TritonSilentFailure", printed)
+    if "tritonwatch compare" in command and "--gate" in command:
+        assert re.search(r": passed after \d+ pairs", printed), printed
+        assert re.search(r"^accuracy .* equivalent$", printed, re.MULTILINE), printed
+        assert "undecided" not in printed, printed
 
 
 @pytest.fixture

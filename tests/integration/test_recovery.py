@@ -7,8 +7,7 @@ import signal
 import time
 
 import pytest
-
-from exporter.testing import (
+from fake_triton import (
     INTERNAL,
     INVALID_ARGUMENT,
     UNAVAILABLE,
@@ -274,7 +273,9 @@ def test_a_model_that_is_listed_as_ready_and_cannot_be_read(
     page = sidecar.wait(
         lambda p: p.value("triton_models_unreadable") == 1, limits.recovery
     )
-    assert page.value("triton_model_ready", model="ghost") == 1
+    # Listed as ready; asked itself, it is not.
+    assert page.value("triton_model_ready", model="ghost") == 0
+    assert page.value("triton_models_denying_readiness") == 1
     assert not page.all("triton_probe_total", model="ghost")
     fake.remove("ghost")
     sidecar.wait(

@@ -8,13 +8,10 @@ import re
 from pathlib import Path
 
 import promql
-import pytest
+from fake_triton import FakeModel, FakeTriton
 from monitoring import Job
 
-from exporter.testing import FakeModel, FakeTriton
 from loadtests.announce import AnnouncedRun, SidecarAnnouncer, telling
-
-pytestmark = pytest.mark.timeout(120)
 
 BOARDS = Path(__file__).parents[2] / "grafana" / "dashboards"
 RUN = "triton_run_info"

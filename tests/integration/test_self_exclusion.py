@@ -193,8 +193,12 @@ def test_probes_over_a_kill_and_a_restart_are_no_production(
         eager.wait(lambda p: p.value("triton_model_serving", model="double") == 1)
         before = own(eager.page())
         eager.wait(lambda p, b=before: own(p) > b + 20)
-        settled(eager, 10 * (restart + 1))
-        assert eager.page().sum("triton_requests_total", model="sleepy") == 0
+        page = eager.settle(3)
+        # Probes that the new server refused may be any of the first requests.
+        unknown = page.value("triton_unattributed_requests_total", model="double")
+        sent = 10 * (restart + 1)
+        assert sent - unknown <= successes(page) <= sent
+        assert page.sum("triton_requests_total", model="sleepy") == 0
 
 
 def test_a_look_at_the_watched_server_through_probe_is_no_production(

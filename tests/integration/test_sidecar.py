@@ -7,12 +7,12 @@ import threading
 import time
 
 import pytest
+from fake_triton import FakeModel, FakeTriton, Zeroed
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 
 from exporter.catalogue import CATALOGUE
-from exporter.testing import FakeModel, FakeTriton, Zeroed
 
 pytestmark = pytest.mark.triton
 

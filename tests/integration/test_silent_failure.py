@@ -15,7 +15,7 @@ from exporter.exposition import parse_text
 LIMITS = ("--scenario-after", "6", "--duration", "150")
 COMMAND = Path(sys.executable).with_name("tritonwatch")
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.triton
 
 
 def test_a_model_that_starts_to_lie_is_told_everywhere(

@@ -16,7 +16,7 @@ from exporter.slo.objectives import expanded
 from exporter.slo.rules import rules_file
 from exporter.triton.embedded import EmbeddedTriton
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.triton
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 

@@ -8,12 +8,11 @@ import time
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from fake_triton import FakeModel, FakeTriton
+from fake_triton.behaviours import INTERNAL
 from playwright.sync_api import expect, sync_playwright
 
-from exporter.testing import FakeModel, FakeTriton
-from exporter.testing.behaviours import INTERNAL
-
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.triton
 
 WAIT_MS = 30_000
 HOSTILE = '<img src=x onerror="document.title=1">'
@@ -126,6 +125,30 @@ def test_it_says_first_what_needs_attention_and_leads_there(
         # The model is mended; what its lie has cost is not.
         expect(link).to_be_hidden(timeout=WAIT_MS)
         expect(first).to_contain_text("One thing needs attention")
+
+
+def test_a_model_that_does_not_serve_is_first_among_many(
+    settings, start_sidecar, opened
+) -> None:
+    names = [f"busy-{number:02}" for number in range(12)]
+    with FakeTriton([FakeModel(name) for name in [*names, "wrong"]]) as fake:
+        fake.on("infer", model="wrong").reply(INTERNAL)
+        sidecar = start_sidecar(settings(fake))
+        sidecar.wait(lambda p: p.value("triton_model_serving", model="wrong") == 0)
+        page = opened(sidecar.port)
+        rows = table(page, "Readiness and probes by model").get_by_role("row")
+        expect(rows.nth(1)).to_contain_text("wrong")
+        deadline = time.monotonic() + WAIT_MS / 1000
+        chart = page.locator("#rate")
+        while "wrong" not in (chart.get_attribute("aria-label") or ""):
+            assert time.monotonic() < deadline, chart.get_attribute("aria-label")
+            for name in names:
+                fake.served(name, 50)
+            fake.failed("wrong", 1)
+            time.sleep(0.2)
+        expect(chart).to_have_attribute(
+            "aria-label", re.compile("^Requests a second: wrong ")
+        )
 
 
 def in_seconds(row: str) -> float:

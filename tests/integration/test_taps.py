@@ -12,7 +12,7 @@ from monitoring import free_port
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 MODEL = "double"
 X = np.ones((2, 8), np.float32)

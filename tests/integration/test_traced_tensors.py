@@ -13,7 +13,7 @@ import pytest
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 MODEL = "double"
 MODELS = Path(__file__).parents[1] / "data" / "models"

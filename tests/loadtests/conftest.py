@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from fake_triton import FakeModel, FakeTriton
 
 from exporter.probes.payload import make_payload
-from exporter.testing import FakeModel, FakeTriton
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.mix import Entry, Mix
 from loadtests.payloads.bodies import Row, body_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from loadtests.capacity import text
 from loadtests.capacity.command import exit_of
 from loadtests.capacity.report_model import CapacityReport
-from loadtests.report import capacity_page
+from loadtests.report.capacity_document import document
 from loadtests.report.compare import capacities_compared
-from loadtests.report.comparison_text import sentence
+from loadtests.report.comparison_document import sentence
+from pages import page_html, page_text
 
 
 def level(rate: float, share: float) -> dict:
@@ -66,12 +66,12 @@ def test_every_ending_has_its_status_its_tone_and_its_sentence(
 ) -> None:
     found = report(**changes)
     assert exit_of(found) == status
-    html = capacity_page.render(found)
+    html = page_html.render(document(found))
     assert f'class="verdict {tone}"' in html
     assert "m &lt;1&gt;" in html
     assert "<script" not in html
     assert "nan" not in html.split("</style>")[1]
-    lines = text.render(found)
+    lines = page_text.render(document(found))
     assert "holds it" in lines
     assert ("INVALID: noise" in lines) == bool(found.reasons)
 

@@ -9,7 +9,7 @@ from simulated_queues import ALLOWED, QUEUES, search_of
 from sklearn.isotonic import IsotonicRegression
 
 from loadtests.capacity.campaign import CampaignSettings, left_to_search
-from loadtests.capacity.estimate import estimate
+from loadtests.capacity.estimate import estimate, widening
 from loadtests.capacity.isotonic import crossing, pooled
 from loadtests.capacity.knee import knee, kneedle
 from loadtests.capacity.littles_law import check
@@ -56,9 +56,10 @@ def test_a_trend_is_the_poisson_likelihood_s_line() -> None:
         return (mean - misses * np.log(mean)).sum()
 
     theirs = optimize.minimize(unlikely, [-4.6, 10], method="Nelder-Mead").x
-    reached = 100 * np.exp((np.log(0.01) - theirs[0]) / theirs[1])
     assert found is not None
-    assert found.reaches(0.01) == pytest.approx(reached, rel=1e-3)
+    around = np.array([95.0, 105.0])
+    expected = np.exp(theirs[0] + theirs[1] * np.log(around / 100))
+    assert found.shares(around) == pytest.approx(expected, rel=1e-2)
     assert trend(rates, counts, np.zeros(5)) is None
     assert trend(rates, counts, misses[::-1]) is None
 
@@ -82,6 +83,38 @@ def test_requests_near_saturation_vary_far_more_than_independent_ones() -> None:
     found = search.found()
     assert found.dispersion is not None
     assert found.dispersion > 3
+
+
+@pytest.mark.parametrize(
+    ("blocks", "confidence", "t", "normal"),
+    # Of the tables: 3, 8 and 13 degrees of freedom, never fewer than 2.
+    [
+        (10, 0.95, 3.1824, 1.95996),
+        (21, 0.95, 2.3060, 1.95996),
+        (30, 0.90, 1.7709, 1.64485),
+        (4, 0.95, 4.3027, 1.95996),
+    ],
+)
+def test_few_blocks_widen_the_interval_as_students_t_does(
+    blocks, confidence, t, normal
+) -> None:
+    assert widening(blocks, confidence) == pytest.approx(t / normal, rel=1e-4)
+
+
+def test_the_interval_is_as_wide_as_the_misses_are_uncertain() -> None:
+    rng = np.random.default_rng(12)
+    rates, steepness, seconds = np.repeat([95.0, 98.0, 101.0, 104.0], 8), 15, 30.0
+    runs = []
+    for rate in rates:
+        due = np.sort(rng.random(int(rate * seconds))) * seconds
+        late = rng.random(due.size) < 0.01 * (rate / 100) ** steepness
+        options = {"start_seconds": 0, "end_seconds": seconds, "block_seconds": 0.5}
+        runs.append(observed(rate, due, late[:, None], **options))
+    found = estimate(runs, np.array([0.01]), rng)
+    misses = sum(run.misses.sum() for run in runs)
+    # Of so many independent misses the share is known to 1 / sqrt(misses).
+    ideal = 1.96 / np.sqrt(misses) / steepness
+    assert 0.7 * ideal < found.width_ratio < 3 * ideal
 
 
 @pytest.mark.parametrize("queue", QUEUES, ids=lambda q: q.name)

@@ -13,14 +13,19 @@ from exporter.energy.readings import Device, Reading
 from exporter.energy.sources.model import ModelSettings
 from exporter.errors import UnavailableError
 from loadtests.efficiency import estimates, metering
-from loadtests.efficiency.curve import score
-from loadtests.efficiency.page import curve_page, curve_text
+from loadtests.efficiency.curve import disturbed_levels, score
+from loadtests.efficiency.efficiency_document import curve_document
 from loadtests.efficiency.report_model import (
     EfficiencyLevel,
     EfficiencyReport,
     LevelPower,
 )
 from loadtests.errors import LoadError
+from loadtests.guard import GuardLimits, Watch, Window
+from loadtests.profiles.specpower import SpecPower
+from pages import page_html, page_text
+
+RENDERERS = (page_html.render, page_text.render)
 
 DEVICE = Device("gpu", "nvml", "GPU-1", max_watts=700.0)
 
@@ -106,6 +111,40 @@ def test_a_change_of_accuracy_on_the_same_rows_has_an_interval_even_without_one(
     assert found.low < found.estimate < found.high
 
 
+def watched(seconds, disturbed):
+    """One window a second; `disturbed` are those in which others took two thirds."""
+    return Watch(
+        tuple(
+            Window(
+                start_seconds=float(second),
+                end_seconds=second + 1.0,
+                other_cpu=0.66 if second in disturbed else 0.0,
+                steal=0.0,
+                pressure=0.0,
+                sender_cpu=0.2,
+                server_cpu=0.3,
+                clock_step_seconds=0.0,
+            )
+            for second in range(seconds)
+        ),
+        GuardLimits(),
+    )
+
+
+def test_one_disturbed_level_spoils_the_curve_though_most_of_the_run_was_quiet():
+    profile = SpecPower(
+        maximum_requests_per_second=100, level_seconds=10, idle_seconds=10
+    )
+    phases = profile.phases()
+    idle = phases[-1]
+    seconds = range(int(idle.start_seconds), int(idle.end_seconds))
+    watch = watched(int(profile.length_seconds), set(seconds))
+    assert watch.verdict().valid  # one in eleven
+    [reason] = disturbed_levels(phases, watch)
+    assert reason.startswith(f"level {idle.name}: other processes disturbed 10 of 10")
+    assert disturbed_levels(phases, watched(110, set(list(seconds)[:2]))) == []
+
+
 def level(name, load, rate, watts, boundary="gpu"):
     joules = estimates.ratio_of_sums([watts] * 6, [rate] * 6, seed=1) if rate else None
     return EfficiencyLevel(
@@ -161,11 +200,11 @@ def test_the_score_is_all_rates_over_all_powers_idle_included():
 
 def test_the_report_shows_every_level_and_says_when_power_is_only_modelled():
     measured, modelled = report("nvml"), report("model")
-    for told in (curve_text(measured), curve_page(measured)):
+    for told in (render(curve_document(measured)) for render in RENDERERS):
         assert "not measured" not in told
         assert "90%" in told
         assert "idle" in told
-    for told in (curve_text(modelled), curve_page(modelled)):
+    for told in (render(curve_document(modelled)) for render in RENDERERS):
         assert "not measured" in told
-    assert "<svg" in curve_page(measured)
+    assert "<svg" in page_html.render(curve_document(measured))
     assert json.loads(measured.model_dump_json())["format"].endswith("efficiency")

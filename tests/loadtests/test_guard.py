@@ -17,7 +17,6 @@ from loadtests.guard import (
     Watch,
     drifted,
     guarded,
-    missing_workers,
     windows_of,
 )
 from loadtests.machine import Reading, listeners
@@ -46,7 +45,7 @@ def readings(seconds: int, **a_second: float) -> list[Reading]:
 
 
 def watch(found: list[Reading]) -> Watch:
-    return Watch(windows_of(found, 0.0), LIMITS, server_known=True)
+    return Watch(windows_of(found, 0.0), LIMITS)
 
 
 def test_a_run_left_alone_is_valid() -> None:
@@ -55,7 +54,7 @@ def test_a_run_left_alone_is_valid() -> None:
     assert seen.verdict().valid
     assert not seen.verdict().warnings
     assert seen.mean("server_cpu") == pytest.approx(0.2)
-    assert seen.clean(0, 10)
+    assert seen.between(0, 10).verdict().valid
 
 
 @pytest.mark.parametrize(
@@ -99,8 +98,8 @@ def test_a_disturbed_window_is_rejected_and_the_rest_counts() -> None:
     seen = watch(found)
     assert seen.verdict().valid
     assert "1 of 10 windows" in seen.verdict().warnings[0]
-    assert not seen.clean(4.2, 4.8)
-    assert seen.clean(6, 9)
+    assert not seen.between(4.2, 4.8).verdict().valid
+    assert seen.between(6, 9).verdict().valid
 
 
 def test_pressure_is_told_and_does_not_reject() -> None:
@@ -127,11 +126,6 @@ def test_too_short_a_run_says_that_nobody_watched() -> None:
 def test_a_reference_level_that_moved_is_told() -> None:
     assert drifted(0.005, 0.0051, LIMITS) is None
     assert "+20% between start and end" in (drifted(0.005, 0.006, LIMITS) or "")
-
-
-def test_missing_workers_are_told() -> None:
-    assert missing_workers(4, 4) is None
-    assert missing_workers(4, 3) == "1 of 4 workers went missing"
 
 
 def test_the_machine_can_be_read() -> None:

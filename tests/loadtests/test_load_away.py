@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from fake_triton import INTERNAL, QUEUE_FULL
 
-from exporter.testing import INTERNAL, QUEUE_FULL
 from loadtests import plan
 from loadtests.engine import Options, run_closed
 from loadtests.engine.backoff import Backoff

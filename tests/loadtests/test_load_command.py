@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_triton import EmptyTensor, FakeModel, FakeTriton, Slow
+from waiting import IGNORING_SIGINT, patience
 
 from exporter.cli import main
-from exporter.testing import EmptyTensor, FakeModel, FakeTriton, Slow
 from loadtests import result_file
 from loadtests.result import Outcome
 
@@ -193,11 +194,13 @@ def test_every_problem_of_a_scenario_is_told_at_once(run, tmp_path) -> None:
     assert "sed" in err
 
 
-def test_ctrl_c_ends_a_run_with_what_there_is() -> None:
+@pytest.mark.parametrize("shell", [(), IGNORING_SIGINT])
+def test_ctrl_c_ends_a_run_with_what_there_is(shell) -> None:
     with FakeTriton([FakeModel("m")]) as fake:
         child = subprocess.Popen(
             [
-                *(COMMAND, "load", "run", "--address", fake.grpc, "--model", "m"),
+                *(*shell, COMMAND, "load", "run"),
+                *("--address", fake.grpc, "--model", "m"),
                 *("--profile", "constant", "--rate", "50", "--duration", "600"),
             ],
             stdout=subprocess.PIPE,
@@ -205,9 +208,9 @@ def test_ctrl_c_ends_a_run_with_what_there_is() -> None:
             text=True,
         )
         try:
-            fake.wait_for("infer", count=20, timeout_seconds=30)
+            fake.wait_for("infer", count=20, timeout_seconds=patience())
             child.send_signal(signal.SIGINT)
-            out, err = child.communicate(timeout=30)
+            out, err = child.communicate(timeout=patience())
         finally:
             child.kill()
             child.wait()
@@ -253,12 +256,11 @@ def test_the_quick_start_has_commands() -> None:
     assert len(readme_commands()) >= 6
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "line",
     [
         # A capacity search takes half a minute at the least.
-        pytest.param(line, marks=[pytest.mark.slow] if "capacity" in line else [])
+        pytest.param(line, marks=pytest.mark.slow if "capacity" in line else [])
         for line in readme_commands()
     ],
 )

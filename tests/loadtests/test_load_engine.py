@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from exporter.testing import (
+from fake_triton import (
     INTERNAL,
     QUEUE_FULL,
     Body,
@@ -29,6 +28,7 @@ from exporter.testing import (
     WrongDtype,
     WrongShape,
 )
+
 from loadtests.engine import Options, run_closed, run_open
 from loadtests.errors import LoadError, PlanError
 from loadtests.mix import Mix

@@ -9,10 +9,10 @@ from concurrent import futures
 
 import grpc
 import pytest
+from fake_triton import FakeModel, FakeTensor, FakeTriton, Slow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.testing import FakeModel, FakeTensor, FakeTriton, Slow
 from loadtests.engine import Options, hpack, run_closed
 from loadtests.engine.http2 import Http2Connection
 from loadtests.result import Outcome

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fake_triton import FakeModel, FakeTriton, Status
 
 from exporter.cli import main
-from exporter.testing import FakeModel, FakeTriton, Status
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import ModelSpec, TensorSpec
 from loadtests.engine import Options, run_closed

@@ -6,9 +6,9 @@ import json
 
 import jsonschema
 import pytest
+from fake_triton import FakeModel, FakeTriton, Slow
 
 from exporter.cli import main
-from exporter.testing import FakeModel, FakeTriton, Slow
 from loadtests import result_file
 from loadtests.execute import execute
 from loadtests.prepare import prepared

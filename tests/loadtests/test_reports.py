@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from loadtests import result_file
-from loadtests.report import command, page, run_page, run_text
+from loadtests.report import command, run_document
 from loadtests.report.compare import compared
 from loadtests.report.run_report import RunReport, report_of
-from loadtests.report.svg import Axis, Mark, Plot, Series
 from loadtests.result import About, Outcome, Requests, RunResult, Verdict
+from pages import page_html, page_text
+from pages.blocks import Document, Figure
+from pages.plots import Axis, Mark, Plot, Series
 
 ROOT = Path(__file__).parents[2]
 TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))
@@ -146,13 +148,13 @@ def test_a_report_survives_json_and_the_page_is_whole_by_itself() -> None:
     report = report_of(made(missed=0.01, verdict=Verdict(reasons=("noise",))))
     again = RunReport.model_validate_json(report.model_dump_json())
     assert again == report
-    html = run_page.render(again)
+    html = page_html.render(run_document.document(again))
     tags = whole(html)
     assert "svg" in tags.seen
     assert "INVALID: noise" in html
     assert "&lt;script&gt;alert" in html
     assert "digits &lt;fp32&gt;" in html
-    assert "INVALID: noise" in run_text.render(again)
+    assert "INVALID: noise" in page_text.render(run_document.document(again))
 
 
 def test_a_run_without_an_answer_has_a_report() -> None:
@@ -161,20 +163,21 @@ def test_a_run_without_an_answer_has_a_report() -> None:
     report = report_of(result)
     assert report.latency.p50.value is None
     assert report.throughput == 0
-    whole(run_page.render(report))
+    whole(page_html.render(run_document.document(report)))
 
 
 def test_a_plot_leaves_gaps_and_keeps_within_its_frame() -> None:
     x = np.arange(6.0)
     y = np.array([1.0, 10, np.nan, 100, 1000, np.inf])
-    drawn = Plot(
+    plot = Plot(
         "a <plot>",
         Axis("x"),
         Axis("y", log=True),
         (Series("one", x, y), Series("two", x, y / 2, "points")),
         (Mark("here", x=3.0), Mark("there", y=50.0)),
-    ).render()
-    whole(page.page("t", [drawn]))
+    )
+    whole(page_html.render(Document("t", [Figure(plot)])))
+    drawn = plot.render()
     assert drawn.count('class="line') == 2
     numbers = [float(n) for n in re.findall(r"[ML](-?[\d.]+) ", drawn)]
     assert all(0 <= n <= 720 for n in numbers)

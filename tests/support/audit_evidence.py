@@ -96,6 +96,22 @@ def server(*index, spec=SPEC, ready=True, version="2.60.0", models=None):
     )
 
 
+MISSING = "UNIMPLEMENTED: Method not found!"
+
+
+def other_server(**problems):
+    """A server of the protocol without Triton's extensions."""
+    inventory = replace(server(), info=ServerInfo("mlserver", "1.7.1"))
+    return having(
+        inventory=inventory,
+        first={},
+        second={},
+        last={},
+        trace_settings={},
+        problems={"statistics": MISSING, "traces": MISSING} | problems,
+    )
+
+
 WELL = Evidence(
     inventory=server(),
     http_ready=True,

@@ -67,7 +67,7 @@ class Deployment:
         # The tap listens for those who want something of it.
         taps = [{"kind": "mirror"}]
         config = {"target": target, "listen": listen, "collectors": taps}
-        sidecar = SidecarProcess(config, self.folder / "sidecar")
+        sidecar = SidecarProcess(config, self.folder / "sidecar", clock=True)
         sidecar.wait_listening()
         return sidecar
 

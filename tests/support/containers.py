@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import pytest
-from fault_cycles import wait_until
 from monitoring import free_port
+from waiting import wait_until
 
 from exporter.errors import TritonError
 from exporter.triton import backend

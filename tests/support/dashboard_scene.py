@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import yaml
 from monitoring import free_port
+from waiting import wait_until
 
 from exporter.demo_mirror import Mirror
 from exporter.errors import TritonError
@@ -38,7 +39,6 @@ MODELS = ROOT / "deploy" / "models"
 EXPERIMENTS = ROOT / "loadtests" / "chaos" / "experiments"
 HELD_OUT = MODELS / "digits_fp32" / "data" / "held_out.npz"
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
-START_SECONDS = 90
 # As many as the model takes at once: windows so large that a trend stands out of chance.
 ROWS = 64
 
@@ -65,10 +65,9 @@ class Running:
 
     def said(self, pattern: str) -> str:
         """The first group of a pattern, as soon as it is printed."""
-        deadline = time.monotonic() + START_SECONDS
-        while not (found := re.search(pattern, self.log.read_text("utf-8"))):
-            assert time.monotonic() < deadline, self.log.read_text("utf-8")
-            time.sleep(0.2)
+        said = self.log.read_text
+        found = wait_until(lambda: re.search(pattern, said("utf-8")), said, pause=0.2)
+        assert found is not None
         return found[1]
 
     def ended(self, seconds: float) -> int:

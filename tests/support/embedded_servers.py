@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import time
 from pathlib import Path
 
 from exporter.triton import keeper
@@ -46,15 +45,6 @@ def ask(server, values=(1.0, 2.0, 4.0), *, timeout=10.0):
         body = json.dumps({"inputs": [tensor]})
         connection.request("POST", "/v2/models/scale/infer", body)
         return json.loads(connection.getresponse().read())["outputs"][0]["data"]
-
-
-def eventually(condition, seconds=15.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def alive(pid):

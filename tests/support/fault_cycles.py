@@ -8,17 +8,17 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from waiting import PATIENCE_SECONDS, wait_until
 
 from exporter.errors import TritonError
 from exporter.triton.http import HttpClient
 from exporter.triton.model import InferRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from loadtests.chaos.faults import Fault
     from loadtests.chaos.site import Site
@@ -30,15 +30,6 @@ from loadtests.chaos.faults import FAULTS
 kind, record = json.load(sys.stdin)
 FAULTS[kind].revert(record)
 """
-
-
-def wait_until(
-    holds: Callable[[], Any], what: str, timeout_seconds: float = 20.0
-) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not so in {timeout_seconds:g} s: {what}"
-        time.sleep(0.01)
 
 
 def kind_of(fault: Fault) -> str:
@@ -119,7 +110,7 @@ class Client:
         x = np.ones(1, np.float32)
         return self.ask("sleepy", "x", x, x, timeout_seconds)
 
-    def serves(self, timeout_seconds: float = 20.0) -> None:
+    def serves(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Both models answer rightly, after a while at most."""
 
         def right() -> bool:

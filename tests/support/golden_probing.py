@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from waiting import patience
+
 from exporter.cli import main
 from exporter.probes.golden import GoldenSettings
 
@@ -34,7 +36,7 @@ class Probing:
         """Attempts until the round is over; the verdicts."""
         before = self.value("triton_golden_rounds_total") or 0
         verdicts = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience()
         while (self.value("triton_golden_rounds_total") or 0) == before:
             verdicts.append(self.attempt())
             assert verdicts[-1] is not None, "over the budget"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
-from exporter.testing import FakeModel, FakeTensor
+from fake_triton import FakeModel, FakeTensor
 
 CONFIG = """
 backend: "python"

@@ -16,12 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
+from waiting import PATIENCE_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-START_SECONDS = 30.0
 
 
 def free_port() -> int:
@@ -44,15 +43,16 @@ class _Server:
             self._process = subprocess.Popen(
                 [self._name, *flags, "--log.level=warn"], stdout=log, stderr=log
             )
-        deadline = time.monotonic() + START_SECONDS
-        url = f"http://127.0.0.1:{self.port}/-/ready"
-        while True:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(url, timeout=1).close()
-                return
-            assert self._process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.05)
+        wait_until(self._ready, self.log.read_text, pause=0.05)
+
+    def _ready(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log.read_text()
+        with contextlib.suppress(OSError):
+            url = f"http://127.0.0.1:{self.port}/-/ready"
+            urllib.request.urlopen(url, timeout=10).close()
+            return True
+        return False
 
     def stop(self) -> None:
         """End it; may be called twice."""
@@ -138,13 +138,12 @@ class Prometheus(_Server):
         """An instant query's labels and numbers."""
         return [(i["metric"], float(i["value"][1])) for i in self.query(expression)]
 
-    def wait(self, expression: str, seconds: float = 30) -> list[dict[str, Any]]:
+    def wait(
+        self, expression: str, seconds: float = PATIENCE_SECONDS
+    ) -> list[dict[str, Any]]:
         """The result of `expression` as soon as it has one."""
-        deadline = time.monotonic() + seconds
-        while not (found := self.query(expression)):
-            assert time.monotonic() < deadline, f"{expression} stays empty"
-            time.sleep(0.2)
-        return found
+        what = f"{expression} is not empty"
+        return wait_until(lambda: self.query(expression), what, seconds, pause=0.2)
 
 
 class Alertmanager(_Server):
@@ -229,11 +228,14 @@ class Webhook:
 
     def wait(self, status: str, seconds: float, **labels: str) -> dict[str, Any]:
         """The first alert with that status ("firing", "resolved") and these labels."""
-        deadline = time.monotonic() + seconds
-        while True:
+
+        def found() -> dict[str, Any] | None:
             for alert in list(self.alerts):
                 fits = labels.items() <= alert["labels"].items()
                 if alert["status"] == status and fits:
                     return alert
-            assert time.monotonic() < deadline, f"no alert {labels} became {status}"
-            time.sleep(0.02)
+            return None
+
+        alert = wait_until(found, f"an alert {labels} becomes {status}", seconds)
+        assert alert is not None
+        return alert

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from waiting import wait_until
 
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
@@ -28,10 +28,8 @@ class Playground:
     def model(self, name: str, action: str) -> None:
         """Load or unload a model and wait until Triton is done with it."""
         self.begin(name, action)
-        deadline = time.monotonic() + 15
-        while self.states().get(name) != ("READY" if action == "load" else None):
-            assert time.monotonic() < deadline, f"{name} does not {action}"
-            time.sleep(0.02)
+        wanted = "READY" if action == "load" else None
+        wait_until(lambda: self.states().get(name) == wanted, f"{name}: {action}")
 
     def begin(self, name: str, action: str) -> None:
         """The same without waiting."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import promql_parser
@@ -11,7 +11,7 @@ import promql_parser
 from exporter.catalogue import CATALOGUE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 # What Grafana puts in; "all" for every variable.
 VARIABLES = {
@@ -41,6 +41,8 @@ class Selected:
 
     metric: str
     labels: frozenset[str]
+    wanted: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By label, the values that the selector names."""
 
 
 def series_names() -> dict[str, set[str]]:
@@ -55,10 +57,22 @@ def series_names() -> dict[str, set[str]]:
 def selectors(expression: str) -> list[Selected]:
     """Every vector selector of a query; raises ValueError where it does not parse."""
     return [
-        Selected(node.name or "", frozenset(m.name for m in node.matchers.matchers))
+        Selected(
+            node.name or "",
+            frozenset(m.name for m in node.matchers.matchers),
+            {m.name: _values(m) for m in node.matchers.matchers},
+        )
         for node in _walk(promql_parser.parse(expression))
         if isinstance(node, promql_parser.VectorSelector)
     ]
+
+
+def _values(matcher: Any) -> frozenset[str]:
+    if matcher.op == promql_parser.MatchOp.Equal:
+        return frozenset({matcher.value})
+    if matcher.op == promql_parser.MatchOp.Re:
+        return frozenset(v for v in matcher.value.split("|") if re.fullmatch(r"\w+", v))
+    return frozenset()
 
 
 def grouping_labels(expression: str) -> set[str]:

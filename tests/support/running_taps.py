@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import http.client
 import threading
-import time
 from dataclasses import replace
 
+from waiting import PATIENCE_SECONDS, wait_until
+
+from exporter.admission import Admission
 from exporter.collectors.mirror import MirrorSettings
 from exporter.inventory import Inventory
 from exporter.tap import Tap
@@ -47,7 +49,7 @@ class RunningTap:
         await self._stop.wait()
         await self.tap.stop()
 
-    def close(self, within_seconds=10):
+    def close(self, within_seconds=PATIENCE_SECONDS):
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(within_seconds)
         assert not self._thread.is_alive()
@@ -56,17 +58,14 @@ class RunningTap:
         return {s.labels: s.value for s in self.tap.samples()}
 
     def wait(self, holds):
-        deadline = time.monotonic() + 10
-        while not holds():
-            assert time.monotonic() < deadline, self.outcomes()
-            time.sleep(0.01)
+        wait_until(holds, self.outcomes)
 
 
 class HttpTap(RunningTap):
     """The tap for HTTP."""
 
     def __init__(self, routes, **bounds):
-        super().__init__(Tap(routes, **bounds))
+        super().__init__(Tap(routes, Admission().tap, **bounds))
         host, _, port = self.tap.address.rpartition(":")
         self.address = (host, int(port))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import re
 import signal
 import subprocess
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from waiting import PATIENCE_SECONDS, patience, wait_until
 
 from exporter.exposition import parse_text
+from loadtests.chaos.primitives import faketime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,8 +83,12 @@ class Answer:
 class SidecarProcess:
     """`tritonwatch serve` on a port of its own choosing."""
 
-    def __init__(self, config: dict[str, Any], folder: Path, *arguments: str) -> None:
+    def __init__(
+        self, config: dict[str, Any], folder: Path, *arguments: str, clock: bool = False
+    ) -> None:
+        """`clock`: under libfaketime, so that its clock can be moved."""
         folder.mkdir(parents=True, exist_ok=True)
+        environment = faketime.environment(folder / "clock") if clock else {}
         self.file = folder / "tritonwatch.yaml"
         self.write(config)
         self._log = folder / "log"
@@ -91,6 +98,7 @@ class SidecarProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, **environment},
             )
         self.port = 0
 
@@ -106,20 +114,24 @@ class SidecarProcess:
     def running(self) -> bool:
         return self.process.poll() is None
 
-    def wait_listening(self, timeout_seconds: float = 20.0) -> None:
+    def wait_listening(self) -> None:
         """Wait for the line that says where it listens."""
-        deadline = time.monotonic() + timeout_seconds
-        while True:
-            found = re.search(r"event=serving .*address=\S*?:(\d+)", self.log)
-            if found:
-                self.port = int(found[1])
-                return
+
+        def address() -> re.Match[str] | None:
             assert self.running, f"it ended while starting:\n{self.log}"
-            assert time.monotonic() < deadline, f"it does not listen:\n{self.log}"
-            time.sleep(0.02)
+            return re.search(r"event=serving .*address=\S*?:(\d+)", self.log)
+
+        found = wait_until(address, lambda: f"it does not listen:\n{self.log}")
+        assert found is not None
+        self.port = int(found[1])
 
     def get(
-        self, path: str, *, method: str = "GET", timeout: float = 10.0, **headers: str
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        timeout: float = PATIENCE_SECONDS,
+        **headers: str,
     ) -> Answer:
         """One request on a connection of its own."""
         started = time.monotonic()
@@ -146,33 +158,34 @@ class SidecarProcess:
     def wait(
         self,
         holds: Callable[[Page], bool],
-        timeout_seconds: float = 10.0,
+        timeout_seconds: float = PATIENCE_SECONDS,
         *,
         since: float | None = None,
     ) -> Page:
         """The first page on which `holds`; fails with the last page and the log.
 
-        `timeout_seconds` counts from `since`, an instant of time.monotonic().
+        `timeout_seconds` counts from `since`, an instant of time.monotonic(), and is
+        stretched by `patience`.
         """
-        deadline = (since or time.monotonic()) + timeout_seconds
+        since = since or time.monotonic()
         while True:
             asked = time.monotonic()
             page = self.page()
             if holds(page):
                 return page
-            if asked > deadline:
+            if asked > since + patience(timeout_seconds):
                 shown = "\n".join(
                     line
                     for line in page.body.decode().splitlines()
                     if not line.startswith("#") and "_bucket{" not in line
                 )
                 pytest.fail(
-                    f"did not come about in {timeout_seconds:.1f} s; the page:\n"
+                    f"did not come about in {asked - since:.1f} s; the page:\n"
                     f"{shown}\nthe log:\n{self.log[-4000:]}"
                 )
             time.sleep(0.03)
 
-    def settle(self, looks: int = 2, timeout_seconds: float = 10.0) -> Page:
+    def settle(self, looks: int = 2) -> Page:
         """The page after so many more successful looks at the statistics."""
         stamp = "tritonwatch_collector_last_success_timestamp_seconds"
         seen: set[float] = set()
@@ -184,15 +197,13 @@ class SidecarProcess:
             fresh = page.all("triton_requests_total")
             return len(seen) > looks and bool(fresh)
 
-        return self.wait(looked, timeout_seconds)
+        return self.wait(looked)
 
-    def end(
-        self, number: signal.Signals = signal.SIGTERM, timeout_seconds: float = 20.0
-    ) -> tuple[int, float]:
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
         """Send the signal; the exit status and the seconds it took."""
         started = time.monotonic()
         self.process.send_signal(number)
-        code = self.process.wait(timeout_seconds)
+        code = self.process.wait(patience())
         return code, time.monotonic() - started
 
     def close(self) -> None:
@@ -200,7 +211,7 @@ class SidecarProcess:
         if self.running:
             self.process.terminate()
             try:
-                self.process.wait(10)
+                self.process.wait(patience())
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -51,7 +51,8 @@ class Triton:
     batches: Counter = field(default_factory=Counter)
 
     def book(self, request: Own | Client) -> None:
-        ok = request.ok if isinstance(request, Client) else request.ending == "ok"
+        is_client = isinstance(request, Client)
+        ok = request.ok if is_client else request.ending in {"ok", "as_success"}
         self.success += ok
         self.fail += not ok
         if ok:
@@ -82,8 +83,11 @@ class Triton:
 ENDINGS = {
     "ok": None,
     "failed": errors.ModelError("x"),
-    "refused": errors.UnavailableError("x"),
+    "as_success": errors.ModelError("x"),
+    "refused": errors.InvalidRequestError("x"),
+    "unreached": errors.UnreachableError("x"),
 }
+NEVER_BOOKED = {"refused", "unreached"}
 
 
 class Simulation:
@@ -104,7 +108,7 @@ class Simulation:
         events += [(c.booked, 1, self.triton.book, c) for c in clients]
         for request in own:
             events.append((request.started, 1, self._begin, request))
-            if request.ending != "refused":
+            if request.ending not in NEVER_BOOKED:
                 events.append((request.booked, 2, self.triton.book, request))
             events.append((request.finished, 3, self._end, request))
         last = max([first_look, *(event[0] for event in events)])
@@ -186,7 +190,7 @@ BATCHES = st.sampled_from([1, 1, 1, 4])
 
 
 @st.composite
-def own_requests(draw, endings=("ok", "ok", "failed", "refused")):
+def own_requests(draw, endings=("ok", "ok", "unreached")):
     started = draw(st.integers(1, 60))
     finished = started + draw(st.integers(0, 35))
     booked = draw(st.integers(started, finished + LAG_TICKS))
@@ -195,4 +199,5 @@ def own_requests(draw, endings=("ok", "ok", "failed", "refused")):
 
 CLIENTS = st.builds(Client, st.integers(1, 80), BATCHES, st.booleans())
 OWN = st.lists(own_requests(), max_size=8)
+OWN_IN_DOUBT = st.lists(own_requests(tuple(ENDINGS)), max_size=8)
 PRODUCTION = st.lists(CLIENTS, max_size=12)

@@ -17,7 +17,7 @@ from exporter.listening import bind, make_server
 from exporter.server import Surface
 
 if TYPE_CHECKING:
-    from exporter.testing import FakeTriton
+    from fake_triton import FakeTriton
 
 OPENMETRICS = {"accept": "application/openmetrics-text"}
 CANARY = "canary-value"
@@ -109,7 +109,7 @@ async def serving(fake=None, *, reload=None, start=True, target=None, **settings
         if fake is not None:
             target = {"grpc": fake.grpc, "http": fake.http, "metrics": fake.metrics}
     sidecar = Sidecar(config_of(target, **settings))
-    server = make_server(Surface(sidecar, reload))
+    server = make_server(Surface(sidecar, reload), sidecar.admission.web)
     with bind("127.0.0.1", 0) as listener:
         if start:
             sidecar.start()

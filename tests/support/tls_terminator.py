@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
-import time
 from typing import TYPE_CHECKING, Any
+
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +61,11 @@ class Terminator:
     """nginx with a port for HTTP and one for gRPC for each certificate."""
 
     def __init__(
-        self, folder: Path, triton: Any, certificates: Mapping[str, Path]
+        self,
+        folder: Path,
+        triton: Any,
+        certificates: Mapping[str, Path],
+        client_authority: Path | None = None,
     ) -> None:
         folder.mkdir(parents=True)
         folder.chmod(0o755)
@@ -73,7 +79,7 @@ class Terminator:
             )
         }
         servers = "\n".join(
-            _server(port, certificates[name], protocol)
+            _server(port, certificates[name], protocol, client_authority)
             for (name, protocol), port in self._ports.items()
         )
         scratch = "\n".join(
@@ -94,12 +100,9 @@ class Terminator:
         self._process = subprocess.Popen(
             ["nginx", "-p", folder, "-e", self._log, "-c", config]
         )
-        deadline = time.monotonic() + 10
         for port in self._ports.values():
-            while not _listens(port):
-                assert self._process.poll() is None, self.log
-                assert time.monotonic() < deadline, self.log
-                time.sleep(0.02)
+            wait_until(lambda p=port: self._process.poll() is not None or _listens(p))
+        assert self._process.poll() is None, self.log
 
     def port(self, certificate: str, protocol: str) -> int:
         """Where it shows this certificate."""
@@ -109,12 +112,18 @@ class Terminator:
     def log(self) -> str:
         return self._log.read_text("utf-8")
 
+    def reload(self) -> None:
+        """Read certificates and authorities again."""
+        self._process.send_signal(signal.SIGHUP)
+
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(10)
 
 
-def _server(port: int, certificate: Path, protocol: str) -> str:
+def _server(
+    port: int, certificate: Path, protocol: str, client_authority: Path | None
+) -> str:
     if protocol == "grpc":
         listen, forward = "ssl http2", "grpc_pass grpc://grpc_triton;"
     else:
@@ -123,11 +132,16 @@ def _server(port: int, certificate: Path, protocol: str) -> str:
             "proxy_pass http://http_triton; proxy_http_version 1.1; "
             'proxy_set_header Connection "";'
         )
+    mutual = (
+        f"ssl_client_certificate {client_authority}; ssl_verify_client on;\n"
+        if client_authority
+        else ""
+    )
     return (
         f"server {{ listen 127.0.0.1:{port} {listen};\n"
         f"ssl_certificate {certificate};\n"
         f"ssl_certificate_key {certificate.with_suffix('.key')};\n"
-        f"location / {{ {forward} }} }}"
+        f"{mutual}location / {{ {forward} }} }}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What is concluded from the evidence, one module each family.
+"""Conclusions from the evidence, one module each family.
 
 A check is a pure function from `Evidence` to findings; its module lists it in `CHECKS`,
 and the module joins here.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import Finding, measure, shown_key
+from exporter.audit.finding import found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from exporter.audit.evidence import Evidence, ModelConfig, Traffic
+    from exporter.audit.finding import Finding
     from exporter.inventory import ModelKey
     from exporter.triton.model import ModelSpec
 
@@ -20,7 +21,8 @@ _FULL: Final = 0.9
 
 def _judged(
     evidence: Evidence,
-) -> Iterator[tuple[ModelKey, ModelSpec, Traffic]]:
+) -> Iterator[tuple[ModelKey, ModelSpec, Traffic, float, ModelConfig | None]]:
+    """Yield key, signature, traffic, mean batch and configuration of each model."""
     for key, spec in evidence.inventory.models.items():
         traffic = evidence.traffic(key)
         if (
@@ -28,80 +30,57 @@ def _judged(
             and traffic.statistics.execution_count
             and not spec.steps
         ):
-            yield key, spec, traffic
-
-
-def _mean_batch(traffic: Traffic) -> float:
-    return traffic.statistics.inference_count / traffic.statistics.execution_count
+            statistics = traffic.statistics
+            mean = statistics.inference_count / statistics.execution_count
+            yield key, spec, traffic, mean, evidence.configs.get(key)
 
 
 def sizes(evidence: Evidence) -> Iterator[Finding]:
     """Mean batch size against the most the model takes."""
-    for key, spec, traffic in _judged(evidence):
+    for key, spec, traffic, mean, config in _judged(evidence):
         if spec.max_batch_size <= 1:
             continue
-        config = evidence.configs.get(key)
-        yield Finding(
+        batching = None
+        if config is not None:
+            batching = "on" if config.dynamic_batching else "off"
+        inferences = max(1, traffic.statistics.inference_count)
+        each = traffic.statistics.execution_count / inferences
+        yield found(
             "batch-size",
-            "info",
-            f"{shown_key(key)} executes {_mean_batch(traffic):.2f} inferences at a time, "
-            f"of {spec.max_batch_size} it could",
-            evidence=(
-                measure("mean batch", _mean_batch(traffic), "inferences", "statistics"),
-                measure("max_batch_size", spec.max_batch_size, "", "model config"),
-                measure("dynamic batching", _told(config), "", "model config"),
-                measure(
-                    "executions",
-                    traffic.statistics.execution_count
-                    / max(1, traffic.statistics.inference_count),
-                    "per inference",
-                    "statistics",
-                ),
-            ),
-            model=key[0],
-            version=key[1],
+            ("mean batch", mean, "inferences", "statistics"),
+            ("max_batch_size", spec.max_batch_size, "", "model config"),
+            ("dynamic batching", batching, "", "model config"),
+            ("executions", each, "per inference", "statistics"),
+            key=key,
+            batch=mean,
+            most=spec.max_batch_size,
         )
-
-
-def _told(config: ModelConfig | None) -> str | None:
-    if config is None:
-        return None
-    return "on" if config.dynamic_batching else "off"
 
 
 def waiting(evidence: Evidence) -> Iterator[Finding]:
     """Requests wait longer than they are worked on."""
-    for key, spec, traffic in _judged(evidence):
+    for key, spec, traffic, mean, config in _judged(evidence):
         queue, compute = traffic.mean_seconds("queue"), traffic.compute_seconds
         if queue <= compute or queue < _WORTH_SECONDS:
             continue
-        config = evidence.configs.get(key)
-        yield Finding(
+        yield found(
             "queue-exceeds-compute",
-            "warning",
-            f"{shown_key(key)}: a request waits {queue * 1e3:.3g} ms for "
-            f"{compute * 1e3:.3g} ms of work",
-            _less_waiting(spec, config, queue, _mean_batch(traffic)),
-            (
-                measure("queue", queue * 1e3, "ms a request", "statistics"),
-                measure("compute", compute * 1e3, "ms a request", "statistics"),
-                measure(
-                    "instances",
-                    config.instances if config else None,
-                    "",
-                    "model config",
-                ),
-                measure("mean batch", _mean_batch(traffic), "inferences", "statistics"),
-                measure("read from", traffic.source),
-            ),
-            "",
-            *key,
+            ("queue", queue * 1e3, "ms a request", "statistics"),
+            ("compute", compute * 1e3, "ms a request", "statistics"),
+            ("instances", config.instances if config else None, "", "model config"),
+            ("mean batch", mean, "inferences", "statistics"),
+            ("read from", traffic.source),
+            key=key,
+            advice=_less_waiting(spec, config, queue, mean),
+            queue=queue * 1e3,
+            compute=compute * 1e3,
         )
 
 
 def _less_waiting(
     spec: ModelSpec, config: ModelConfig | None, queue: float, batch: float
-) -> str:
+) -> str | None:
+    """Return the advice; None for the usual one."""
     if config is not None and queue <= 1.5e-6 * config.max_queue_delay_us:
         return (
             "Lower max_queue_delay_microseconds: the wait is the batcher's own delay, "
@@ -111,60 +90,39 @@ def _less_waiting(
         return "Turn on dynamic_batching, so that what waits is executed together."
     if spec.max_batch_size > 1 and batch >= _FULL * spec.max_batch_size:
         return "Batches are full: raise max_batch_size, or add instances or replicas."
-    return (
-        "Add instances (instance_group.count) while the device has room, else replicas."
-    )
+    return None
 
 
 def off(evidence: Evidence) -> Iterator[Finding]:
-    """The model takes batches, and nobody makes any."""
-    for key, spec, traffic in _judged(evidence):
-        config = evidence.configs.get(key)
-        alone = _mean_batch(traffic) < _ALWAYS_ONE
-        if spec.max_batch_size <= 1 or not alone or spec.sequence:
+    """The model takes batches, and none are made."""
+    for key, spec, _, mean, config in _judged(evidence):
+        if spec.max_batch_size <= 1 or mean >= _ALWAYS_ONE or spec.sequence:
             continue
-        if config is None or config.dynamic_batching:
-            continue
-        yield Finding(
-            "batching-off",
-            "info",
-            f"{shown_key(key)} takes batches of {spec.max_batch_size}, and dynamic "
-            "batching is off",
-            "Turn on dynamic_batching if requests come at the same time: with the "
-            "default delay of 0 a lone request pays nothing.",
-            (
-                measure("mean batch", _mean_batch(traffic), "inferences", "statistics"),
-                measure("dynamic batching", "off", "", "model config"),
-            ),
-            "",
-            *key,
-        )
+        if config is not None and not config.dynamic_batching:
+            yield found(
+                "batching-off",
+                ("mean batch", mean, "inferences", "statistics"),
+                ("dynamic batching", "off", "", "model config"),
+                key=key,
+                most=spec.max_batch_size,
+            )
 
 
 def idle_delay(evidence: Evidence) -> Iterator[Finding]:
     """A delay is paid for batches that never come about."""
-    for key, _, traffic in _judged(evidence):
-        config = evidence.configs.get(key)
-        if config is None or config.max_queue_delay_us <= 0:
+    for key, _, traffic, mean, config in _judged(evidence):
+        if config is None or config.max_queue_delay_us <= 0 or mean >= _ALWAYS_ONE:
             continue
-        if _mean_batch(traffic) >= _ALWAYS_ONE:
-            continue
-        delay = config.max_queue_delay_us / 1e6
-        felt = delay >= _WORTH_SECONDS and traffic.mean_seconds("queue") > delay / 2
-        yield Finding(
+        delay, queue = config.max_queue_delay_us / 1e6, traffic.mean_seconds("queue")
+        felt = delay >= _WORTH_SECONDS and queue > delay / 2
+        yield found(
             "delay-without-batches",
-            "warning" if felt else "info",
-            f"{shown_key(key)} waits up to {config.max_queue_delay_us} µs for batches "
-            "and executes one at a time",
-            "Set max_queue_delay_microseconds to 0, or send requests at the same time: "
-            "now each pays the delay for nothing.",
-            (
-                measure("max_queue_delay", config.max_queue_delay_us, "µs", "config"),
-                measure("mean batch", _mean_batch(traffic), "inferences", "statistics"),
-                measure("queue", traffic.mean_seconds("queue") * 1e6, "µs a request"),
-            ),
-            "",
-            *key,
+            ("max_queue_delay", config.max_queue_delay_us, "µs", "config"),
+            ("mean batch", mean, "inferences", "statistics"),
+            ("queue", queue * 1e6, "µs a request"),
+            key=key,
+            severity="warning" if felt else None,
+            delay=config.max_queue_delay_us,
         )
 
 

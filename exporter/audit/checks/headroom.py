@@ -1,24 +1,23 @@
-"""How busy instances are, and what an inference costs in energy, where that is known."""
+"""Utilisation of instances, and energy of an inference, where they are known."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from exporter.audit.evidence import rise
-from exporter.audit.finding import Finding, many, measure, shown_key
+from exporter.audit.finding import found, many
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from exporter.audit.evidence import Evidence
+    from exporter.audit.finding import Finding
+    from exporter.inventory import ModelKey
+    from exporter.triton.model import ModelStatistics
 
 _SATURATED: Final = 0.85
 _CPU_FULL: Final = 0.9
-_CAVEAT: Final = (
-    "An upper bound: it assumes that an execution keeps its time under more load, and "
-    "that instances and models do not share a device. `tritonwatch load capacity` "
-    "measures it."
-)
+_NAMES: Final = {"gpu": "energy-gpu"}
 
 
 def busy(evidence: Evidence) -> Iterator[Finding]:
@@ -33,32 +32,20 @@ def busy(evidence: Evidence) -> Iterator[Finding]:
             continue
         instances = max(1, config.instances)
         ratio = seconds / evidence.window_seconds / instances
-        full = ratio >= _SATURATED
-        yield Finding(
-            "instances-saturated" if full else "headroom",
-            "warning" if full else "info",
-            f"{shown_key(key)} is busy {ratio:.0%} of the time: headroom at most "
-            f"{max(0.0, 1 - ratio):.0%}",
-            "Add instances or replicas before traffic grows: waiting times rise steeply "
-            "from here on."
-            if full
-            else _CAVEAT,
-            (
-                measure("busy", seconds, "s", "statistics, batches of this window"),
-                measure("window", evidence.window_seconds, "s", "this audit"),
-                measure("instances", instances, "", "model config"),
-            ),
-            "",
-            *key,
+        yield found(
+            "instances-saturated" if ratio >= _SATURATED else "headroom",
+            ("busy", seconds, "s", "statistics, batches of this window"),
+            ("window", evidence.window_seconds, "s", "this audit"),
+            ("instances", instances, "", "model config"),
+            key=key,
+            ratio=ratio,
+            rest=max(0.0, 1 - ratio),
         )
     if unknown:
-        yield Finding(
+        yield found(
             "headroom-unknown",
-            "info",
-            f"Headroom is unknown for {many(unknown, 'model')}",
-            "It needs traffic while we watch and the number of instances: audit again "
-            "under load, with HTTP configured.",
-            (measure("models", unknown, source="statistics, model config"),),
+            ("models", unknown, "", "statistics, model config"),
+            models=many(unknown, "model"),
         )
 
 
@@ -69,107 +56,76 @@ def cpu(evidence: Evidence) -> Iterator[Finding]:
     # Triton writes 0 into a gauge whose reading failed; and our own start, which may be
     # on the same host, must not pass for its load.
     least = min(values, default=0.0)
-    if not least:
-        return
-    full = least >= _CPU_FULL
-    yield Finding(
-        "cpu-full" if full else "cpu",
-        "warning" if full else "info",
-        f"The host's CPU is {least:.0%} busy",
-        "Everything on this host waits for it: give the server more cores, or move what "
-        "else runs here."
-        if full
-        else "",
-        (measure("nv_cpu_utilization", least * 100, "%", "metrics page, less of two"),),
-    )
+    if least:
+        yield found(
+            "cpu-full" if least >= _CPU_FULL else "cpu",
+            ("nv_cpu_utilization", least * 100, "%", "metrics page, less of two"),
+            least=least,
+        )
 
 
 def energy(evidence: Evidence) -> Iterator[Finding]:
     """Energy in the window, by inference, from a sensor, the page or a model."""
-    if any(taken.boundary == "gpu" for taken in evidence.power):
-        yield from _taken(evidence)
-        return
-    yield from _energy_of_page(evidence, known=bool(evidence.power))
-    yield from _taken(evidence)
-
-
-def _taken(evidence: Evidence) -> Iterator[Finding]:
-    """What was read in the window in which only others sent requests."""
-    inferences = sum(
-        risen.inference_count
-        for key, before in evidence.first.items()
-        if key in evidence.second and (risen := rise(before, evidence.second[key]))
-    )
+    if not any(taken.boundary == "gpu" for taken in evidence.power):
+        yield from _energy_of_page(evidence, known=bool(evidence.power))
+    inferences = _inferences(evidence.first, evidence.second)
     for taken in evidence.power:
-        what = "The boards take" if taken.boundary == "gpu" else "The host takes"
-        least = "" if taken.known else "at least "
-        modelled = " by the configured model" if taken.source == "model" else ""
-        yield Finding(
-            "energy-gpu" if taken.boundary == "gpu" else "energy-host",
-            "info",
-            f"{what} {least}{taken.joules / max(taken.seconds, 1e-9):.0f} W{modelled}"
-            + (
-                f", {taken.joules / inferences:.2f} J an inference"
-                if inferences
-                else ""
-            ),
-            "A line between two configured powers, not a measurement."
-            if taken.source == "model"
-            else "Idle power included, all models together; the sidecar divides it.",
-            (
-                measure("energy", taken.joules, "J", taken.source),
-                measure("window", taken.seconds, "s", "this audit"),
-                measure("inferences", inferences, "", "statistics, this window"),
-            ),
+        modelled = taken.source == "model"
+        line = "A line between two configured powers, not a measurement."
+        yield found(
+            _NAMES.get(taken.boundary, "energy-host"),
+            ("energy", taken.joules, "J", taken.source),
+            ("window", taken.seconds, "s", "this audit"),
+            ("inferences", inferences, "", "statistics, this window"),
+            advice=line if modelled else None,
+            least="" if taken.known else "at least ",
+            watts=taken.joules / max(taken.seconds, 1e-9),
+            modelled=" by the configured model" if modelled else "",
+            each=_each(taken.joules, inferences),
         )
 
 
 def _energy_of_page(evidence: Evidence, *, known: bool) -> Iterator[Finding]:
     """Energy of the boards between the two pages; unknown is said if nothing else is."""
+    name = "nv_energy_consumption"
     first, last = evidence.first_page, evidence.last_page
     joules = 0.0
     if first is not None and last is not None:
-        before = first.values("nv_energy_consumption")
-        after = last.values("nv_energy_consumption")
+        before, after = first.values(name), last.values(name)
         rises = [after[la] - before[la] for la in after.keys() & before.keys()]
         joules = sum(rises) if all(r > 0 for r in rises) else 0.0
     if first is None or last is None or joules <= 0:
-        if known:
-            return
-        yield Finding(
-            "energy-unknown",
-            "unknown" if any(c.on_gpu for c in evidence.configs.values()) else "info",
-            "Energy is unknown: Triton's page shows no energy counter that rises",
-            "Run the audit where it can read NVML or RAPL, or give `power.sources` a "
-            "model of the machine.",
-            (
-                measure(
-                    "nv_energy_consumption",
-                    None,
-                    "J",
-                    evidence.problems.get("metrics", "metrics page"),
-                ),
-            ),
-        )
+        if not known:
+            on_gpu = any(c.on_gpu for c in evidence.configs.values())
+            source = evidence.problems.get("metrics", "metrics page")
+            yield found(
+                "energy-unknown",
+                (name, None, "J", source),
+                severity="unknown" if on_gpu else None,
+            )
         return
-    inferences = sum(
-        risen.inference_count
-        for key, before_ in evidence.first.items()
-        if key in evidence.last and (risen := rise(before_, evidence.last[key]))
-    )
+    inferences = _inferences(evidence.first, evidence.last)
     seconds = last.at - first.at
-    yield Finding(
+    yield found(
         "energy",
-        "info",
-        f"The boards take {joules / seconds:.0f} W"
-        + (f", {joules / inferences:.2f} J an inference" if inferences else ""),
-        "Idle power included, all models together, our own probes among them.",
-        (
-            measure("energy", joules, "J", "nv_energy_consumption"),
-            measure("time", seconds, "s", "this audit"),
-            measure("inferences", inferences, "", "statistics"),
-        ),
+        ("energy", joules, "J", name),
+        ("time", seconds, "s", "this audit"),
+        ("inferences", inferences, "", "statistics"),
+        watts=joules / seconds,
+        each=_each(joules, inferences),
     )
+
+
+def _inferences(
+    before: Mapping[ModelKey, ModelStatistics],
+    after: Mapping[ModelKey, ModelStatistics],
+) -> int:
+    rises = (rise(before[key], after[key]) for key in before if key in after)
+    return sum(risen.inference_count for risen in rises if risen)
+
+
+def _each(joules: float, inferences: int) -> str:
+    return f", {joules / inferences:.2f} J an inference" if inferences else ""
 
 
 CHECKS: Final = (busy, cpu, energy)

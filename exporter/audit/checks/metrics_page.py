@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import Finding, many, measure, shown_key
+from exporter.audit.finding import found, many
 from exporter.collectors.production import cross_checked
 from exporter.upstream import CROSS_CHECKED
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from exporter.audit.evidence import Evidence, Page
+    from exporter.audit.finding import Finding
     from exporter.inventory import ModelKey
 
 _BUSY: Final = 0.1
@@ -27,17 +28,12 @@ def off(evidence: Evidence) -> Iterator[Finding]:
     if problem is None or evidence.last_page is not None:
         return
     meant = "config" in problem
-    yield Finding(
+    yield found(
         "metrics-off",
-        "info" if meant else "warning",
-        "Triton's metrics page is not looked at"
-        if meant
-        else "Triton's metrics page cannot be read",
-        "Set `target.metrics` to its address."
-        if meant
-        else "Start Triton with --allow-metrics=true, or correct `target.metrics`; set it "
-        "to null if metrics are off on purpose.",
-        (measure("answer", problem, source="GET /metrics"),),
+        ("answer", problem, "", "GET /metrics"),
+        severity="info" if meant else None,
+        advice="Set `target.metrics` to its address." if meant else None,
+        problem="is not looked at" if meant else "cannot be read",
     )
 
 
@@ -60,18 +56,12 @@ def zero(evidence: Evidence) -> Iterator[Finding]:
     for key, statistics in evidence.first.items():
         counted = cross_checked(statistics)["success"]
         if counted and counters.get((key, "success")) == 0:
-            yield Finding(
+            yield found(
                 "counters-frozen-at-zero",
-                "warning",
-                f"{shown_key(key)}: the metrics page shows 0 requests of {counted}",
-                "Remove counter_latencies=false from --metrics-config: it stops every "
-                "request counter. Until then build alerts on the statistics API.",
-                (
-                    measure("requests", 0, "", "nv_inference_request_success"),
-                    measure("requests", counted, "", "statistics API"),
-                ),
-                "server#8125",
-                *key,
+                ("requests", 0, "", "nv_inference_request_success"),
+                ("requests", counted, "", "statistics API"),
+                key=key,
+                counted=counted,
             )
 
 
@@ -81,29 +71,13 @@ def disagreement(evidence: Evidence) -> Iterator[Finding]:
     for item in evidence.disagreements:
         if item.ratio > _APART:
             by_model[item.key].append((item.counter, item.ratio))
+    source = "page against statistics"
     for key, apart in by_model.items():
-        yield Finding(
-            "metrics-disagree",
-            "warning",
-            f"{shown_key(key)}: the metrics page and the statistics API count differently",
-            "Trust the statistics API: its rise is what we sent ourselves at least. "
-            "Dashboards and autoscalers on nv_* see something else.",
-            tuple(
-                measure(
-                    counter, ratio * 100, "% of the rise", "page against statistics"
-                )
-                for counter, ratio in apart
-            ),
-            "server#8125",
-            *key,
-        )
+        ratios = [(name, ratio * 100, "% of the rise", source) for name, ratio in apart]
+        yield found("metrics-disagree", *ratios, key=key)
     if evidence.disagreements and not by_model:
-        yield Finding(
-            "metrics-agree",
-            "ok",
-            "The metrics page and the statistics API count alike",
-            evidence=(measure("counters compared", len(evidence.disagreements)),),
-        )
+        compared = ("counters compared", len(evidence.disagreements))
+        yield found("metrics-agree", compared)
 
 
 def gpu_gauges(evidence: Evidence) -> Iterator[Finding]:
@@ -125,21 +99,14 @@ def gpu_gauges(evidence: Evidence) -> Iterator[Finding]:
         stuck = [dict(la) for la, v in after.items() if v == 0 == before.get(la)]
         if not stuck or (needs_load and not is_busy):
             continue
-        yield Finding(
+        apart = f"metrics page, {last.at - first.at:.0f} s apart"
+        yield found(
             "gpu-gauge-latched",
-            "warning",
-            f"{name} reads 0 on {many(len(stuck), 'GPU')}: that is a failed reading, not a "
-            "measurement",
-            "After three failures Triton never reads it again until it is restarted. "
-            "Take power and utilisation from NVML or DCGM; look for MIG or a second DCGM.",
-            (
-                measure(
-                    name, 0, unit, f"metrics page, {last.at - first.at:.0f} s apart"
-                ),
-                measure("gpu_uuid", stuck[0].get("gpu_uuid")),
-                measure("GPU models busy", busy, "s", "statistics, this window"),
-            ),
-            "server#5324",
+            (name, 0, unit, apart),
+            ("gpu_uuid", stuck[0].get("gpu_uuid")),
+            ("GPU models busy", busy, "s", "statistics, this window"),
+            name=name,
+            gpus=many(len(stuck), "GPU"),
         )
 
 
@@ -152,17 +119,11 @@ def energy_frozen(evidence: Evidence) -> Iterator[Finding]:
     power = last.values("nv_gpu_power_usage")
     for labels, joules in last.values("nv_energy_consumption").items():
         if before.get(labels) == joules and power.get(labels, 0) > 0:
-            yield Finding(
+            yield found(
                 "energy-counter-frozen",
-                "warning",
-                "nv_energy_consumption does not rise while the GPU takes power",
-                "Restart Triton to have it read again, and take energy from NVML.",
-                (
-                    measure("energy", joules, "J", "nv_energy_consumption, both looks"),
-                    measure("power", power[labels], "W", "nv_gpu_power_usage"),
-                    measure("gpu_uuid", dict(labels).get("gpu_uuid")),
-                ),
-                "server#5324",
+                ("energy", joules, "J", "nv_energy_consumption, both looks"),
+                ("power", power[labels], "W", "nv_gpu_power_usage"),
+                ("gpu_uuid", dict(labels).get("gpu_uuid")),
             )
 
 
@@ -171,15 +132,7 @@ def summaries(evidence: Evidence) -> Iterator[Finding]:
     page = evidence.last_page
     names = [n for n in page.series if n.startswith("nv_") and "_summary_us" in n] if page else []  # fmt: skip
     if names:
-        yield Finding(
-            "summaries-on",
-            "warning",
-            "Latency summaries are on: they cost throughput and cannot be added up",
-            "Remove summary_latencies=true from --metrics-config; a user lost 33 % of "
-            "throughput on ResNet-50. Take quantiles from sampled traces.",
-            (measure("series", len(names), "families", "metrics page"),),
-            "server#8561",
-        )
+        yield found("summaries-on", ("series", len(names), "families", "metrics page"))
 
 
 def first_response(evidence: Evidence) -> Iterator[Finding]:
@@ -192,15 +145,11 @@ def first_response(evidence: Evidence) -> Iterator[Finding]:
     decoupled = {
         k[0] for k, spec in evidence.inventory.models.items() if spec.decoupled
     }
-    yield Finding(
+    yield found(
         "first-response-histogram",
-        "info",
-        f"The first-response histogram covers {many(len(models), 'model')}, "
-        f"{len(models & decoupled)} of them decoupled",
-        "Its four buckets, 100 to 5000 ms, are meant for decoupled models; of others it "
-        "says nothing about a tail.",
-        (measure("models", len(models), "", "metrics page"),),
-        "server#7672",
+        ("models", len(models), "", "metrics page"),
+        models=many(len(models), "model"),
+        decoupled=len(models & decoupled),
     )
 
 

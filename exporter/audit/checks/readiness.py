@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import Finding, many, measure, shown, shown_key
+from exporter.audit.finding import found, many, shown
+from exporter.probes.base import UNJUDGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from exporter.audit.evidence import Evidence, Probed
+    from exporter.audit.finding import Finding
     from exporter.inventory import ModelKey
 
 _DEAD_STUB: Final = re.compile(
@@ -25,7 +28,9 @@ _MANY_FAILURES: Final = 0.5
 def _by_model(evidence: Evidence) -> dict[ModelKey, list[Probed]]:
     grouped: dict[ModelKey, list[Probed]] = defaultdict(list)
     for probed in evidence.probes:
-        grouped[probed.target.key].append(probed)
+        judged = tuple(v for v in probed.verdicts if v.outcome not in UNJUDGED)
+        if judged:
+            grouped[probed.target.key].append(replace(probed, verdicts=judged))
     return grouped
 
 
@@ -48,19 +53,17 @@ def _misfit(lines: Sequence[Probed]) -> bool:
 
 
 def answering(evidence: Evidence) -> Iterator[Finding]:
-    """How many models really answered."""
+    """Yield how many models really answered."""
     grouped = _by_model(evidence)
     well = sum(ok == asked for ok, asked in map(_share, grouped.values()))
     if grouped and well:
-        yield Finding(
+        yield found(
             "models-answer",
-            "ok",
-            f"A tensor went through {well} of {many(len(grouped), 'model')} that were asked",
-            evidence=(
-                measure("models ready", len(evidence.inventory.models), source="index"),
-                measure("models asked", len(grouped), source=_SOURCE),
-                measure("answered every time", well, source=_SOURCE),
-            ),
+            ("models ready", len(evidence.inventory.models), "", "index"),
+            ("models asked", len(grouped), "", _SOURCE),
+            ("answered every time", well, "", _SOURCE),
+            well=well,
+            models=many(len(grouped), "model"),
         )
 
 
@@ -72,32 +75,22 @@ def failing(evidence: Evidence) -> Iterator[Finding]:
             continue
         failures = _failures(lines)
         dead = any(_DEAD_STUB.search(text) for text in failures)
-        yield Finding(
+        spoilt = any(v.outcome == "bad_output" for line in lines for v in line.verdicts)
+        denies = key in evidence.inventory.denying
+        yield found(
             "dead-backend-stub" if dead else "ready-but-failing",
-            "critical",
-            f"{shown_key(key)} is called ready, and every request to it fails",
-            "The backend process of the model is gone. Unload the model and load it at "
-            "once, though it stays UNLOADING meanwhile (Triton 2.51): a load alone answers "
-            "200 and repairs nothing. Failing that, restart Triton."
-            if dead
-            else "Take it out of traffic and read the server's log for the error. Unload "
-            "and load it if the backend died; check its dependencies if outputs are "
-            "empty or NaN.",
+            ("ready", "yes", "", "RepositoryIndex"),
             (
-                measure("ready", "yes", source="RepositoryIndex"),
-                measure("answered", ok, f"of {many(asked, 'request')}", _SOURCE),
-                measure("error", failures[0], source=_SOURCE),
+                "ready when asked itself",
+                "no" if denies else "yes",
+                "",
+                "gRPC ModelReady",
             ),
-            _reference(lines, dead=dead),
-            *key,
+            ("answered", ok, f"of {many(asked, 'request')}", _SOURCE),
+            ("error", failures[0], "", _SOURCE),
+            key=key,
+            reference="server#7053" if spoilt and not dead else None,
         )
-
-
-def _reference(lines: Sequence[Probed], *, dead: bool) -> str:
-    if dead:
-        return "server#8604"
-    spoilt = any(v.outcome == "bad_output" for line in lines for v in line.verdicts)
-    return "server#7053" if spoilt else "server#7164"
 
 
 def flaky(evidence: Evidence) -> Iterator[Finding]:
@@ -107,22 +100,14 @@ def flaky(evidence: Evidence) -> Iterator[Finding]:
         if not ok or ok == asked or _misfit(lines):
             continue
         one_way = [line for line in lines if not _share([line])[0]]
-        where = one_way[0].target.protocol if one_way else ""
-        yield Finding(
+        yield found(
             "fails-over-one-protocol" if one_way else "fails-sometimes",
-            "warning",
-            f"{shown_key(key)} answers {ok} of {asked} requests"
-            + (f" and none over {where}" if one_way else ""),
-            "Compare the two services' settings and what stands in front of them."
-            if one_way
-            else "Look for one bad instance, a queue limit or a timeout near the model's "
-            "own latency.",
-            (
-                measure("answered", ok, f"of {many(asked, 'request')}", _SOURCE),
-                measure("error", _failures(lines)[0], source=_SOURCE),
-            ),
-            "",
-            *key,
+            ("answered", ok, f"of {many(asked, 'request')}", _SOURCE),
+            ("error", _failures(lines)[0], "", _SOURCE),
+            key=key,
+            ok=ok,
+            asked=asked,
+            where=one_way[0].target.protocol if one_way else "",
         )
 
 
@@ -134,21 +119,15 @@ def production(evidence: Evidence) -> Iterator[Finding]:
             continue
         failed, all_ = window.fail.count, window.fail.count + window.success.count
         ratio = failed / all_
-        if ratio < _FEW_FAILURES:
-            continue
-        yield Finding(
-            "production-fails",
-            "critical" if ratio >= _MANY_FAILURES else "warning",
-            f"{shown_key(key)}: {ratio:.0%} of production's requests failed",
-            "Read the server's log for the error. There may be more: an error that a "
-            "Python model raises itself is counted as success (Triton 2.51).",
-            (
-                measure("failed", failed, f"of {many(all_, 'request')}", "statistics"),
-                measure("window", evidence.window_seconds, "s", "this audit"),
-            ),
-            "",
-            *key,
-        )
+        if ratio >= _FEW_FAILURES:
+            yield found(
+                "production-fails",
+                ("failed", failed, f"of {many(all_, 'request')}", "statistics"),
+                ("window", evidence.window_seconds, "s", "this audit"),
+                key=key,
+                severity="critical" if ratio >= _MANY_FAILURES else "warning",
+                ratio=ratio,
+            )
 
 
 def misfit(evidence: Evidence) -> Iterator[Finding]:
@@ -156,30 +135,15 @@ def misfit(evidence: Evidence) -> Iterator[Finding]:
     for key, lines in _by_model(evidence).items():
         failures = _failures(lines)
         if failures and _misfit(lines):
-            yield Finding(
-                "probe-does-not-fit",
-                "unknown",
-                f"{shown_key(key)} refuses the made-up tensor; whether it works is unknown",
-                f"Give its inputs under probes[].overrides[{shown(key[0])!r}]: shape, "
-                "range or values.",
-                (measure("error", failures[0], source=_SOURCE),),
-                "",
-                *key,
-            )
+            error = ("error", failures[0], "", _SOURCE)
+            yield found("probe-does-not-fit", error, key=key, name=shown(key[0]))
 
 
 def unreadable(evidence: Evidence) -> Iterator[Finding]:
-    """Listed as ready, and nobody can ask for its signature."""
+    """Listed as ready, and its signature cannot be read."""
     for key, reason in evidence.unreadable.items():
-        yield Finding(
-            "ready-but-unreadable",
-            "critical",
-            f"{shown_key(key)} is listed as ready, but its metadata is refused",
-            "Unload and load the model; if it was just being replaced, look again.",
-            (measure("error", reason, source="gRPC ModelMetadata"),),
-            "server#7588",
-            *key,
-        )
+        error = ("error", reason, "", "gRPC ModelMetadata")
+        yield found("ready-but-unreadable", error, key=key)
 
 
 def not_loaded(evidence: Evidence) -> Iterator[Finding]:
@@ -191,55 +155,32 @@ def not_loaded(evidence: Evidence) -> Iterator[Finding]:
         if not entry.state or entry.reason == "unloaded":
             unloaded += 1
             continue
-        yield Finding(
+        yield found(
             "model-not-ready",
-            "warning",
-            f"{shown_key((entry.name, entry.version))} is {shown(entry.state)}",
-            "Repair what the reason names and load it again, or remove it from the "
-            "repository.",
-            (measure("reason", entry.reason or None, source="RepositoryIndex"),),
-            "",
-            entry.name,
-            entry.version,
+            ("reason", entry.reason or None, "", "RepositoryIndex"),
+            key=(entry.name, entry.version),
+            state=shown(entry.state),
         )
     if unloaded:
-        yield Finding(
+        yield found(
             "models-unloaded",
-            "info",
-            f"Not loaded of what the repository lists: {many(unloaded, 'model')}",
-            evidence=(measure("not loaded", unloaded, source="RepositoryIndex"),),
+            ("not loaded", unloaded, "", "RepositoryIndex"),
+            models=many(unloaded, "model"),
         )
 
 
 def unasked(evidence: Evidence) -> Iterator[Finding]:
-    """What there was no time, or no probe, for."""
+    """Yield what there was no time, or no probe, for."""
     if evidence.unread or evidence.not_asked:
-        yield Finding(
+        yield found(
             "not-asked",
-            "unknown",
-            "Not every ready model could be asked in the time given",
-            "Give a longer --duration, or raise the probe's max_requests_per_second.",
-            (
-                measure("not read", evidence.unread, "models", "RepositoryIndex"),
-                measure("not asked", evidence.not_asked, "ways", _SOURCE),
-            ),
+            ("not read", evidence.unread, "models", "RepositoryIndex"),
+            ("not asked", evidence.not_asked, "ways", _SOURCE),
         )
     elif evidence.inventory.models and not evidence.probes:
-        yield Finding(
-            "no-probe",
-            "unknown",
-            "No synthetic probe is configured: readiness is Triton's word alone",
-            "Leave `probes` out of the config for the default, or add one of kind "
-            "synthetic.",
-        )
+        yield found("no-probe")
     elif not evidence.inventory.models:
-        yield Finding(
-            "no-models",
-            "unknown",
-            "No ready model matches the config: there is nothing to judge",
-            "Load a model, or correct `models.include` and `models.exclude`.",
-            (measure("listed", len(evidence.inventory.index), source="index"),),
-        )
+        yield found("no-models", ("listed", len(evidence.inventory.index), "", "index"))
 
 
 CHECKS: Final = (

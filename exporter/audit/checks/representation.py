@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import Finding, measure, shown, shown_key
+from exporter.audit.finding import found, shown
 from exporter.audit.shares import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from exporter.audit.evidence import Evidence
+    from exporter.audit.finding import Finding
 
 _ALIKE: Final = 3.0
 _WORTH_SECONDS: Final = 0.001
@@ -34,25 +35,16 @@ def alike(evidence: Evidence) -> Iterator[Finding]:
             for ours in (path.compute_mean, path.compute_p50)
         )
         same = factor <= _ALIKE or max(ours, theirs) < _WORTH_SECONDS
-        yield Finding(
+        yield found(
             "probe-like-production" if same else "probe-unlike-production",
-            "ok" if same else "warning",
-            f"{shown_key(key)}: a probe takes {ours * 1e3:.3g} ms of work, a production "
-            f"request {theirs * 1e3:.3g} ms",
-            ""
-            if same
-            else f"Give shapes and values like production's under probes[].overrides"
-            f"[{shown(key[0])!r}]: until then a probe's latency says little about users'.",
-            (
-                measure("probe", ours * 1e3, "ms", "statistics, own requests alone"),
-                measure(
-                    "production", theirs * 1e3, "ms", f"statistics, {traffic.source}"
-                ),
-                measure("probe p50 at the client", path.client_p50 * 1e3, "ms"),
-                measure("requests of ours", path.requests),
-            ),
-            "",
-            *key,
+            ("probe", ours * 1e3, "ms", "statistics, own requests alone"),
+            ("production", theirs * 1e3, "ms", f"statistics, {traffic.source}"),
+            ("probe p50 at the client", path.client_p50 * 1e3, "ms"),
+            ("requests of ours", path.requests),
+            key=key,
+            ours=ours * 1e3,
+            theirs=theirs * 1e3,
+            name=shown(key[0]),
         )
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from exporter.audit.finding import Finding, measure, shown_key
+from exporter.audit.finding import found, shown_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from exporter.audit.evidence import Evidence
+    from exporter.audit.finding import Finding
 
 _YES_NO: Final = {True: "yes", False: "no"}
 _NAMED: Final = 3
 """Models named in one piece of evidence; the rest is counted."""
+_UNLOADED: Final = frozenset({"", "unloaded"})
 
 
 def unreachable(evidence: Evidence) -> Iterator[Finding]:
@@ -21,16 +23,10 @@ def unreachable(evidence: Evidence) -> Iterator[Finding]:
     if not evidence.no_answer:
         return
     http = {True: "ready", False: "not ready", None: "no answer"}[evidence.http_ready]
-    yield Finding(
+    yield found(
         "server-unreachable",
-        "critical",
-        "The server does not answer over gRPC; nothing else could be looked at",
-        "Check the address under `target` and that the server runs. If HTTP still "
-        "answers, the gRPC service alone is off, blocked or hung.",
-        (
-            measure("gRPC", evidence.no_answer, source="ServerLive"),
-            measure("HTTP", http, source="GET /v2/health/ready"),
-        ),
+        ("gRPC", evidence.no_answer, "", "ServerLive"),
+        ("HTTP", http, "", "GET /v2/health/ready"),
     )
 
 
@@ -40,57 +36,50 @@ def not_ready(evidence: Evidence) -> Iterator[Finding]:
     if not inventory.up or inventory.ready:
         return
     failed = [e for e in inventory.index if not e.ready and e.reason not in _UNLOADED]
-    yield Finding(
+    denying = sorted(inventory.denying)
+    yield found(
         "server-not-ready",
-        "critical",
-        "The server says that it is not ready: load balancers take it out",
-        "Repair or remove the models that did not load: with strict readiness one of "
-        "them is enough. --strict-readiness=false trades that for a check that says less.",
-        (
-            measure("server ready", "no", source="gRPC ServerReady"),
-            measure("failed models", len(failed), source="RepositoryIndex"),
-            *(
-                measure(shown_key((e.name, e.version)), e.reason)
-                for e in failed[:_NAMED]
-            ),
-        ),
+        ("server ready", "no", "", "gRPC ServerReady"),
+        ("failed models", len(failed), "", "RepositoryIndex"),
+        *((shown_key((e.name, e.version)), e.reason) for e in failed[:_NAMED]),
+        ("loaded, not ready", len(denying), "", "gRPC ModelReady"),
+        *((shown_key(key), "loaded, says it is not ready") for key in denying[:_NAMED]),
+        advice=" ".join(_repairs(failed=bool(failed), denying=bool(denying))),
     )
 
 
-_UNLOADED: Final = frozenset({"", "unloaded"})
+def _repairs(*, failed: bool, denying: bool) -> Iterator[str]:
+    if denying:
+        yield (
+            "Unload and load the models that are loaded and not ready: from Triton 2.65 "
+            "on, one dead backend process takes the whole server out."
+        )
+    if failed:
+        yield "Repair or remove the models that did not load."
+    if not failed and not denying:
+        yield "Read the server's log: no model of this configuration explains it."
+    yield (
+        "With strict readiness one model is enough; --strict-readiness=false judges the "
+        "server apart from its models."
+    )
 
 
 def protocols_differ(evidence: Evidence) -> Iterator[Finding]:
     """The two services say different things of the same server."""
     inventory = evidence.inventory
-    if not inventory.up or evidence.http_ready in (None, inventory.ready):
-        return
-    yield Finding(
-        "readiness-differs",
-        "warning",
-        "gRPC and HTTP disagree on whether the server is ready",
-        "Look again: it may just have changed. If it stays, a proxy answers for one of "
-        "them.",
-        (
-            measure("ready", _YES_NO[inventory.ready], source="gRPC"),
-            measure("ready", _YES_NO[evidence.http_ready is True], source="HTTP"),
-        ),
-    )
+    if inventory.up and evidence.http_ready not in (None, inventory.ready):
+        yield found(
+            "readiness-differs",
+            ("ready", _YES_NO[inventory.ready], "", "gRPC"),
+            ("ready", _YES_NO[evidence.http_ready is True], "", "HTTP"),
+        )
 
 
 def http_silent(evidence: Evidence) -> Iterator[Finding]:
     """HTTP is configured and does not answer."""
     problem = evidence.problems.get("http")
-    if not problem or not evidence.inventory.up or "config" in problem:
-        return
-    yield Finding(
-        "http-silent",
-        "warning",
-        "The HTTP service does not answer while gRPC does",
-        "Start Triton with HTTP, correct `target.http`, or set it to null if HTTP is off "
-        "on purpose.",
-        (measure("answer", problem, source="GET /v2/health/ready"),),
-    )
+    if problem and evidence.inventory.up and "config" not in problem:
+        yield found("http-silent", ("answer", problem, "", "GET /v2/health/ready"))
 
 
 CHECKS: Final = (unreachable, not_ready, protocols_differ, http_silent)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from exporter.cli import Subparsers
+    from loadtests.chaos.measuring.findings import Verdict
     from loadtests.chaos.results.journal_file import Journal
-    from loadtests.chaos.results.scorecard import Scorecard, ScorecardChange
 
 EXIT_OK: Final = 0
 EXIT_FINDING: Final = 1
@@ -68,9 +68,7 @@ def _run(options: argparse.Namespace) -> int:
             "found no journal; want those that `chaos run --json DIR` wrote",
             "chaos report",
         )
-    journals = _journals(options.journals)
-    alone = len(journals) == 1 and options.against is None
-    return _one(options, journals[0]) if alone else _card(options, journals)
+    return _report(options, _journals(options.journals))
 
 
 def _schema(kind: str) -> str:
@@ -85,48 +83,27 @@ def _journals(paths: Sequence[Path]) -> list[Journal]:
     return [journal for path in paths for journal in scorecard.journals(path)]
 
 
-def _one(options: argparse.Namespace, journal: Journal) -> int:
-    from loadtests.chaos.report import journal_page, text  # noqa: PLC0415 - heavy
-    from loadtests.chaos.results.scorecard import scorecard  # noqa: PLC0415
+def _report(options: argparse.Namespace, journals: Sequence[Journal]) -> int:
+    from loadtests.chaos.report.chaos_document import document  # noqa: PLC0415 - heavy
+    from loadtests.chaos.results import scorecard  # noqa: PLC0415
+    from loadtests.report.publishing import publish  # noqa: PLC0415
 
-    sys.stdout.write(text.of_journal(journal))
-    _write(options.html, journal_page.render(journal) if options.html else "")
-    _write(options.json, scorecard([journal]).model_dump_json(indent=2) + "\n")
-    codes = {found.exit_code for found in journal.findings}
-    return EXIT_FINDING if EXIT_FINDING in codes else max(codes)
-
-
-def _card(options: argparse.Namespace, journals: Sequence[Journal]) -> int:
-    from loadtests.chaos.report import scorecard_page, text  # noqa: PLC0415
-    from loadtests.chaos.results import scorecard  # noqa: PLC0415 - heavy, only here
-
-    card = scorecard.scorecard(journals)
-    change = None
+    card, change = scorecard.scorecard(journals), None
     if options.against is not None:
         change = scorecard.compared(scorecard.read(options.against), card)
-    sys.stdout.write(text.of_scorecard(card, change))
-    _write(options.html, scorecard_page.render(card, change))
-    _write(options.json, card.model_dump_json(indent=2) + "\n")
-    return _code(card, change)
-
-
-def _code(card: Scorecard, change: ScorecardChange | None) -> int:
+    alone = len(journals) == 1 and change is None
+    found = document(card, change, journals[0] if alone else None)
+    publish(options, found, card.model_dump_json(indent=2))
     if change is not None:
-        return {"worse": EXIT_FINDING, "unknown": EXIT_UNKNOWN}.get(
-            change.call, EXIT_OK
-        )
-    verdicts = {row.verdict for row in card.rows}
+        calls = {"worse": EXIT_FINDING, "unknown": EXIT_UNKNOWN}
+        return calls.get(change.call, EXIT_OK)
+    # Of one journal each repetition counts; a row of several has its worst one's verdict.
+    return _code(
+        {one.verdict for one in (journals[0].findings if alone else card.rows)}
+    )
+
+
+def _code(verdicts: set[Verdict]) -> int:
     if verdicts & {"finding", "failed"}:
         return EXIT_FINDING
     return EXIT_UNKNOWN if "invalid" in verdicts else EXIT_OK
-
-
-def _write(path: Path | None, content: str) -> None:
-    from loadtests.errors import PlanError  # noqa: PLC0415
-
-    if path is None:
-        return
-    try:
-        path.write_text(content, "utf-8")
-    except OSError as error:
-        raise PlanError(f"cannot be written: {error.strerror}", str(path)) from None

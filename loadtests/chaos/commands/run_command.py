@@ -176,14 +176,19 @@ def _told(
 ) -> int:
     """Write and tell what was seen; the exit status."""
     from loadtests.chaos.measuring.findings import findings  # noqa: PLC0415
-    from loadtests.chaos.report.text import of_findings  # noqa: PLC0415
+    from loadtests.chaos.report.chaos_document import repetition  # noqa: PLC0415
+    from loadtests.chaos.report.words import repetition_name  # noqa: PLC0415
     from loadtests.chaos.results import journal_file  # noqa: PLC0415 - heavy, only here
+    from pages import page_text  # noqa: PLC0415
 
     judged = [findings(one) for one in found]
     if options.json is not None:
         journal_file.write(options.json / f"{loaded.name}.json", found, judged)
     sys.stdout.write(f"{loaded.name}: {loaded.experiment.title}\n")
-    sys.stdout.write("".join(map(of_findings, judged)))
+    for one in judged:
+        sys.stdout.write(f"  {repetition_name(one)} {one.verdict.upper()}\n")
+        for line in page_text.blocks_text(repetition(one), "    "):
+            sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
     if found[-1].status == "interrupted":
         return EXIT_INTERRUPTED

@@ -76,7 +76,7 @@ _KEPT: Final = {True: "yes", False: "no", None: "cannot be told"}
 
 
 def text(soak: Soak, judged: Findings) -> str:
-    """What a soak showed, for a terminal."""
+    """Return what a soak showed, for a terminal."""
     from loadtests.chaos.soak import GROWTH_BYTES_PER_HOUR  # noqa: PLC0415 - heavy
 
     back = [fault.recovery.state for fault in judged.faults if fault.recovery]

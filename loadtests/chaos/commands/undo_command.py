@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 EXIT_OK: Final = 0
 EXIT_LEFT: Final = 1
+_LONGEST_LINE: Final = 10_000
 
 
 def add(commands: Subparsers) -> None:
@@ -58,11 +59,19 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def told(run: UndoneRun) -> str:
-    """What became of a journal, in lines."""
+    """Return what became of a journal, in lines."""
     if run.busy:
-        return f"{run.run}: its experiment still runs; --force undoes it all the same\n"
+        busy = f"{run.run}: its experiment still runs; --force undoes it all the same"
+        return f"{_printable(busy)}\n"
     lines = [f"{run.run}: undone {kind}" for kind in run.undone]
     lines += [f"{run.run}: LEFT {problem}" for problem in run.problems]
     if not lines:
         lines = [f"{run.run}: nothing was in effect"]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{_printable(line)}\n" for line in lines)
+
+
+def _printable(line: str) -> str:
+    """Without control characters, which a terminal would obey."""
+    return "".join(
+        c if c.isprintable() else ascii(c)[1:-1] for c in line[:_LONGEST_LINE]
+    )

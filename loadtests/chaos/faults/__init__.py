@@ -1,4 +1,8 @@
-"""Faults, one module each: a settings model with `kind`, and one line in `AnyFault`."""
+"""Faults: each is a settings model with `kind`, and one line in `AnyFault`.
+
+Variants of one thing share a module: network, models (wrong answers), resources (limits of
+a control group), peers (of the sidecar). Every other fault has a module of its name.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,30 @@ from typing import Annotated, Final, get_args
 
 from pydantic import Field
 
-from loadtests.chaos.faults.bandwidth import Bandwidth
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.corrupt_inputs import CorruptInputs
 from loadtests.chaos.faults.cpu_hog import CpuHog
-from loadtests.chaos.faults.cpu_limit import CpuLimit
 from loadtests.chaos.faults.descriptors import Descriptors
 from loadtests.chaos.faults.disk_full import DiskFull
-from loadtests.chaos.faults.erring_model import ErringModel
 from loadtests.chaos.faults.freeze_server import FreezeServer
 from loadtests.chaos.faults.freeze_stub import FreezeStub
 from loadtests.chaos.faults.kill_server import KillServer
 from loadtests.chaos.faults.kill_sidecar import KillSidecar
 from loadtests.chaos.faults.kill_stub import KillStub
-from loadtests.chaos.faults.lying_model import LyingModel
 from loadtests.chaos.faults.memory_hog import MemoryHog
-from loadtests.chaos.faults.memory_limit import MemoryLimit
-from loadtests.chaos.faults.network_delay import NetworkDelay
-from loadtests.chaos.faults.network_jitter import NetworkJitter
-from loadtests.chaos.faults.network_loss import NetworkLoss
-from loadtests.chaos.faults.otlp_hang import OtlpHang
+from loadtests.chaos.faults.models import ErringModel, LyingModel
+from loadtests.chaos.faults.network import (
+    Bandwidth,
+    NetworkDelay,
+    NetworkJitter,
+    NetworkLoss,
+    Partition,
+    Reset,
+)
 from loadtests.chaos.faults.oversized_inputs import OversizedInputs
-from loadtests.chaos.faults.partition import Partition
-from loadtests.chaos.faults.prometheus_away import PrometheusAway
-from loadtests.chaos.faults.reset import Reset
+from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway
+from loadtests.chaos.faults.resources import CpuLimit, MemoryLimit
 from loadtests.chaos.faults.response_cache import ResponseCache
 from loadtests.chaos.faults.restart_loop import RestartLoop
 from loadtests.chaos.faults.tap_stalled import TapStalled

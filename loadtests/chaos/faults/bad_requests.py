@@ -14,10 +14,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import quote
 
 from pydantic import Field
 
+from exporter.triton.http_path import model_path
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import Fault, FaultFailedError
 from loadtests.chaos.primitives import agents
@@ -84,7 +84,7 @@ class BadRequests(Fault):
         agents.start(record["token"], module, record, longest_seconds=longest_seconds)
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Whether nothing sends them."""
+        """Return whether nothing sends them."""
         at_work = agents.running(record["token"])
         return [] if at_work else ["what sends the bad requests has ended"]
 
@@ -97,14 +97,14 @@ class BadRequests(Fault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """What sends them, and its file."""
+        """Return what sends them, and its file."""
         return agents.left(record["token"]) + [
             f"file {file} is left" for file in _files(record) if file.exists()
         ]
 
 
 def tally_of(record: dict[str, Any]) -> dict[Outcome, int]:
-    """How many were refused, accepted, and left without an answer so far."""
+    """Return how many were refused, accepted, and left without an answer so far."""
     found: dict[Outcome, int] = {"refused": 0, "accepted": 0, "unanswered": 0}
     try:
         found |= json.loads(Path(record["tally"]).read_text("utf-8"))
@@ -126,7 +126,7 @@ def send_forever(
     Raises:
         FaultFailedError: there was no answer to the first.
     """
-    path = f"/v2/models/{quote(settings['model'], safe='')}/infer"
+    path = f"{model_path(settings['model'])}/infer"
     sender = _Sender(settings["http"], path)
     tally: dict[Outcome, int] = {"refused": 0, "accepted": 0, "unanswered": 0}
     due, told = time.monotonic(), 0.0

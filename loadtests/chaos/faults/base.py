@@ -1,4 +1,4 @@
-"""What every fault is: injected, seen to be there, reverted, seen to be gone.
+"""The base of every fault: injected, verified, reverted, verified to be gone.
 
     fault = FreezeServer()
     fault.require(site)             # what it needs, before anything is touched
@@ -56,7 +56,7 @@ class Fault(Settings):
         raise NotImplementedError
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """What of the fault is not in effect, in sentences; nothing where all of it is."""
+        """Return the parts of the fault that are not in effect, in sentences."""
         raise NotImplementedError
 
     @classmethod
@@ -70,5 +70,5 @@ class Fault(Settings):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """What is left of it on this host, in sentences; nothing where all is gone."""
+        """Return what is left of it on this host, in sentences."""
         raise NotImplementedError

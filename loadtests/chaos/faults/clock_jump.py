@@ -1,34 +1,29 @@
 """The sidecar's wall clock jumps, forward or back, while it runs.
 
-Its own alone: setting the machine's clock would move it under the experiment's feet,
-and a time namespace does not cover it. The monotonic clock goes on, as in a real step.
+Its own alone: setting the machine's clock would affect everything on it, and a time
+namespace does not cover the wall clock. The monotonic clock continues, as in a real step.
 """
 
 from __future__ import annotations
 
 import os
-import platform
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.needs import sidecar_of
-from loadtests.chaos.primitives import vdso
-from loadtests.chaos.primitives.processes import ProcessRef
-from loadtests.chaos.primitives.vdso import Patch
+from loadtests.chaos.primitives import faketime
+from loadtests.chaos.primitives.processes import ProcessRef, new_token
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
 
-_ALTERNATIVE = (
-    "start the sidecar under faketime (its LD_PRELOAD), and change its offset there"
-)
-
 
 class ClockJump(Fault):
-    """What the sidecar dates is wrong by so much; what it times is right."""
+    """Every date that the sidecar reads is wrong by `seconds`; durations stay right."""
 
     strength: ClassVar[str | None] = "seconds"
 
@@ -46,102 +41,103 @@ class ClockJump(Fault):
         return seconds
 
     def require(self, site: Site) -> None:
-        """A sidecar whose memory may be written to, on a machine that is understood."""
-        sidecar = sidecar_of(site)
-        if platform.machine() != vdso.MACHINE:
-            raise FaultRefusedError(
-                f"clocks are moved on {vdso.MACHINE}, and this is {platform.machine()}",
-                _ALTERNATIVE,
-            )
-        if not vdso.writable():
-            raise FaultRefusedError(
-                "this kernel does not let a process's vDSO be written to", _ALTERNATIVE
-            )
-        self._patches(sidecar)
+        """Require a sidecar that was started under libfaketime, and its file."""
+        _clock_of(sidecar_of(site))
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """The process, and the bytes before and after."""
+        """Return the process, its file, and the file's contents before and after."""
         sidecar = sidecar_of(site)
-        found = self._patches(sidecar)
+        file = _clock_of(sidecar)
         return {
             "sidecar": sidecar.to_record(),
-            "patches": [patch.to_record() for patch in found],
+            "file": str(file),
+            "draft": str(file.with_name(f".{file.name}.{new_token()}")),
+            "before": faketime.read(file) or faketime.NO_OFFSET,
+            "after": f"{self.seconds:+d}\n",
         }
 
     def inject(self, record: dict[str, Any]) -> None:
-        """Move it."""
+        """Write the offset."""
         sidecar = ProcessRef.from_record(record["sidecar"])
         if not sidecar.alive:
             raise FaultFailedError(f"sidecar {sidecar.pid} has ended")
-        _write(sidecar, [(patch, patch.after) for patch in _patches(record)])
+        _write(record, record["after"])
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Functions that tell the right time."""
+        """Report a sidecar that has ended, or whose clock is right."""
         sidecar = ProcessRef.from_record(record["sidecar"])
         if not sidecar.alive:
             return [f"sidecar {sidecar.pid} has ended"]
-        return [
-            f"the clock at {patch.address:#x} of process {sidecar.pid} is right"
-            for patch in _patches(record)
-            if not vdso.has(sidecar, patch, patch.after)
-        ]
+        if faketime.read(Path(record["file"])) != record["after"]:
+            return [f"the clock of process {sidecar.pid} is right"]
+        return []
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Give it the right time, and let it go on where `inject` had stopped it."""
-        sidecar = ProcessRef.from_record(record["sidecar"])
-        wrong = _wrong(record)
-        if wrong:
-            _write(sidecar, [(patch, patch.before) for patch in wrong])
-        sidecar.send(signal.SIGCONT)
+        """Write the offset that was there before; nothing to do where the file is gone."""
+        if "file" not in record:
+            # Of version 0.1.0, which stopped the process while it wrote to its memory.
+            ProcessRef.from_record(record["sidecar"]).send(signal.SIGCONT)
+            return
+        Path(record["draft"]).unlink(missing_ok=True)
+        if _is_wrong(record):
+            _write(record, record["before"])
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Functions that tell the wrong time, and a sidecar that is stopped."""
+        """Report a clock that is wrong, and a draft of its file."""
         sidecar = ProcessRef.from_record(record["sidecar"])
-        left = [
-            f"the clock at {patch.address:#x} of process {sidecar.pid} is wrong; "
-            "restart it"
-            for patch in _wrong(record)
-        ]
-        if sidecar.state in {"T", "t"}:
-            left.append(f"process {sidecar.pid} is stopped; kill -CONT {sidecar.pid}")
-        return left
+        if "file" not in record:
+            if not sidecar.alive:
+                return []
+            problem = (
+                f"version 0.1.0 moved the clock of process {sidecar.pid} in its memory, "
+                "which this version cannot undo; restart that process"
+            )
+            return [problem]
+        found = []
+        if _is_wrong(record):
+            found.append(
+                f"the clock of process {sidecar.pid} is wrong; write "
+                f"{record['before'].strip()} into {record['file']}"
+            )
+        if Path(record["draft"]).exists():
+            found.append(f"{record['draft']} is there; remove it")
+        return found
 
-    def _patches(self, sidecar: ProcessRef) -> list[Patch]:
-        try:
-            return vdso.patches(sidecar, self.seconds)
-        except vdso.VdsoError as error:
-            raise FaultRefusedError(str(error), _ALTERNATIVE) from None
 
-
-def _patches(record: dict[str, Any]) -> list[Patch]:
-    return [Patch.from_record(entry) for entry in record["patches"]]
-
-
-def _wrong(record: dict[str, Any]) -> list[Patch]:
-    sidecar = ProcessRef.from_record(record["sidecar"])
+def _clock_of(sidecar: ProcessRef) -> Path:
     try:
-        return [
-            patch
-            for patch in _patches(record)
-            if sidecar.alive and not vdso.has(sidecar, patch, patch.before)
-        ]
-    except ProcessLookupError:
-        return []
+        file = faketime.timestamp_file(sidecar)
+    except OSError as error:
+        raise FaultRefusedError(
+            f"the environment of the sidecar ({sidecar.pid}) cannot be read: "
+            f"{error.strerror}",
+            "run as its user or as root",
+        ) from None
+    if file is not None and os.access(file, os.W_OK):
+        return file
+    if faketime.library() is None:
+        raise FaultRefusedError(
+            "libfaketime is not installed", f"apt-get install {faketime.PACKAGE}"
+        )
+    raise FaultRefusedError(
+        f"the sidecar ({sidecar.pid}) does not run under libfaketime with a timestamp file "
+        "that can be written to, and the clock of a process that already runs cannot be "
+        "moved",
+        "let the experiment's target start one: `sidecar: {}` of an embedded target",
+    )
 
 
-def _write(sidecar: ProcessRef, writes: list[tuple[Patch, bytes]]) -> None:
+def _is_wrong(record: dict[str, Any]) -> bool:
+    return bool(faketime.read(Path(record["file"])) == record["after"])
+
+
+def _write(record: dict[str, Any], text: str) -> None:
     try:
-        with (
-            vdso.memory(sidecar, os.O_RDWR) as descriptor,
-            vdso.held(sidecar, [patch for patch, _ in writes]),
-        ):
-            for patch, data in writes:
-                os.pwrite(descriptor, data, patch.address)
-    except ProcessLookupError:
-        return
-    except (OSError, vdso.VdsoError) as error:
+        faketime.write(Path(record["file"]), text, Path(record["draft"]))
+    except OSError as error:
         raise FaultFailedError(
-            f"the clock of process {sidecar.pid} could not be moved: {error}"
+            f"{record['file']} cannot be written: {error.strerror}; write "
+            f"{text.strip()} into it"
         ) from None

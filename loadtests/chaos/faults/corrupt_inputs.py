@@ -30,7 +30,7 @@ class CorruptInputs(BadRequests):
     """Of what is wrong with which."""
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Whether nothing sends them, or the server takes them for right."""
+        """Return whether nothing sends them, or the server takes them for right."""
         accepted = tally_of(record)["accepted"]
         taken = [f"{accepted} of them were answered as if they were right"]
         return super().missing(record) + (taken if accepted else [])

@@ -38,7 +38,7 @@ class CpuHog(Fault):
         """Nothing: anybody may be a bad neighbour."""
 
     def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - whatever the site
-        """How many, how busy, and their token."""
+        """Return how many, how busy, and their token."""
         return {
             "token": new_token(),
             "processes": self.processes or len(os.sched_getaffinity(0)),

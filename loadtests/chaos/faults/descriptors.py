@@ -76,7 +76,7 @@ class Descriptors(Fault):
             raise FaultFailedError(f"process {record['process'][0]} has ended")
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Whether the limit is another one."""
+        """Return whether the limit is another one."""
         soft = _soft(record)
         if soft == record["lowered"]:
             return []
@@ -90,7 +90,7 @@ class Descriptors(Fault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Whether the limit is still the lowered one."""
+        """Return whether the limit is still the lowered one."""
         if _soft(record) != record["lowered"]:
             return []
         pid = record["process"][0]

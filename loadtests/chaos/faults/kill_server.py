@@ -38,7 +38,7 @@ class KillServer(Fault):
             raise FaultFailedError(f"process {server.pid} does not end after SIGKILL")
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Whether that process still runs; a new one is the deployment's answer."""
+        """Return whether that process still runs; a new one is the deployment's."""
         server = Belongings.from_record(record).server
         return [f"process {server.pid} still runs"] if server.alive else []
 

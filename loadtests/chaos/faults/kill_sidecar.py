@@ -38,7 +38,7 @@ class KillSidecar(Fault):
             raise FaultFailedError(f"process {sidecar.pid} does not end after SIGKILL")
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Whether that process still runs; a new one is the deployment's answer."""
+        """Return whether that process still runs; a new one is the deployment's."""
         sidecar = ProcessRef.from_record(record["sidecar"])
         return [f"sidecar {sidecar.pid} still runs"] if sidecar.alive else []
 

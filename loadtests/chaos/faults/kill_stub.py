@@ -1,7 +1,8 @@
 """A gray failure: SIGKILL to the Python backend of a model.
 
-Live, ready and the model's ready stay true and every request fails. Triton does not
-start another backend process, and `load` alone does nothing: only unload and load
+Every request to the model fails. Before Triton 2.65 live, ready and the model's ready
+stay true; from there on the model and, with strict readiness, the server are not ready,
+while the repository index still lists the model as READY. Triton does not start another backend process, and `load` alone does nothing: only unload and load
 repairs it, which is what undo does unless `repair` is off.
 """
 
@@ -25,7 +26,7 @@ _END_SECONDS: Final = 2.0
 
 
 class KillStub(Fault):
-    """The model is ready, says Triton, and answers nobody."""
+    """A model without its backend process: listed as ready, and every request fails."""
 
     kind: Literal["kill_stub"] = "kill_stub"
     model: str
@@ -92,7 +93,7 @@ class KillStub(Fault):
 
     @staticmethod
     def _dead(record: dict[str, Any]) -> bool:
-        """Whether it is to be repaired: its server lives and no process of it does."""
+        """Return whether it needs repair: its server lives and no process of it does."""
         server = Belongings.from_record(record["belongings"]).server
         repair = record["http"] is not None and server.alive
         return repair and not stubs_of(server, record["model"])

@@ -51,7 +51,7 @@ class MemoryHog(Fault):
         _available()
 
     def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - whatever the site
-        """How much, how much is to be left, and its token."""
+        """Return how much, how much is to be left, and its token."""
         available = _available()
         wanted = int(available * self.available_percent / 100)
         wanted = min(wanted, self.most_mebibytes << 20)

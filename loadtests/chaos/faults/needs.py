@@ -1,4 +1,4 @@
-"""What a site has, or why a fault is refused there; looks, and touches nothing."""
+"""Requirements of faults: reads what a site has, and refuses with the reason."""
 
 from __future__ import annotations
 

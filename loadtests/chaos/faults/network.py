@@ -1,50 +1,61 @@
-"""What the faults of the network share: which ports, and which way it is done here."""
+"""Faults of the network: delay, jitter, loss, partition, resets, a narrow link.
+
+They share the server's ports and the mechanism, which is netem, nftables or the proxy.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from loadtests.chaos.faults.base import Fault
+from loadtests.chaos.faults.base import Fault, FaultFailedError
+from loadtests.chaos.network.effect import Directions, Effect
 from loadtests.chaos.network.mechanism import Wanted, choose
 from loadtests.chaos.network.netem import Netem
-from loadtests.chaos.network.nfqueue import Nfqueue
 from loadtests.chaos.network.nft import Nft
 from loadtests.chaos.network.through_proxy import ThroughProxy
 from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
-    from loadtests.chaos.network.effect import Effect
     from loadtests.chaos.network.mechanism import Mechanism
     from loadtests.chaos.site import Site
 
 _MECHANISMS: Final[dict[str, Mechanism]] = {
     "netem": Netem(),
     "nft": Nft(),
-    "nfqueue": Nfqueue(),
     "proxy": ThroughProxy(),
 }
-"""In the order in which `auto` looks at them: what is least in the way first."""
+"""In the order in which `auto` tries them: what disturbs least first."""
+_REMOVED: Final = "nfqueue"
+"""A mechanism of version 0.1.0. It had a table and a process with the fault's token,
+which is what `nft` looks for and removes."""
 
 
 class NetworkFault(Fault):
     """The network between the server and everybody, or those who go by the proxy."""
 
-    mechanism: Literal["auto", "netem", "nft", "nfqueue", "proxy"] = Field(
-        default="auto"
-    )
-    """`netem`: disciplines of the kernel on loopback (root). `nft`: rules of nftables on
-    loopback (root), which drop and reset and cannot delay. `nfqueue`: a process that the
-    kernel asks about every packet (root), which cannot reset. `proxy`: the TCP fault proxy
-    before the server. `auto`: the first of them that can do it here."""
+    mechanism: Literal["auto", "netem", "nft", "proxy"] = Field(default="auto")
+    """`netem`: queueing disciplines of the kernel on loopback (root). `nft`: rules of
+    nftables on loopback (root), which drop and reset and cannot delay. `proxy`: the TCP
+    fault proxy in front of the server. `auto`: the first of them that works here."""
     protocols: tuple[Literal["grpc", "http"], ...] = Field(
         default=("grpc", "http"), min_length=1
     )
     """Which of the server's ports."""
 
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _exists(cls, name: object) -> object:
+        if name == _REMOVED:
+            raise ValueError(
+                "nfqueue has been removed; use `auto`, and `target: {proxy: true}` "
+                "where the kernel has no netem"
+            )
+        return name
+
     def effect(self) -> Effect:
-        """What it does to packets."""
+        """Return what it does to packets."""
         raise NotImplementedError
 
     def require(self, site: Site) -> None:
@@ -82,5 +93,111 @@ class NetworkFault(Fault):
         return choose(_MECHANISMS, names, site, self.effect())
 
 
+class NetworkDelay(NetworkFault):
+    """A server that has moved far away. Once a round trip, unless for both directions."""
+
+    kind: Literal["network_delay"] = "network_delay"
+    delay_ms: float = Field(default=50.0, gt=0, le=10_000)
+    """Later by so much, in each of the directions."""
+    directions: Directions = Field(default="requests")
+    """Towards the server, back (`answers`), or both."""
+
+    strength: ClassVar[str | None] = "delay_ms"
+
+    def effect(self) -> Effect:
+        """The delay."""
+        return Effect(delay_seconds=self.delay_ms / 1000, directions=self.directions)
+
+
+class NetworkJitter(NetworkFault):
+    """A shared link: a delay, more or less. Bytes of a connection stay in order."""
+
+    kind: Literal["network_jitter"] = "network_jitter"
+    jitter_ms: float = Field(default=20.0, gt=0, le=10_000)
+    """Up to so much more or less than the delay, uniformly."""
+    delay_ms: float = Field(default=20.0, ge=0, le=10_000)
+    """In the middle. What would arrive before it was sent arrives at once."""
+    directions: Directions = Field(default="requests")
+    """Towards the server, back (`answers`), or both."""
+
+    strength: ClassVar[str | None] = "jitter_ms"
+
+    def effect(self) -> Effect:
+        """The delay and its spread."""
+        return Effect(
+            delay_seconds=self.delay_ms / 1000,
+            jitter_seconds=self.jitter_ms / 1000,
+            directions=self.directions,
+        )
+
+
+class NetworkLoss(NetworkFault):
+    """Nothing fails and much is late: a retransmission takes 200 ms or more."""
+
+    kind: Literal["network_loss"] = "network_loss"
+    loss_percent: float = Field(default=5.0, gt=0, le=90)
+    """Of all packets, each for itself."""
+    directions: Directions = Field(default="both")
+    """Towards the server (`requests`), back (`answers`), or both."""
+
+    strength: ClassVar[str | None] = "loss_percent"
+
+    def effect(self) -> Effect:
+        """The loss."""
+        return Effect(loss_ratio=self.loss_percent / 100, directions=self.directions)
+
+
+class Partition(NetworkFault):
+    """Packets vanish; connections stay open until somebody gives up."""
+
+    kind: Literal["partition"] = "partition"
+    directions: Directions = Field(default="both")
+    """Towards the server (`requests`), back (`answers`: work is done and nobody hears of
+    it), or both."""
+
+    def effect(self) -> Effect:
+        """The partition."""
+        return Effect(partitioned=True, directions=self.directions)
+
+
+class Reset(NetworkFault):
+    """What a failing load balancer or a full connection table does: TCP resets."""
+
+    kind: Literal["reset"] = "reset"
+    reset_percent: float = Field(default=100.0, gt=0, le=100)
+    """Of packets: each of these resets its connection, at both ends."""
+
+    strength: ClassVar[str | None] = "reset_percent"
+
+    def effect(self) -> Effect:
+        """The resets."""
+        return Effect(reset_ratio=self.reset_percent / 100)
+
+
+class Bandwidth(NetworkFault):
+    """One narrow link for all connections together, each direction by itself."""
+
+    kind: Literal["bandwidth"] = "bandwidth"
+    kilobits_per_second: float = Field(default=512.0, ge=8, le=100_000_000)
+    """Of each direction. 1 kilobit is 1000 bits."""
+    directions: Directions = Field(default="both")
+    """Towards the server (`requests`), back (`answers`), or both."""
+
+    strength: ClassVar[str | None] = "kilobits_per_second"
+
+    def effect(self) -> Effect:
+        """The rate."""
+        return Effect(
+            bytes_per_second=self.kilobits_per_second * 125, directions=self.directions
+        )
+
+
 def _way(record: dict[str, Any]) -> Mechanism:
-    return _MECHANISMS[record["mechanism"]]
+    name = record["mechanism"]
+    found = _MECHANISMS.get("nft" if name == _REMOVED else name)
+    if found is None:
+        raise FaultFailedError(
+            f"found no mechanism {name!r} in this version; undo the fault with the "
+            "version that injected it"
+        )
+    return found

@@ -11,7 +11,7 @@ import os
 import selectors
 import socket
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -128,6 +128,23 @@ class PeerFault(Fault):
         return address, None
 
 
+class OtlpHang(PeerFault):
+    """Pushes run into their deadline; nothing else of the sidecar may wait for them."""
+
+    kind: Literal["otlp_hang"] = "otlp_hang"
+
+    peer: ClassVar[str] = "otlp"
+
+
+class PrometheusAway(PeerFault):
+    """It is stopped, so no alert fires either; what it did not scrape is a gap."""
+
+    kind: Literal["prometheus_away"] = "prometheus_away"
+
+    peer: ClassVar[str] = "prometheus"
+    stands_in: ClassVar[bool] = False
+
+
 def _frozen(record: dict[str, Any]) -> ProcessRef | None:
     found = record["process"]
     return None if found is None else ProcessRef.from_record(found)
@@ -140,7 +157,7 @@ def endpoint(address: str) -> tuple[str, int]:
 
 
 def _listens(address: str) -> bool:
-    """Whether somebody does, of whatever user; without a word to them."""
+    """Return whether somebody does, of whatever user; without a word to them."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

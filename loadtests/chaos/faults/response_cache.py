@@ -78,7 +78,7 @@ class ResponseCache(Fault):
             ) from error
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Whether the server says that the cache is off."""
+        """Return whether the server says that the cache is off."""
         try:
             found = model_control.configuration(record["http"], record["model"])
         except model_control.ControlError as error:
@@ -105,7 +105,7 @@ class ResponseCache(Fault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Whether a live server may still have the cache on, and the fault's file."""
+        """Return whether a live server may still have the cache on and the fault's file."""
         left = []
         if Path(record["asked"]).exists():
             left.append(f"file {record['asked']} is left")

@@ -76,7 +76,7 @@ class RestartLoop(Fault):
         )
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Whether the first server lives, and the loop does not."""
+        """Return whether the first server lives, and the loop does not."""
         first = Belongings.from_record(record["first"]).server
         missing = [f"process {first.pid} still runs"] if first.alive else []
         if not agents.running(record["token"]):

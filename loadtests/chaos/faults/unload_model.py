@@ -62,7 +62,7 @@ class UnloadModel(Fault):
         )
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Whether it is loaded, or nothing unloads it."""
+        """Return whether it is loaded, or nothing unloads it."""
         if record["every_seconds"] is not None:
             at_work = agents.running(record["token"])
             return [] if at_work else ["what unloads the model has ended"]
@@ -91,7 +91,7 @@ class UnloadModel(Fault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """What unloads it, and a model that a live server does not have."""
+        """Return what unloads it, and a model that a live server does not have."""
         left = agents.left(record["token"])
         try:
             if model_control.listening(record["http"]):

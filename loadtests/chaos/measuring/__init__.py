@@ -1,1 +1,1 @@
-"""What an experiment did to users and who noticed: from times to verdicts."""
+"""From the times of requests and metrics to verdicts on an experiment."""

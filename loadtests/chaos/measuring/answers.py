@@ -46,7 +46,7 @@ class Answers:
 
 
 def answers_of(result: RunResult) -> Answers:
-    """What a run's users saw.
+    """Return what a run's users saw.
 
     Raises:
         PlanError: it was a closed loop, in which nobody asks while the server hangs.

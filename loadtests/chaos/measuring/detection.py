@@ -112,7 +112,7 @@ def detection_of(
     span: Span,
     begun: Mapping[Condition, float] | None = None,
 ) -> Detection:
-    """What showed the fault of a span, until the next one.
+    """Return what showed the fault of a span, until the next one.
 
     `begun` is when the fault was begun that a condition is about, where that is not the
     span's first: what held for another one's sake shows nothing of it.
@@ -191,7 +191,7 @@ def detected(
     wanted: DetectSettings,
     first_bad_seconds: float | None = None,
 ) -> Detected:
-    """Whether a fault was shown as it was wanted.
+    """Return whether a fault was shown as it was wanted.
 
     `first_bad_seconds` is when the first request was due that its users found bad.
     """

@@ -1,4 +1,4 @@
-"""What the runner of an experiment saw: facts with their times, judged elsewhere.
+"""The observations of an experiment: facts with their times, judged elsewhere.
 
 All times are seconds from the start of the load, on the load's own clock, so that
 requests, faults, checks, metrics and alerts lie on one line.

@@ -1,4 +1,4 @@
-"""What one repetition of an experiment showed: numbers, and a verdict with its reasons."""
+"""The findings of one repetition: numbers, and a verdict with its reasons."""
 
 from __future__ import annotations
 
@@ -125,19 +125,19 @@ def extension_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def recovery_settings(document: Mapping[str, Any]) -> RecoverySettings:
-    """What an experiment takes for recovered."""
+    """Return what an experiment takes for recovered."""
     return RecoverySettings.model_validate(extension_of(document).get("recovery", {}))
 
 
 def detect_settings(document: Mapping[str, Any]) -> tuple[DetectSettings, ...]:
-    """What an experiment wants its faults to be shown by."""
+    """Return what an experiment wants its faults to be shown by."""
     given = extension_of(document).get("detect", [])
     entries = given if isinstance(given, list | tuple) else [given]
     return tuple(map(DetectSettings.model_validate, entries))
 
 
 def findings(evidence: Evidence) -> Findings:
-    """What a repetition showed.
+    """Return what a repetition showed.
 
     Raises:
         PlanError: its load was a closed loop.
@@ -192,7 +192,7 @@ def findings(evidence: Evidence) -> Findings:
 def _meant(
     span: Span, faults: Sequence[Span], wanted: Sequence[DetectSettings]
 ) -> list[DetectSettings]:
-    """What is to show the faults of a span; of a kind that never came, the first's."""
+    """Return what has to show the faults of a span; by default the first fault's."""
     kinds = {kind for one in faults for kind in one.kinds}
     first = faults[0].kinds[0]
     return [

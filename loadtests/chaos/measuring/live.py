@@ -1,4 +1,4 @@
-"""What users saw in the last moment of a run that is under way."""
+"""Availability and latency in the last moment of a run that is under way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long nobody got a right answer."""
+"""The length of an outage: the time without a right answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens during an experiment, written down by several threads as it happens."""
+"""Records events of an experiment as they happen, from several threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fault did to users and when it was over, from the times of their requests.
+"""Effect and recovery of a fault, from the times of users' requests.
 
 Every request is judged by what its user saw: late counts from when it was due, and one
 without a right answer is as late as its timeout. A window of time is good where all its
@@ -152,7 +152,7 @@ def recovery_of(
     settings: RecoverySettings,
     limit_seconds: float | None,
 ) -> Recovery:
-    """What the fault of a span did to the users."""
+    """Return what the fault of a span did to the users."""
     until = answers.until_seconds
     if span.next_seconds is not None:
         # What was due later may have been hit by the next fault.
@@ -241,7 +241,7 @@ class _Course:
         return next(places, None)
 
     def _is_later(self, stretch: Stretch) -> bool:
-        """Whether it is a short late spell, long after the fault was undone."""
+        """Return whether it is a short late spell, long after the fault was undone."""
         reverted = self.span.reverted_seconds
         if reverted is None or not self._is_short(stretch):
             return False

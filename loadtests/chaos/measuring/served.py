@@ -1,4 +1,4 @@
-"""How users were served before, during and after a fault, and what budget it cost."""
+"""Service before, during and after a fault, and the error budget it cost."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def budget(
     settings: RecoverySettings,
     since_seconds: float,
 ) -> Budget:
-    """What of the error budget went since the fault."""
+    """Return what of the error budget went since the fault."""
     asked = int(
         (answers.due >= since_seconds).sum()
         - (answers.unsent & (answers.due >= since_seconds)).sum()
@@ -133,7 +133,7 @@ def _ratio(bad: int, asked: int) -> float | None:
 def _of_window(
     answers: Answers, settings: RecoverySettings, allowed: float
 ) -> float | None:
-    """How many bad requests the window of the objective may have."""
+    """Return how many bad requests the window of the objective may have."""
     if answers.until_seconds <= 0:
         return None
     known: Mask = ~answers.unsent

@@ -55,7 +55,7 @@ class _Held:
 def shown(
     samples: Iterable[Sample], condition: Condition, start: float, end: float | None
 ) -> Shown:
-    """What a condition showed from `start` to `end`, in seconds of the load."""
+    """Return what a condition showed from `start` to `end`, in seconds of the load."""
     series: dict[Labels, list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.metric == condition.metric:

@@ -1,4 +1,4 @@
-"""Whether the sidecar kept its own promises while something else broke.
+"""Checks the sidecar's own guarantees while something else is broken.
 
 It stays up, answers a scrape as fast as before, leaks nothing, and says what is so no
 later than two of its probe intervals after it became so, until it is over, and then that.
@@ -100,7 +100,7 @@ class Fault(NamedTuple):
 
 
 def promises_of(evidence: Evidence, faults: Sequence[Fault]) -> SidecarPromises | None:
-    """What the sidecar kept; None where there was none."""
+    """Return what the sidecar kept; None where there was none."""
     scrapes = evidence.scrapes
     if not scrapes:
         return None
@@ -296,7 +296,7 @@ class _Said(NamedTuple):
 
 
 def _speaking(samples: Iterable[Sample]) -> Iterator[Condition]:
-    """What speaks of trouble with server, models and each of the probes."""
+    """Yield what speaks of trouble with server, models and each of the probes."""
     yield from _TROUBLE
     success = catalogue.PROBE_SUCCESS.name
     probes = {s.labels.get("probe", "") for s in samples if s.metric == success}

@@ -1,4 +1,4 @@
-"""What a repetition's numbers amount to, with every reason."""
+"""The verdict on a repetition, with every reason."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _failures(evidence: Evidence) -> Iterator[str]:
 
 
 def _loads(evidence: Evidence) -> bool:
-    """Whether something should have been sent: experiments of others need nothing."""
+    """Return whether load was expected: experiments of others need none."""
     if any(event.what == "inject" for event in evidence.events):
         return True
     entries = evidence.experiment.get("extensions") or ()
@@ -62,7 +62,7 @@ def _loads(evidence: Evidence) -> bool:
 
 
 def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
-    """What makes the numbers the sender's own."""
+    """Yield what makes the numbers the sender's own."""
     load = evidence.load
     if load is None:
         return
@@ -94,7 +94,7 @@ def _weaknesses(draft: Findings) -> Iterator[str]:
 
 
 def _lied(draft: Findings) -> bool:
-    """Whether wrong answers are what the experiment made: each is a bad request then."""
+    """Return whether the fault itself makes wrong answers: each is a bad request."""
     return any(LYING & set(fault.span.kinds) for fault in draft.faults)
 
 
@@ -115,7 +115,7 @@ def _unmet(fault: FaultFindings) -> Iterator[str]:
 
 
 def _relapsed(fault: FaultFindings, recovery: Recovery) -> bool:
-    """Whether it was bad again though the fault was gone before it was good."""
+    """Return whether it was bad again though the fault was gone before it was good."""
     held, reverted = recovery.first_held_seconds, fault.span.reverted_seconds
     if not recovery.relapses or held is None or reverted is None:
         return False

@@ -1,4 +1,4 @@
-"""What the sidecar and Prometheus say while an experiment runs, polled and kept."""
+"""Polls the sidecar and Prometheus while an experiment runs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def page_of(url: str) -> Iterator[tuple[str, dict[str, str], float]]:
 
 
 def answers(address: str, path: str) -> bool:
-    """Whether a GET is answered with 200 within a second."""
+    """Return whether a GET is answered with 200 within a second."""
     with contextlib.closing(HttpClient(address, connections=1)) as client:
         try:
             client.get(path, timeout_seconds=_TIMEOUT_SECONDS)

@@ -1,1 +1,1 @@
-"""What can be wrong with a wire, and the ways to make it so."""
+"""Network effects, and the mechanisms that make them."""

@@ -1,4 +1,4 @@
-"""What a network does to requests and answers, whichever mechanism makes it so."""
+"""Network effects on requests and answers, whichever mechanism makes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Effect:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
-        """What `to_record` made.
+        """Return what `to_record` made.
 
         Raises:
             TypeError: it is something else.
@@ -46,7 +46,7 @@ class Effect:
         return cls(**record)
 
     def applies_to(self, direction: Direction) -> bool:
-        """Whether it does anything in that direction."""
+        """Return whether it does anything in that direction."""
         return self.directions in {"both", direction}
 
 

@@ -42,12 +42,12 @@ class Link:
         self._free_at = 0.0
 
     def resets(self) -> bool:
-        """Whether this packet's connection is reset; drawn anew each time."""
+        """Return whether this packet's connection is reset; drawn anew each time."""
         ratio = self.effect.reset_ratio
         return ratio > 0 and self._rng.random() < ratio
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """What goes over a narrow link one after another; else all at once."""
+        """Yield what goes over a narrow link one after another; else all at once."""
         rate = self.effect.bytes_per_second
         if rate is None:
             yield data
@@ -63,29 +63,20 @@ class Link:
         return max(self.effect.delay_seconds + drawn, 0.0)
 
     def arrival(self, size: int, now: float) -> float:
-        """When so many bytes arrive that are sent now."""
-        return self.sent(size, now) + self.latency() + self._stall()
+        """Return when `size` bytes that are sent now arrive."""
+        return self._sent(size, now) + self.latency() + self._stall()
 
-    def sent(self, size: int, now: float) -> float:
-        """When the last of so many bytes is on its way; others' go before them."""
+    def _sent(self, size: int, now: float) -> float:
+        """Return when the last byte has left; earlier bytes leave first."""
         rate = self.effect.bytes_per_second
         if rate is None:
             return now
         self._free_at = max(now, self._free_at) + size / rate
         return self._free_at
 
-    def busy_seconds(self, now: float) -> float:
-        """Until what it has been given is on its way."""
-        return max(self._free_at - now, 0.0)
-
-    def loses(self) -> bool:
-        """Whether this packet is lost; drawn anew each time."""
-        ratio = self.effect.loss_ratio
-        return ratio > 0 and self._rng.random() < ratio
-
     def _stall(self) -> float:
-        lost = 0
-        while lost < _MOST_LOSSES_IN_A_ROW and self.loses():
+        lost, ratio = 0, self.effect.loss_ratio
+        while ratio > 0 and lost < _MOST_LOSSES_IN_A_ROW and self._rng.random() < ratio:
             lost += 1
         self.losses += lost
         return RETRANSMISSION_SECONDS * ((1 << lost) - 1)

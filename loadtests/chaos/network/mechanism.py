@@ -43,7 +43,7 @@ class Mechanism(Protocol):
         ...
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """What of it is not in effect."""
+        """Return what of it is not in effect."""
         ...
 
     def revert(self, record: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ class Mechanism(Protocol):
         ...
 
     def residue(self, record: dict[str, Any]) -> list[str]:
-        """What is left of it."""
+        """Return what is left of it."""
         ...
 
 
@@ -78,5 +78,6 @@ def choose(
         reasons.append(f"{name}: {reason}")
     raise FaultRefusedError(
         f"the network of {site.name} cannot be made bad ({'; '.join(reasons)})",
-        "put the fault proxy before it (`target: {proxy: true}`), which needs no root",
+        "put the fault proxy in front of it (`target: {proxy: true}`), which needs neither "
+        "root nor a kernel module, and faults only what connects through it",
     )

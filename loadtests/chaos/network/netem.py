@@ -50,7 +50,10 @@ class Netem:
         )
         if tried.returncode:
             found = tried.stderr.strip().splitlines()[:1]
-            return f"the kernel does not do it ({' '.join(found)})"
+            return (
+                f"the kernel refuses it ({' '.join(found)}); `modprobe sch_netem` and "
+                "`modprobe sch_htb` load what it needs"
+            )
         root = _root()
         if root.get("kind") not in {None, "noqueue"}:
             return f"loopback has a {root['kind']} discipline of somebody else's"
@@ -143,7 +146,7 @@ def _batch(handle: int, at: list[int], effect: Effect) -> str:
 
 
 def _inside(effect: Effect) -> str:
-    """What a class queues in."""
+    """Return what a class queues in."""
     words = []
     if effect.delay_seconds or effect.jitter_seconds:
         words += ["delay", f"{effect.delay_seconds * 1e6:.0f}us"]

@@ -1,26 +1,43 @@
-"""Lost and refused packets: rules of nftables in a table of our own."""
+"""Lost and refused packets: rules of nftables in a table of the fault's own.
+
+The table is named by the fault's token and matches the server's ports alone. It hooks in
+before all others, where packets arrive over loopback, in both directions. nft adds it in
+one transaction: it is there as a whole or not at all.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.network import ports, tables
-from loadtests.chaos.network.effect import Effect
-from loadtests.chaos.primitives import programs
+from loadtests.chaos.errors import FaultFailedError
+from loadtests.chaos.network import ports
+from loadtests.chaos.network.effect import DIRECTIONS, Effect
+from loadtests.chaos.primitives import agents, programs
 
 if TYPE_CHECKING:
+    from loadtests.chaos.network.effect import Direction
     from loadtests.chaos.network.mechanism import Wanted
     from loadtests.chaos.site import Site
 
+_FAMILY: Final = "inet"
+"""IPv4 and IPv6."""
+_MATCHES: Final[dict[Direction, str]] = {
+    "requests": "tcp dport",
+    "answers": "tcp sport",
+}
 _GRAIN: Final = 10_000
-"""What nftables draws of: ratios to a hundredth of a percent."""
+"""Ratios are drawn to a hundredth of a percent."""
 
 
 class Nft:
     """Loss, partition and reset."""
 
     def refusal(self, site: Site, effect: Effect) -> str | None:
-        """Root, nft, a kernel with nf_tables, and an effect that dropping can have."""
+        """Require root, nft, a kernel with nf_tables, and an effect of dropped packets.
+
+        Tries the table in a network namespace that ends with the command.
+        """
         if effect.delay_seconds or effect.jitter_seconds:
             return "cannot delay packets"
         if effect.bytes_per_second is not None:
@@ -29,34 +46,76 @@ class Nft:
         reason = ports.refusal(site)
         if reason is not None:
             return reason
-        return tables.refusal(tables.ruleset("probe", _rules([1], effect)))
+        if programs.find("nft") is None:
+            return "nft is not installed (apt-get install nftables)"
+        text = _ruleset("probe", _rules([1], effect))
+        tried = programs.attempt("", ["unshare", "-n", "nft", "-f", "-"], given=text)
+        if not tried.returncode:
+            return None
+        found = tried.stderr.strip().splitlines()[:1]
+        return f"nft does not work here ({' '.join(found)})"
 
     def prepare(self, site: Site, wanted: Wanted) -> dict[str, Any]:
-        """The table, by its name and what is in it."""
-        found = [ports.port_of(site, protocol) for protocol in wanted.protocols]
+        """Return the table's name, ports and effect."""
         return {
             "token": wanted.token,
-            "ports": found,
+            "ports": [ports.port_of(site, protocol) for protocol in wanted.protocols],
             "effect": wanted.effect.to_record(),
         }
 
     def inject(self, record: dict[str, Any]) -> None:
         """Add the table."""
         token = record["token"]
-        tables.add(token, tables.ruleset(token, _rules_of(record)))
+        table = _ruleset(token, _rules_of(record))
+        programs.run(token, ["nft", "-f", "-"], given=table)
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """The table, or rules of it."""
-        return tables.missing(record["token"], len(_rules_of(record)))
+        """Report the table, or how many of its rules are missing."""
+        token, wanted = record["token"], len(_rules_of(record))
+        listed = programs.attempt(token, ["nft", "-j", "list", "table", _FAMILY, token])
+        if listed.returncode:
+            return [f"there is no nftables table {token}"]
+        found = sum("rule" in entry for entry in json.loads(listed.stdout)["nftables"])
+        if found != wanted:
+            return [f"the nftables table {token} has {found} rules of {wanted}"]
+        return []
 
     def revert(self, record: dict[str, Any]) -> None:
-        """Remove the table."""
-        programs.end_all(record["token"])
-        tables.remove(record["token"])
+        """End programs started for the fault, and remove the table."""
+        token = record["token"]
+        programs.end_all(token)
+        command = ["nft", "delete", "table", _FAMILY, token]
+        if programs.attempt(token, command).returncode and _exists(token):
+            raise FaultFailedError(
+                f"the nftables table {token} cannot be removed; as root: "
+                f"{' '.join(command)}"
+            )
 
     def residue(self, record: dict[str, Any]) -> list[str]:
-        """The table."""
-        return tables.residue(record["token"])
+        """Report the table, and programs started for the fault."""
+        token = record["token"]
+        found = [f"the nftables table {token} is there"] if _exists(token) else []
+        return [*found, *agents.left(token)]
+
+
+def _exists(token: str) -> bool:
+    listed = programs.run("", ["nft", "-j", "list", "tables"])
+    return any(
+        entry.get("table", {}).get("name") == token
+        for entry in json.loads(listed)["nftables"]
+    )
+
+
+def _ruleset(name: str, rules: list[str]) -> str:
+    listed = "\n    ".join(rules)
+    return f"""\
+table {_FAMILY} {name} {{
+  chain incoming {{
+    type filter hook input priority -300; policy accept;
+    {listed}
+  }}
+}}
+"""
 
 
 def _rules_of(record: dict[str, Any]) -> list[str]:
@@ -64,9 +123,11 @@ def _rules_of(record: dict[str, Any]) -> list[str]:
 
 
 def _rules(at: list[int], effect: Effect) -> list[str]:
+    listed = ", ".join(map(str, at))
     return [
-        f"{those} {statement}"
-        for those in tables.packets(at, effect).values()
+        f"iif lo {_MATCHES[direction]} {{ {listed} }} {statement}"
+        for direction in DIRECTIONS
+        if effect.applies_to(direction)
         for statement in _statements(effect)
     ]
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from loadtests.chaos.network.effect import DIRECTIONS, Effect
+from loadtests.chaos.network.proxy_control import short_name
 from loadtests.chaos.network.wire import Wire
 
 HOST: Final = "127.0.0.1"
@@ -68,7 +69,7 @@ class Proxy:
         writer.close()
 
     def answer(self, line: bytes) -> dict[str, Any]:
-        """What a command gets: the state after it, or an error."""
+        """Return what a command gets: the state after it, or an error."""
         try:
             match json.loads(line):
                 case {
@@ -137,15 +138,17 @@ async def serve(arguments: argparse.Namespace) -> None:
     loop.add_reader(sys.stdin.fileno(), read_input)
     upstreams = {"grpc": arguments.grpc, "http": arguments.http}
     proxy = Proxy(upstreams, arguments.seed)
-    control = await asyncio.start_unix_server(
-        proxy.control, arguments.control, limit=_MAX_COMMAND_BYTES
-    )
     try:
-        sys.stdout.write(json.dumps(await proxy.listen()) + "\n")
-        sys.stdout.flush()
-        await ended.wait()
+        # asyncio removes the socket by this name at the end.
+        with short_name(arguments.control) as name:
+            control = await asyncio.start_unix_server(
+                proxy.control, name, limit=_MAX_COMMAND_BYTES
+            )
+            sys.stdout.write(json.dumps(await proxy.listen()) + "\n")
+            sys.stdout.flush()
+            await ended.wait()
+            control.close()
     finally:
-        control.close()
         # The owner may be dead, so its folder is ours to remove, if it has nothing else.
         with contextlib.suppress(OSError):
             arguments.control.unlink()

@@ -7,13 +7,16 @@ ask(control, {"do": "state"})
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
 _SECONDS: Final = 2.0
@@ -28,6 +31,22 @@ class ProxyFailedError(LoadError):
     """The proxy did not do what it was told, or does not answer."""
 
 
+@contextlib.contextmanager
+def short_name(path: Path) -> Generator[str]:
+    """A name for a socket that the kernel takes (107 bytes), however long its folder's is.
+
+    It is valid for the block.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
 def ask(control: Path, command: dict[str, Any]) -> dict[str, Any]:
     """The proxy's answer: faults by token, and what its wires hold.
 
@@ -38,7 +57,8 @@ def ask(control: Path, command: dict[str, Any]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_SECONDS)
         try:
-            connection.connect(str(control))
+            with short_name(control) as name:
+                connection.connect(name)
         except (FileNotFoundError, ConnectionRefusedError):
             raise ProxyGoneError(f"no fault proxy listens on {control}") from None
         except OSError as error:

@@ -1,1 +1,1 @@
-"""What faults are made of: processes, control groups, clocks, backends, models."""
+"""The parts of faults: processes, control groups, clocks, backends, models."""

@@ -99,7 +99,7 @@ def _said(process: subprocess.Popen[str]) -> str:
 
 
 def running(token: str) -> bool:
-    """Whether an agent with this token is at work."""
+    """Return whether an agent with this token is at work."""
     return bool(started_with(token))
 
 

@@ -121,7 +121,7 @@ class Belongings:
 
     @classmethod
     def of(cls, server: ProcessRef) -> Self:
-        """What it has now."""
+        """Return what it has now."""
         known = Known.of(server.pid)
         found = [s for s in stubs(known) if _since(server, s.process)]
         return cls(
@@ -133,7 +133,7 @@ class Belongings:
 
     @classmethod
     def from_record(cls, record: Any) -> Self:
-        """What `to_record` made."""
+        """Return what `to_record` made."""
         return cls(
             ProcessRef.from_record(record["server"]),
             # Journals of earlier versions do not say: what they name is cleared away.
@@ -152,7 +152,7 @@ class Belongings:
         }
 
     def left(self) -> list[str]:
-        """What outlived the server, in sentences; nothing while the server lives."""
+        """Return what outlived the server, in sentences; empty while it lives."""
         if self.server.alive:
             return []
         orphans, regions = self._orphans()

@@ -58,7 +58,7 @@ class Group:
 
     @classmethod
     def from_record(cls, record: Any) -> Self:
-        """What `to_record` made."""
+        """Return what `to_record` made."""
         return cls(int(record["version"]), Path(record["home"]), Path(record["folder"]))
 
     def to_record(self) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import contextlib
 import json
 import time
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from exporter.errors import TritonError, UnavailableError
 from exporter.triton.http import HttpClient
+from exporter.triton.http_path import control_path, model_path
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def states(address: str) -> dict[str, str]:
 
 
 def allowed(address: str) -> bool:
-    """Whether models may be loaded and unloaded; asks for one that does not exist.
+    """Return whether models may be loaded; asks for one that does not exist.
 
     Raises:
         ControlError: no answer.
@@ -81,7 +81,7 @@ def allowed(address: str) -> bool:
 
 
 def listening(address: str) -> bool:
-    """Whether anybody takes connections there; a frozen server does.
+    """Return whether anybody takes connections there; a frozen server does.
 
     Raises:
         ControlError: somebody does, and does not answer.
@@ -132,13 +132,13 @@ def unload(
 
 
 def configuration(address: str, model: str) -> dict[str, Any]:
-    """What the server says of a model's configuration.
+    """Return what the server says of a model's configuration.
 
     Raises:
         ControlError: no answer, or no such model.
     """
     with _client(address) as client:
-        path = f"/v2/models/{quote(model, safe='')}/config"
+        path = f"{model_path(model)}/config"
         body = client.get(path, timeout_seconds=_ASK_SECONDS)
     try:
         found = dict(json.loads(body))
@@ -165,7 +165,7 @@ def _post(
     timeout_seconds: float,
 ) -> None:
     body = json.dumps({"parameters": parameters} if parameters else {}).encode()
-    path = f"/v2/repository/models/{quote(model, safe='')}/{action}"
+    path = f"{control_path(model)}/{action}"
     client.post(path, body, timeout_seconds=timeout_seconds)
 
 

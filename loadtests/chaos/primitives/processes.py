@@ -34,7 +34,7 @@ class ProcessRef:
 
     @classmethod
     def from_record(cls, record: Any) -> Self:
-        """What `to_record` made."""
+        """Return what `to_record` made."""
         pid, start_ticks = record
         return cls(int(pid), int(start_ticks))
 
@@ -98,7 +98,7 @@ class ProcessRef:
             os.close(handle)
 
     def wait_until(self, states: str | None, timeout_seconds: float) -> bool:
-        """Whether it came to one of these states, or was gone (None), in time."""
+        """Return whether it reached one of these states, or ended (None), in time."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             state = self.state

@@ -31,7 +31,7 @@ def environment(token: str) -> dict[str, str]:
 
 
 def run(token: str, command: Sequence[str], *, given: str = "") -> str:
-    """What a program prints.
+    """Return what a program prints.
 
     Raises:
         FaultFailedError: it is not there, fails, or takes five seconds.
@@ -46,7 +46,7 @@ def run(token: str, command: Sequence[str], *, given: str = "") -> str:
 def attempt(
     token: str, command: Sequence[str], *, given: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """How a program ended, whichever way.
+    """Return how a program ended, whichever way.
 
     Raises:
         FaultFailedError: it is not there, or takes five seconds.

@@ -39,5 +39,5 @@ def go_on(processes: Sequence[ProcessRef]) -> None:
 
 
 def is_stopped(process: ProcessRef) -> bool:
-    """Whether it is there and stopped."""
+    """Return whether it is there and stopped."""
     return process.state in {"T", "t"}

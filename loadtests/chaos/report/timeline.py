@@ -9,7 +9,7 @@ import numpy as np
 
 from exporter.quantiles import quantile_rank
 from loadtests.chaos.measuring.answers import answers_of
-from loadtests.report.svg import Axis, Mark, Plot, Series
+from pages.plots import Axis, Mark, Plot, Series
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,9 +81,9 @@ def _course(evidence: Evidence, found: Findings, end: float) -> Plot:
         *_bars("not served", bad, 4.0, _BAD),
         _dots("met", [c for c in evidence.checks if c.met], 3.0, _GOOD),
         _dots("not met", [c for c in evidence.checks if not c.met], 3.0, _BAD),
-        *_bars("told of it", shown, 2.0, _TOLD),
+        *_bars("shown", shown, 2.0, _TOLD),
         *_bars("pending", pending, 1.0, 0),
-        *_bars("" if shown else "told of it", fired, 1.0, _TOLD),
+        *_bars("" if shown else "shown", fired, 1.0, _TOLD),
     )
     return Plot(
         "What was broken, and who noticed",
@@ -109,14 +109,14 @@ def _answers(answers: Answers, edges: Floats, found: Findings, end: float) -> Pl
         (
             *_shades(found, end, 0.0, most * 1.1),
             Series("asked", middles, asked / seconds, "area", colour=0),
-            Series("answered rightly", middles, right / seconds, colour=_GOOD),
+            Series("right answers", middles, right / seconds, colour=_GOOD),
         ),
         _marks(found),
     )
 
 
 def _latency(answers: Answers, edges: Floats, found: Findings, end: float) -> Plot:
-    """What has no right answer lies at the timeout."""
+    """Return what has no right answer lies at the timeout."""
     middles = (edges[1:] + edges[:-1]) / 2
     latency = answers.latency * _MS
     bounds = np.searchsorted(answers.due, edges)

@@ -1,10 +1,10 @@
-"""How findings are said, on a page and in a terminal alike."""
+"""Findings in words, and as rows of tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from loadtests.report import page
+from pages import units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -13,15 +13,33 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.findings import FaultFindings, Findings
     from loadtests.chaos.measuring.sidecar_promises import SidecarPromises
     from loadtests.chaos.results.repeated import Repeated
-    from loadtests.chaos.results.scorecard import Row
+    from loadtests.chaos.results.scorecard import Row, ScorecardChange
+    from pages.blocks import Tone
 
 SAID: Final = {
-    "held": "held: users were served as the hypothesis says",
-    "finding": "finding: a weakness",
-    "failed": "failed: the experiment did not run to its end, so nothing is shown",
-    "invalid": "invalid: the sender's own trouble is in the numbers",
+    "held": "HELD: users were served as the hypothesis demands",
+    "finding": "FINDING: a weakness",
+    "failed": "FAILED: the experiment did not run to its end, so nothing is shown",
+    "invalid": "INVALID: the load generator's own delays are in the numbers",
 }
-TONES: Final = {"held": "good", "finding": "bad", "failed": "bad", "invalid": "note"}
+TONES: Final[dict[str, Tone]] = {
+    "held": "good",
+    "finding": "bad",
+    "failed": "bad",
+    "invalid": "note",
+}
+CALLS: Final = {
+    "worse": "Worse than before",
+    "better": "Better than before, and nothing is worse",
+    "same": "Nothing changed that matters",
+    "unknown": "Undecided: it takes more repetitions, or the experiments that are missing",
+}
+CALL_TONES: Final[dict[str, Tone]] = {
+    "worse": "bad",
+    "better": "good",
+    "same": "good",
+    "unknown": "note",
+}
 NAMES: Final = {
     "availability_ratio": "availability during the fault",
     "p95_seconds": "p95 during the fault",
@@ -30,7 +48,7 @@ NAMES: Final = {
     "recovered_seconds": "recovered after",
     "restarted_seconds": "server ready again after",
     "recovered_since_restart_seconds": "recovered since then",
-    "metric_seconds": "metric told after",
+    "metric_seconds": "metric shown after",
     "alert_seconds": "alert fired after",
     "bad_request_seconds": "bad request-seconds",
     "budget_burnt_ratio": "error budget burnt",
@@ -42,10 +60,10 @@ def value(name: str, number: float | None) -> str:
     if number is None:
         return "unknown"
     if name.endswith("_ratio"):
-        return page.share(number)
+        return units.percent(number)
     if name == "bad_request_seconds":
         return f"{number:.4g}"
-    return page.time(number)
+    return units.duration(number)
 
 
 def interval(name: str, number: Repeated) -> str:
@@ -62,17 +80,17 @@ def interval(name: str, number: Repeated) -> str:
 
 
 def promise(kept: bool | None) -> str:  # noqa: FBT001 - it is what is told
-    """Whether it was kept."""
+    """Return whether it was kept."""
     return {True: "kept", False: "broken", None: "unknown"}[kept]
 
 
 def kinds(fault: FaultFindings) -> str:
-    """What was broken."""
+    """Return what was broken."""
     return " and ".join(fault.span.kinds)
 
 
 def state(fault: FaultFindings) -> str:
-    """How it ended for users."""
+    """Return how it ended for users."""
     recovery = fault.recovery
     if recovery is None:
         return "nothing was asked"
@@ -104,7 +122,7 @@ def course(fault: FaultFindings) -> dict[str, str]:
         "outage": "unknown"
         if outage is None
         else f"{outage.seconds:.3f} s{'' if outage.ended else ' and more'}",
-        "late beyond": page.time(recovery.limit_seconds),
+        "late beyond": units.duration(recovery.limit_seconds),
         "bad requests": str(recovery.bad_requests),
         "bad request-seconds": f"{recovery.bad_request_seconds:.4g}",
         "relapses": str(recovery.relapses),
@@ -113,7 +131,7 @@ def course(fault: FaultFindings) -> dict[str, str]:
 
 
 def detections(fault: FaultFindings) -> Iterator[tuple[str, str, str, str]]:
-    """What was to tell of a fault, when it did, when it had to, and until when."""
+    """Yield what had to show a fault, when it did, its limit, and until when."""
     start = fault.span.inject_seconds
     for one in fault.detected:
         if one.metric is not None:
@@ -141,7 +159,7 @@ def detections(fault: FaultFindings) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _of_effect(one: Detected) -> str:
-    """How long after the fault was there it was told, which is what has a limit."""
+    """Return the time from the effect of a fault to when it was shown."""
     took = one.metric_since_effect_seconds
     return "" if took is None else f" of being there: {took:.2f} s"
 
@@ -153,7 +171,7 @@ def _after(seconds: float | None, in_time: bool | None) -> str:  # noqa: FBT001
 
 
 def promises(sidecar: SidecarPromises) -> dict[str, str]:
-    """What the sidecar promises, and whether it kept it."""
+    """Return what the sidecar promises, and whether it kept it."""
     growth, descriptors = sidecar.resident_growth_bytes, sidecar.open_fds_growth
     fast = sidecar.scrape_p95_before_seconds, sidecar.scrape_p95_since_seconds
     interval_seconds = sidecar.probe_interval_seconds
@@ -162,15 +180,56 @@ def promises(sidecar: SidecarPromises) -> dict[str, str]:
         f"{sidecar.scrapes} scrapes failed)",
         "comes back by itself": promise(sidecar.came_back),
         "keeps its scrape time": f"{promise(sidecar.kept_scrape_time)} (p95 "
-        f"{page.time(fast[0])} before, {page.time(fast[1])} since)",
+        f"{units.duration(fast[0])} before, {units.duration(fast[1])} since)",
         "leaks nothing": f"{promise(sidecar.leaked_nothing)} ("
         + ("memory unknown" if growth is None else f"{growth / 2**20:+.2f} MiB")
         + ("" if descriptors is None else f", {descriptors:+d} descriptors")
         + ")",
         "tells the truth within two intervals": f"{promise(sidecar.told_the_truth)} ("
-        f"over after {page.time(sidecar.cleared_after_seconds)}, interval "
-        f"{page.time(interval_seconds)})",
+        f"over after {units.duration(sidecar.cleared_after_seconds)}, interval "
+        f"{units.duration(interval_seconds)})",
     }
+
+
+def alerts(fault: FaultFindings) -> Iterator[tuple[str, str, str, str]]:
+    """Return rows of the alerts that fired: name, pending, firing, resolved."""
+    start = fault.span.inject_seconds
+
+    def after(seconds: float | None) -> str:
+        return "not seen" if seconds is None else f"{seconds - start:+.2f} s"
+
+    for one in fault.detection.alerts:
+        if one.firing_seconds is not None:
+            yield (
+                one.name,
+                after(one.pending_seconds),
+                after(one.firing_seconds),
+                after(one.resolved_seconds),
+            )
+
+
+def row_name(title: str, strength: float | None) -> str:
+    """Return the name of an experiment, or of one strength of it."""
+    return title if strength is None else f"{title} at {strength:g}"
+
+
+def repetition_name(found: Findings) -> str:
+    """Return the name of a repetition."""
+    return row_name(f"#{found.repetition + 1}", found.strength)
+
+
+def changes(change: ScorecardChange) -> Iterator[tuple[str, ...]]:
+    """Return rows of two cards: experiment, number, before, after, call."""
+
+    def median_of(name: str, number: Repeated | None) -> str:
+        return value(name, None if number is None else number.median)
+
+    for row in change.rows:
+        name = row_name(row.title, row.strength)
+        yield (name, "verdict", row.before or "absent", row.after or "absent", row.call)
+        for one in row.changes:
+            before, after = (median_of(one.number, n) for n in (one.before, one.after))
+            yield (name, NAMES[one.number], before, after, one.call)
 
 
 def served(found: Findings) -> Iterator[tuple[str, ...]]:
@@ -181,10 +240,10 @@ def served(found: Findings) -> Iterator[tuple[str, ...]]:
             yield (
                 name,
                 str(part.requests),
-                page.share(part.availability),
-                page.time(part.p50),
-                page.time(part.p95),
-                page.time(part.p99),
+                units.percent(part.availability),
+                units.duration(part.p50),
+                units.duration(part.p95),
+                units.duration(part.p99),
                 str(part.lost),
                 str(part.wrong),
             )
@@ -194,9 +253,8 @@ def scores(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     """Rows of a card: experiment, verdict, then the medians of its numbers."""
     for row in rows:
         numbers = row.repeated.numbers
-        strength = "" if row.strength is None else f" at {row.strength:g}"
         yield (
-            f"{row.title}{strength}",
+            row_name(row.title, row.strength),
             row.verdict,
             f"{row.repeated.recovered} of {row.repeated.repetitions}",
             *(median(numbers, name) for name in SCORED),

@@ -1,1 +1,1 @@
-"""What is kept of experiments: the journal, repetitions together, the scorecard."""
+"""Results of experiments: the journal, repetitions together, the scorecard."""

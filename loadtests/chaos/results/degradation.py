@@ -1,4 +1,4 @@
-"""How service degrades as a fault grows stronger, and how strong a one it stands."""
+"""Service over the strength of a fault, and the strongest one it withstands."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def curve(setting: str, found: Sequence[Findings]) -> Curve | None:
 
 
 def _rises(milder: Point, stronger: Point) -> bool:
-    """Whether availability is higher for sure: the intervals lie apart."""
+    """Return whether availability is higher for sure: the intervals lie apart."""
     if milder.high is None or stronger.low is None:
         return False
     return stronger.low > milder.high

@@ -186,7 +186,7 @@ def validated(model: type[Model], document: Any, source: str) -> Model:
 
 
 def is_journal(document: Any) -> bool:
-    """Whether it says that it is one of ours."""
+    """Return whether it says that it is one of ours."""
     block = document.get("tritonwatch") if isinstance(document, dict) else None
     return isinstance(block, dict) and block.get("format") == FORMAT
 

@@ -75,7 +75,7 @@ def _ranked(ordered: Sequence[float], rank: float) -> float:
 
 
 def repetitions(found: Sequence[Findings]) -> Repetitions:
-    """What repetitions of one experiment have in common.
+    """Return what repetitions of one experiment have in common.
 
     Raises:
         ValueError: there is none.
@@ -138,7 +138,7 @@ def _restarted(fault: FaultFindings) -> float | None:
 
 
 def _since_restart(one: Findings) -> float | None:
-    """What of a recovery is no server's start: the clients', and how finely it is told."""
+    """Return the part of a recovery after the server was ready again."""
     recovered, ready = (_after_fault(when)(one) for when in (_recovered, _restarted))
     return None if recovered is None or ready is None else recovered - ready
 

@@ -197,7 +197,7 @@ def schema() -> str:
 
 
 def compared(before: Scorecard, after: Scorecard) -> ScorecardChange:
-    """What changed from one card to the next."""
+    """Return what changed from one card to the next."""
     old = {row.key: row for row in before.rows}
     new = {row.key: row for row in after.rows}
     rows = tuple(_row_change(key, old.get(key), new.get(key)) for key in {**old, **new})

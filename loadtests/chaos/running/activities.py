@@ -22,12 +22,12 @@ class ActivityFailedError(LoadError):
 
 
 def is_ours(provider: Provider) -> bool:
-    """Whether it is one of this project's own functions."""
+    """Return whether it is one of this project's own functions."""
     return provider.type == "python" and provider.module == TOOLKIT
 
 
 def perform(activity: Activity, foreign: Foreign | None) -> Any:
-    """What it gives. `foreign` runs what is not ours.
+    """Return what it gives. `foreign` runs what is not ours.
 
     Raises:
         ActivityFailedError: it failed.
@@ -62,7 +62,7 @@ def own(provider: Provider) -> Any:
 
 
 def judge(probe: Probe, value: Any, foreign: Foreign | None) -> bool:
-    """Whether a probe's value is within its tolerance.
+    """Return whether a probe's value is within its tolerance.
 
     What programs and URLs give is a map with a status, which Chaos Toolkit judges.
     """

@@ -1,4 +1,4 @@
-"""What stands beside a deployment under experiment: proxy, sidecar and Prometheus."""
+"""Companions of a deployment under experiment: proxy, sidecar and Prometheus."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from exporter.listening import bind
 from exporter.slo.objectives import AvailabilityObjective
 from exporter.slo.rules import rules_file
 from exporter.triton.http import HttpClient
+from loadtests.chaos.primitives import faketime
 from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef
 from loadtests.chaos.running.supervisor import Supervisor
 from loadtests.errors import LoadError
@@ -62,6 +63,8 @@ def beside(target: Target, site: LocalSite, around: Surroundings) -> Generator[N
             if target.collector:
                 over = {"otlp": _start_collector(stack, around)} | over
             sidecar = Child("sidecar", around)
+            if around.clocks:
+                sidecar.environment |= faketime.environment(sidecar.folder / "clock")
             stack.callback(sidecar.stop)
             _start_sidecar(sidecar, over, site)
             delay = target.sidecar_restart_seconds
@@ -93,7 +96,7 @@ class Child:
         self.log = self.folder / "log"
         self.command: list[str] = []
         self.address = ""
-        self._environment = {**os.environ, TOKEN_VARIABLE: around.token}
+        self.environment = {**os.environ, TOKEN_VARIABLE: around.token}
         self._beside = around.folder
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -120,7 +123,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._environment,
+                env=self.environment,
                 cwd=self._beside,
                 start_new_session=True,
             )

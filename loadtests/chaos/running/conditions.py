@@ -61,14 +61,14 @@ class Condition:
         )
 
     def matches(self, metric: str, labels: Mapping[str, str]) -> bool:
-        """Whether it is about that series."""
+        """Return whether it is about that series."""
         return metric == self.metric and all(
             _fits(labels.get(name, ""), operator, value)
             for name, operator, value in self.matchers
         )
 
     def holds(self, value: float) -> bool:
-        """Whether a value fulfils it; NaN fulfils none."""
+        """Return whether a value fulfils it; NaN fulfils none."""
         if value != value:  # noqa: PLR0124 - NaN
             return False
         return {

@@ -1,4 +1,4 @@
-"""What an experiment of ours needs where Chaos Toolkit's own `chaos run` runs it.
+"""Runs experiments of ours inside Chaos Toolkit's own `chaos run`.
 
     controls:
       - {name: tritonwatch, provider: {type: python, module: loadtests.chaos.running.control}}

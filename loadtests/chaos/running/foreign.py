@@ -1,4 +1,4 @@
-"""What of an experiment is Chaos Toolkit's own: run and judged by its library."""
+"""Parts of an experiment that are Chaos Toolkit's own, run by its library."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Foreign:
         )
 
     def perform(self, activity: Activity) -> Any:
-        """What it gives.
+        """Return what it gives.
 
         Raises:
             ActivityFailedError: it failed.
@@ -100,7 +100,7 @@ class Foreign:
             raise ActivityFailedError(f"{type(error).__name__}: {error}") from error
 
     def judge(self, tolerance: Any, value: Any) -> bool:
-        """Whether the value is tolerated."""
+        """Return whether the value is tolerated."""
         try:
             return bool(
                 self._hypothesis.within_tolerance(

@@ -95,14 +95,14 @@ class Hypothesis(Settings):
 
 
 def is_simple(tolerance: Any) -> bool:
-    """Whether `tolerates` can judge it."""
+    """Return whether `tolerates` can judge it."""
     if isinstance(tolerance, dict):
         return tolerance.get("type") == "range" and _is_range(tolerance.get("range"))
     return tolerance is None or isinstance(tolerance, bool | int | float | str | list)
 
 
 def tolerates(tolerance: Any, value: Any) -> bool:
-    """Whether a value is as it has to be, for the tolerances that `is_simple`.
+    """Return whether a value is as it has to be, for the tolerances that `is_simple`.
 
     As in Chaos Toolkit: a scalar is what the value equals, two numbers what it lies
     between, any other list what it is one of. No value is never tolerated.

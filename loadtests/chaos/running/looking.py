@@ -101,7 +101,7 @@ class LimitWatch(Pace):
 
 
 def asked(probe: Probe, foreign: Foreign | None, record: Record) -> tuple[Any, bool]:
-    """What a probe gives, and whether that is within its tolerance.
+    """Return what a probe gives, and whether that is within its tolerance.
 
     One that fails gives nothing, which nothing tolerates.
     """

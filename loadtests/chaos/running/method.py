@@ -86,7 +86,7 @@ class Method:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold of it."""
+    """Return what JSON can hold of it."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -13,17 +13,16 @@ from __future__ import annotations
 import contextlib
 import math
 import shutil
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from loadtests.announce import AnnouncedRun, Ending, SidecarAnnouncer, telling
 from loadtests.chaos import toolkit
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.experiment import fault_of
+from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.measuring.record import Record
 from loadtests.chaos.measuring.watching import AlertWatch, SidecarWatch, versions_of
 from loadtests.chaos.primitives.processes import new_token
@@ -35,13 +34,14 @@ from loadtests.chaos.running.right_answers import with_right_answers
 from loadtests.chaos.targets.base import Surroundings
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
-from loadtests.chaos.undoing.journal import default_folder
+from loadtests.chaos.undoing.journal import default_folder, new_scratch
 from loadtests.chaos.undoing.undo import residue
 from loadtests.prepare import prepared
 from loadtests.profiles.base import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
+    from pathlib import Path
 
     from loadtests.announce import Announcer
     from loadtests.chaos.experiment import Loaded
@@ -202,6 +202,10 @@ class Repetition:
                 note=record.note,
                 seed=extension.seed,
                 alerts=any(one.alert for one in detect),
+                clocks=any(
+                    isinstance(fault_of(activity), ClockJump)
+                    for activity in self._experiment.method
+                ),
                 folder=self._loaded.folder,
             )
             self._options.tell(f"bringing up {extension.target.name} …")
@@ -297,7 +301,7 @@ class Repetition:
                 self._watch_after(looks)
 
     def _steady(self, looks: Looks | None) -> bool:
-        """Whether users are well before anything is broken."""
+        """Return whether users are well before anything is broken."""
         timing = self._extension.timing
         self._options.tell(f"steady state for {timing.before_seconds:g} s …")
         if self._load is not None:
@@ -387,7 +391,7 @@ class Repetition:
 
 @contextlib.contextmanager
 def _scratch() -> Generator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="tritonwatch-chaos-"))
+    folder = new_scratch()
     try:
         yield folder
     finally:

@@ -1,4 +1,4 @@
-"""What users do during an experiment: the `load` of its extension."""
+"""The users of an experiment: the `load` of its extension."""
 
 from __future__ import annotations
 

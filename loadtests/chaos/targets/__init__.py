@@ -1,4 +1,4 @@
-"""What may be broken, one module each: a settings model with `kind`, and one line here."""
+"""Targets, one module each: a settings model with `kind`, and one line here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every target is: a deployment that is brought up or found, and may be refused."""
+"""The base of every target: a deployment that is brought up or found."""
 
 from __future__ import annotations
 
@@ -65,6 +65,8 @@ class Surroundings:
     seed: int
     alerts: bool
     """Whether alerts are expected, so that a Prometheus is wanted."""
+    clocks: bool = False
+    """Whether the sidecar's clock will jump, so that it has to start under libfaketime."""
     folder: Path = Path()
     """Of the experiment: files that the sidecar's configuration names are looked for
     there."""
@@ -94,7 +96,7 @@ class Target(Settings):
         raise NotImplementedError
 
     def covers(self, activity: Activity) -> bool:  # noqa: ARG002 - none, by default
-        """Whether an activity of somebody else's touches this target and no other."""
+        """Return whether a foreign activity touches this target and no other."""
         return False
 
     def opened(self, around: Surroundings) -> AbstractContextManager[LocalSite]:

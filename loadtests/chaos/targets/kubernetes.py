@@ -50,7 +50,7 @@ class KubernetesTarget(AddressedTarget):
             yield site
 
     def covers(self, activity: Activity) -> bool:
-        """Whether an action of chaosk8s keeps to the namespace and the labels."""
+        """Return whether a chaosk8s action keeps to the namespace and the labels."""
         module, arguments = activity.provider.module or "", activity.provider.arguments
         if module.partition(".")[0] != PACKAGE or not isinstance(arguments, dict):
             return False

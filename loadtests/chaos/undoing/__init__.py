@@ -1,1 +1,1 @@
-"""What undoes faults whatever happens to who injected them."""
+"""Undoes faults even if the process that injected them is gone."""

@@ -1,4 +1,4 @@
-"""What undoes a run's faults, on disk before anything is broken.
+"""The undo journal of a run, on disk before anything is broken.
 
 One file a run, one JSON object a line, each on disk (fsync) before the run goes on:
 
@@ -15,6 +15,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+import stat
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".undo.jsonl"
 MAX_BYTES: Final = 64 << 20
+_MARKER: Final = ".tritonwatch-scratch"
+"""In every folder that an experiment made for itself."""
 
 
 class JournalError(LoadError):
@@ -124,7 +129,7 @@ class Journal:
         self.write({"closed": entry.number})
 
     def contents(self) -> Contents:
-        """What it says now."""
+        """Return what it says now."""
         return read(self.path)
 
     def end(self) -> None:
@@ -160,13 +165,10 @@ def read(path: Path) -> Contents:
     announces had not begun.
 
     Raises:
-        JournalError: there is no such file, or it is none.
+        JournalError: there is no such file, it is no journal, or not ours.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES)
-    except OSError as error:
-        raise JournalError(f"{path} cannot be read: {error.strerror}") from None
+    with os.fdopen(_opened(path), "rb") as file:
+        raw = file.read(MAX_BYTES)
     header: dict[str, Any] = {}
     entries: dict[int, Entry] = {}
     problems: list[str] = []
@@ -211,21 +213,85 @@ def journals(folder: Path) -> Iterator[Path]:
     yield from sorted(folder.glob(f"*{SUFFIX}"))
 
 
-def take(path: Path) -> int | None:
-    """Its descriptor, locked; None where its run goes on or it is gone."""
+def take(path: Path, *, even_locked: bool = False) -> int | None:
+    """Its descriptor, locked; None where its run goes on or it is gone.
+
+    `even_locked` gives the descriptor though the run goes on.
+
+    Raises:
+        JournalError: it is not ours.
+    """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = _opened(path)
+    except JournalError:
+        if path.is_symlink() or path.exists():
+            raise
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Its run may have ended, and removed it, between the two.
         if path.stat().st_ino == os.fstat(descriptor).st_ino:
             return descriptor
-    except (BlockingIOError, FileNotFoundError):
+    except BlockingIOError:
+        if even_locked:
+            return descriptor
+    except FileNotFoundError:
         pass
     os.close(descriptor)
     return None
+
+
+def _opened(path: Path) -> int:
+    """Open a journal that nobody but this user can have written.
+
+    What a journal names is killed, overwritten and removed with the rights of whoever
+    runs the undo.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        raise JournalError(f"{path} cannot be opened: {error.strerror}") from None
+    reason = _distrusted(os.fstat(descriptor))
+    if reason is None:
+        return descriptor
+    os.close(descriptor)
+    raise JournalError(f"{path} is not trusted and was not read: {reason}")
+
+
+def _distrusted(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "it is no regular file"
+    if status.st_uid != os.geteuid():
+        return f"it belongs to user {status.st_uid}; run the undo as that user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others may write to it (chmod go-w if it is yours)"
+    return None
+
+
+def new_scratch() -> Path:
+    """A new folder that `remove_scratch` recognises."""
+    folder = Path(tempfile.mkdtemp(prefix="tritonwatch-chaos-"))
+    (folder / _MARKER).touch(0o600)
+    return folder
+
+
+def remove_scratch(folder: Path) -> str | None:
+    """Remove a folder that `new_scratch` made; why it is left, if it is.
+
+    A journal is no reason to remove any other folder.
+    """
+    if not os.path.lexists(folder):
+        return None
+    try:
+        marker = (folder / _MARKER).lstat()
+        own = stat.S_ISREG(marker.st_mode) and marker.st_uid == os.geteuid()
+        if own and stat.S_ISDIR(folder.lstat().st_mode):
+            shutil.rmtree(folder)
+            return None
+    except OSError as error:
+        return f"the folder {folder} cannot be removed: {error.strerror}"
+    return f"the folder {folder} is not one that an experiment made; it stays"
 
 
 def remove_if_done(path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import threading
 import time
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from loadtests.chaos.faults import FAULTS
 from loadtests.chaos.primitives.processes import started_with
 from loadtests.chaos.undoing import journal as journals
-from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.undoing.journal import Journal, JournalError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,13 +63,13 @@ def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
 
 def _undo(path: Path, *, force: bool) -> UndoneRun | None:
     """None where it has gone meanwhile: its run has ended well."""
-    descriptor = journals.take(path)
+    run = path.name.removesuffix(journals.SUFFIX)
+    try:
+        descriptor = journals.take(path, even_locked=force)
+    except JournalError as error:
+        return UndoneRun(run, path, problems=(str(error),))
     if descriptor is None:
-        if not path.exists():
-            return None
-        if not force:
-            return UndoneRun(path.name.removesuffix(journals.SUFFIX), path, busy=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        return UndoneRun(run, path, busy=True) if path.exists() else None
     try:
         contents = journals.read(path)
         held = Journal.adopt(path, descriptor, contents.token or "")
@@ -86,7 +85,8 @@ def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
     if contents.token:
         problems += end_processes(contents.token)
     if contents.scratch is not None:
-        shutil.rmtree(contents.scratch, ignore_errors=True)
+        left = journals.remove_scratch(contents.scratch)
+        problems += [] if left is None else [left]
     journals.remove_if_done(held.path)
     return UndoneRun(contents.run, held.path, tuple(undone), tuple(problems))
 
@@ -185,7 +185,7 @@ class Attempt:
 
 
 def residue(entry: Entry) -> list[str]:
-    """What is left of a fault, in sentences."""
+    """Return what is left of a fault, in sentences."""
     kind = FAULTS.get(entry.kind)
     if kind is None:
         return [_unknown(entry)]

@@ -161,7 +161,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _ended(pipe: int, deadline: float) -> bool:
-    """Whether the runner ended before the deadline."""
+    """Return whether the runner ended before the deadline."""
     ready, _, _ = select.select([pipe], [], [], max(deadline - time.monotonic(), 0.0))
     return bool(ready)
 

@@ -10,6 +10,7 @@ from audit_evidence import (
     WELL,
     configured,
     having,
+    other_server,
     page,
     pairs,
     probed,
@@ -31,7 +32,7 @@ def test_a_known_defect_is_told_below_the_version_that_fixed_it_and_not_from_it(
     def ids(version):
         text = ".".join(map(str, version))
         found = conclude(having(inventory=server(version=text)))
-        return {f.id for f in found if f.reference == bad.reference}
+        return {f.id for f in found if f.id.endswith(bad.id)}
 
     major, minor, patch = bad.fixed_in
     assert ids((major, minor - 1, 9)) == {f"version-{bad.id}"}
@@ -56,6 +57,14 @@ def test_the_tracing_crash_warns_at_any_rate_and_only_where_traces_are_taken(
 
 
 # Where a finding must hold its tongue.
+
+
+def test_what_another_server_does_not_have_is_no_fault():
+    ids = {f.id for f in conclude(other_server())}
+    assert not ids & {"statistics-unreadable", "tracing-unknown"}
+    assert not {one for one in ids if one.startswith("version-")}
+    away = other_server(statistics="UNAVAILABLE: refused")
+    assert "statistics-unreadable" in {f.id for f in conclude(away)}
 
 
 def test_traces_that_go_to_a_collector_fill_no_buffer():

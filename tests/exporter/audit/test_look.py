@@ -7,9 +7,7 @@ import threading
 import time
 
 import pytest
-
-from exporter.audit.gather import LONGEST_CALL_SECONDS
-from exporter.testing import (
+from fake_triton import (
     HOSTILE_NAMES,
     PYTHON_BACKEND_ERROR,
     UNAVAILABLE,
@@ -27,6 +25,9 @@ from exporter.testing import (
     Zeroed,
     many,
 )
+
+from exporter.audit.command import rendered
+from exporter.audit.gather import LONGEST_CALL_SECONDS
 
 FIXED = "2.60.0"
 SLACK_SECONDS = 4.0
@@ -67,6 +68,17 @@ def test_a_healthy_server_under_traffic_has_no_finding_above_info(fake, audit):
     assert seen.ids("ok") >= {"models-answer", "metrics-agree"}
     assert seen.report.models == 1
     assert seen.report.server_version == FIXED
+
+
+def test_another_server_is_called_by_its_name_and_gets_no_defect_of_triton(audit):
+    with FakeTriton([FakeModel("m")], name="mlserver", version="1.7.1") as fake:
+        seen = audit(fake)
+    assert (seen.report.server_name, seen.report.server_version) == (
+        "mlserver",
+        "1.7.1",
+    )
+    assert not [found for found in seen.report.findings if "version-" in found.id]
+    assert "mlserver 1.7.1" in rendered(seen.report, "text")
 
 
 def test_shares_are_what_the_server_spent_in_the_window(audit):
@@ -294,7 +306,7 @@ def test_one_operation_that_hangs_costs_only_what_it_tells(fake, audit, operatio
         "infer": "ready-but-failing",
         "trace_setting": "tracing-unknown",
         "model_config": "not-asked",
-        "server_ready": "server-unreachable",
+        "server_ready": "server-not-ready",
     }[operation]
     assert told in seen.ids()
     if operation == "statistics":

@@ -7,13 +7,13 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from fake_triton import HOSTILE_NAMES
 from pydantic import ValidationError
 
-from exporter.audit import html, text
+from exporter.audit.command import rendered
 from exporter.audit.finding import Finding, cut, measure, shown
 from exporter.audit.report import Report, schema
 from exporter.audit.shares import PHASES, TimeShare
-from exporter.testing import HOSTILE_NAMES
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -32,6 +32,7 @@ def report(findings=(), shares=(), **changes):
         "grpc": "triton:8001",
         "http": None,
         "metrics": None,
+        "server_name": "Triton",
         "server_version": "2.51.0",
         "models": 1,
         "verdict": findings[0].severity if findings else "ok",
@@ -72,7 +73,7 @@ def hostile():
 
 
 def test_no_line_is_wider_than_a_hundred_columns_or_holds_a_control_character(hostile):
-    lines = text.render(hostile).splitlines()
+    lines = rendered(hostile, "text").splitlines()
     assert max(map(len, lines)) <= 100
     assert all(line.isprintable() for line in lines)
 
@@ -81,12 +82,12 @@ def test_what_is_worst_comes_first_and_many_of_a_kind_are_cut_and_counted():
     findings = [
         Finding("ready-but-failing", "critical", f"m{n} fails") for n in range(500)
     ] + [Finding("headroom", "info", "much")]
-    rendered = text.render(report(findings))
-    assert "m0 fails" in rendered
-    assert "m3 fails" not in rendered
-    assert "and 497 more of ready-but-failing" in rendered
-    assert rendered.index("CRITICAL") < rendered.index("INFO")
-    assert rendered.count("\n") < 20
+    found = rendered(report(findings), "text")
+    assert "m0 fails" in found
+    assert "m3 fails" not in found
+    assert "and 497 more of ready-but-failing" in found
+    assert found.index("CRITICAL") < found.index("INFO")
+    assert found.count("\n") < 20
 
 
 def test_evidence_has_its_unit_and_source_and_says_unknown():
@@ -96,14 +97,8 @@ def test_evidence_has_its_unit_and_source_and_says_unknown():
         "much",
         evidence=(measure("p50", 1.23456, "ms", "probes"), measure("power", None, "W")),
     )
-    rendered = text.render(report([finding]))
-    assert "p50: 1.235 ms (probes); power: unknown" in rendered
-
-
-def test_a_bar_is_as_wide_as_its_shares():
-    drawn = text.bar(share(queue=0.001, compute_infer=0.003))
-    assert drawn == "q" * 9 + "#" * 27
-    assert text.bar(share()).strip() == ""
+    found = rendered(report([finding]), "text")
+    assert "p50: 1.235 ms (probes); power: unknown" in found
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
@@ -163,7 +158,7 @@ class _Page(HTMLParser):
 
 
 def test_hostile_names_stay_words(hostile):
-    page = _Page(html.render(hostile))
+    page = _Page(rendered(hostile, "html"))
     assert page.open == []
     assert set(page.tags).isdisjoint({"script", "img", "a", "link", "iframe", "object"})
     assert SCRIPT in page.words
@@ -171,7 +166,7 @@ def test_hostile_names_stay_words(hostile):
 
 
 def test_nothing_comes_from_elsewhere_and_the_policy_forbids_it(hostile):
-    document = html.render(hostile)
+    document = rendered(hostile, "html")
     page = _Page(document)
     names = {name for name, _ in page.attributes}
     assert names.isdisjoint({"src", "href", "style", "action"})
@@ -184,23 +179,28 @@ def test_nothing_comes_from_elsewhere_and_the_policy_forbids_it(hostile):
 
 
 def test_it_has_both_schemes_and_a_viewport():
-    document = html.render(report())
+    document = rendered(report(), "html")
     assert "prefers-color-scheme: dark" in document
     assert 'name="viewport"' in document
 
 
 def test_the_bars_parts_are_the_shares():
-    document = html.render(report(shares=[share(queue=0.001, compute_infer=0.003)]))
-    widths = re.findall(r'class="f-(\w+)" x="[\d.]+" y="0" width="([\d.]+)"', document)
-    assert dict(widths) == {
-        phase: {"queue": "250.00", "compute_infer": "750.00"}.get(phase, "0.00")
+    document = rendered(
+        report(shares=[share(queue=0.001, compute_infer=0.003)]), "html"
+    )
+    widths = re.findall(
+        r'class="fill c(\d)" x="[\d.]+" y="0" width="([\d.]+)"', document
+    )
+    assert [width for _, width in widths] == [
+        {"queue": "250.00", "compute_infer": "750.00"}.get(phase, "0.00")
         for phase in PHASES
-    }
+    ]
     assert "inference 75%, queue 25%" in document
 
 
 def test_findings_that_ask_for_nothing_are_folded():
     findings = [Finding("a-b", "warning", "bad"), Finding("c-d", "info", "good")]
-    document = html.render(report(findings))
-    assert '<details class="finding warning" open>' in document
-    assert '<details class="finding info">' in document
+    document = rendered(report(findings), "html")
+    assert document.count("<details") == 2
+    assert document.count(" open>") == 1
+    assert document.index(" open>") < document.index(">bad<") < document.index(">good<")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from accesses import access_to
+from fake_triton import FakeModel, FakeTriton
 
 from exporter import catalogue
 from exporter.comparison.collector import Comparison
@@ -12,7 +13,6 @@ from exporter.comparison.settings import ComparisonSettings
 from exporter.histogram import Histogram
 from exporter.inventory import Inventory, InventoryBoard
 from exporter.samples import HistogramSample, Sample
-from exporter.testing import FakeModel, FakeTriton
 from exporter.triton.grpc import GrpcClient
 
 CHAMPION, CHALLENGER = ("m", "1"), ("m", "2")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
 from accesses import access_to
+from fake_triton import FakeModel, FakeTriton
+from waiting import patience
 
 from exporter.comparison.asking import difference
+from exporter.comparison.budget import Wait
 from exporter.comparison.settings import ComparisonSettings
 from exporter.comparison.shadow import Shadow
 from exporter.inventory import Inventory, InventoryBoard
-from exporter.testing import FakeModel, FakeTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import ModelSpec, TensorSpec
 from exporter.work import Look, ModelWork
@@ -25,7 +28,6 @@ def shadow():
         grpc = GrpcClient(fake.grpc)
         board = InventoryBoard()
         access = access_to(grpc, board=board)
-        access.work.publish(Look(0.0, {("m", v): WORK for v in "123"}))
 
         def hold(*versions):
             specs = {
@@ -50,8 +52,14 @@ def shadow():
                     **changes,
                 }
             )
-            started.append(Shadow(settings, access))
-            return started[-1]
+            found = Shadow(settings, access)
+            started.append(found)
+            until(found, lambda: found.keys is not None)
+            # Two looks without a rise, far enough apart: production is idle.
+            for at in (0.0, 5.0):
+                access.work.publish(Look(at, {("m", v): WORK for v in "123"}))
+                found.look()
+            return found
 
         start.hold, start.access = hold, access
         yield start
@@ -60,8 +68,8 @@ def shadow():
         grpc.close()
 
 
-def until(shadow, holds, seconds=15.0):
-    deadline = time.monotonic() + seconds
+def until(shadow, holds):
+    deadline = time.monotonic() + patience()
     while not holds():
         assert time.monotonic() < deadline, (shadow.outcomes, shadow.problem)
         shadow.look()
@@ -106,12 +114,19 @@ def test_a_model_that_goes_is_told_and_its_return_goes_on(shadow):
     until(found, lambda: found.outcomes["both"] > asked and not found.problem)
 
 
-def test_nothing_is_asked_while_production_is_unknown(shadow):
+def test_nothing_is_asked_of_an_idle_champion_without_an_idle_rate(shadow):
     found = shadow(budget={"idle_pairs_per_second": 0})
     until(found, lambda: found.keys is not None)
     time.sleep(0.3)
     assert sum(found.outcomes.values()) == 0
     assert found.budget_used == {"requests": None, "busy": None}
+    assert found.wait == Wait(math.inf, "idle")
+
+
+def test_a_comparison_without_an_input_says_that_it_waits_for_one(shadow):
+    found = shadow(inputs={"source": "mirror"})
+    until(found, lambda: found.wait == Wait(math.inf, "inputs"))
+    assert sum(found.outcomes.values()) == 0
 
 
 def test_a_look_seen_twice_does_not_say_that_production_rests(shadow):
@@ -119,7 +134,7 @@ def test_a_look_seen_twice_does_not_say_that_production_rests(shadow):
     found = shadow(budget={**most, "request_ratio": 0.01, "busy_ratio": 1})
     until(found, lambda: found.outcomes["both"] >= 5)
     served = ModelWork(busy_seconds=9.0, production_busy_seconds=9.0, inferences=1000)
-    look = Look(1.0, {("m", "1"): served, ("m", "2"): WORK})
+    look = Look(10.0, {("m", "1"): served, ("m", "2"): WORK})
     shadow.access.work.publish(look)
     found.look()
     time.sleep(0.2)

@@ -31,7 +31,6 @@ def program(*arguments):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "kind",
     [

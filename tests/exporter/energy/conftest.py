@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import fake_nvml
 import pytest
-
-from exporter.testing import fake_nvml
 
 if TYPE_CHECKING:
     from collections.abc import Callable

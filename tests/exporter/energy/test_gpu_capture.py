@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from exporter.testing import fake_nvml
+import fake_nvml
 
 CAPTURE = Path(__file__).parents[2] / "benchmarks" / "gpu_capture.py"
 

@@ -7,12 +7,12 @@ from collections import defaultdict
 
 import pytest
 from accesses import access_to
+from fake_nvml import GPU_IS_LOST, board
 from metrics_page import MetricsPage
 
 from exporter import catalogue
 from exporter.energy.collector import EnergyCollector
 from exporter.energy.settings import CostSettings, PowerSettings, energy_settings
-from exporter.testing.fake_nvml import GPU_IS_LOST, board
 from exporter.triton.grpc import GrpcClient
 from exporter.work import Look, ModelWork
 

@@ -7,11 +7,11 @@ import sys
 import time
 
 import pytest
+from fake_nvml import GPU_IS_LOST, NOT_AVAILABLE, board
 
 from exporter import catalogue
 from exporter.energy.sources.base import Surroundings
 from exporter.energy.sources.nvml import NvmlSettings, library_exists
-from exporter.testing.fake_nvml import GPU_IS_LOST, NOT_AVAILABLE, board
 from exporter.work import WorkBoard
 
 

@@ -7,6 +7,7 @@ import pkgutil
 from typing import get_args
 
 import pytest
+from fake_nvml import board
 from pydantic import BaseModel
 
 import exporter.energy.sources
@@ -14,7 +15,6 @@ from exporter import catalogue
 from exporter.energy.settings import PowerSettings
 from exporter.energy.sources import AnySource
 from exporter.energy.sources.base import Surroundings
-from exporter.testing.fake_nvml import board
 from exporter.work import Look, WorkBoard
 
 SOURCES = get_args(get_args(AnySource)[0])

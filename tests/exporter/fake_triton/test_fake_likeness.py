@@ -10,13 +10,13 @@ import re
 import grpc
 import numpy as np
 import pytest
+from fake_triton import FakeTriton
 from google.protobuf.json_format import MessageToDict
 from likeness_models import CONFIG, DECOUPLED, DOUBLE, MODELS, THREE
 from parts import require_triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from exporter.testing import FakeTriton
 from exporter.triton.embedded import EmbeddedTriton
 
 pytestmark = pytest.mark.triton

@@ -9,15 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from accesses import access_to
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from exporter.errors import GoldenDataError
-from exporter.golden import formats
-from exporter.inventory import Inventory
-from exporter.own_traffic import OwnTraffic
-from exporter.probes.golden import GoldenSettings
-from exporter.testing import (
+from fake_triton import (
     UNAVAILABLE,
     EmptyTensor,
     FakeModel,
@@ -26,6 +18,14 @@ from exporter.testing import (
     Filled,
     Slow,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.errors import GoldenDataError
+from exporter.golden import formats
+from exporter.inventory import Inventory
+from exporter.own_traffic import OwnTraffic
+from exporter.probes.golden import GoldenSettings
 from exporter.triton.grpc import GrpcClient
 from exporter.work import Look, ModelWork
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import pairwise
 
 import pytest
-from virtual_time import WORKERS, lasting, names, play
+from virtual_time import SLOW_WORKERS, WORKERS, lasting, names, play
 
 from exporter import catalogue
 
@@ -126,18 +127,57 @@ def test_when_every_worker_hangs_it_is_said_and_ends_by_itself():
         assert sum(scene.probe.hung.values()) == WORKERS
         assert scene.metered(catalogue.COLLECTOR_SUCCESS) == 0
         failure = scene.runner.meter.statistics.failure
-        assert failure.startswith("no verdict on m00")
+        assert failure.startswith("no verdict on m")
         assert failure.endswith("1 by grpc within 8 s")
-        before = {name: len(scene.starts[name]) for name in names(12)}
+        before = {name: len(scene.starts[name]) for name in names(WORKERS)}
         await asyncio.sleep(50)
-        assert {name: len(scene.starts[name]) for name in names(12)} == before
+        assert {n: len(scene.starts[n]) for n in names(WORKERS)} == before
         scene.probe.released.set()
         scene.probe.hung.clear()
         await asyncio.sleep(50)
         assert scene.metered(catalogue.COLLECTOR_SUCCESS) == 1
-        assert all(len(scene.starts[n]) >= before[n] + 3 for n in names(12))
+        assert all(len(scene.starts[n]) >= before[n] + 3 for n in names(WORKERS))
 
-    play(names(12), script)
+    play(names(WORKERS), script)
+
+
+@pytest.mark.parametrize(("models", "hanging"), [(30, 28), (200, 190), (200, 1)])
+def test_targets_that_time_out_do_not_delay_those_that_answer(models, hanging):
+    every = names(models)
+    slow, well = every[:hanging], every[hanging:]
+
+    async def script(scene):
+        scene.probe.slow.update(dict.fromkeys(slow, 3))
+        scene.probe.outcomes.update(dict.fromkeys(slow, "timeout"))
+        await asyncio.sleep(400)
+        interval = scene.runner.interval_seconds
+        for name in well:
+            first, *_ = starts = scene.starts[name]
+            assert first - 1000 <= 2 * interval
+            assert len(starts) >= 400 / interval - 3
+            assert max(scene.gaps(name)) <= 2 * interval
+        for name in slow:
+            assert len(scene.starts[name]) >= 5, name
+
+    settings = {"timeout_seconds": 1, "linger_seconds": 2, "interval_seconds": 5}
+    play(every, script, max_requests_per_second=10, **settings)
+
+
+def test_targets_that_time_out_occupy_only_some_of_the_workers():
+    slow, well = names(60)[:56], names(60)[56:]
+
+    async def script(scene):
+        scene.probe.slow.update(dict.fromkeys(slow, 15))
+        scene.probe.outcomes.update(dict.fromkeys(slow, "timeout"))
+        await asyncio.sleep(100)
+        for _ in range(100):
+            await asyncio.sleep(1)
+            assert len(scene.probe.under_way & set(slow)) <= SLOW_WORKERS
+        for name in well:
+            late = [t for t in scene.starts[name] if t > 1100]
+            assert max(b - a for a, b in pairwise(late)) <= 20
+
+    play(names(60), script, timeout_seconds=5, linger_seconds=10)
 
 
 @pytest.mark.parametrize(

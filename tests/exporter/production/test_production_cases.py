@@ -7,15 +7,14 @@ from collections import Counter
 import pytest
 from simulated_triton import KEY, PHASE_NS, REQUEST_NS, Client, Own, Triton
 
-from exporter.collectors.production import (
-    PHASES,
-    UNRESOLVED_LOOKS,
-    OwnShare,
-    Production,
-    cross_checked,
-)
-from exporter.own_traffic import OwnCounts
+from exporter.collectors.own_share import UNRESOLVED_LOOKS, OwnShare
+from exporter.collectors.production import PHASES, Production, cross_checked
+from exporter.own_traffic import Booking, OwnCounts
 from exporter.triton.model import Duration, ModelStatistics
+
+
+def done(count, size):
+    return OwnCounts(ok=count, done=Booking(count, count * size, {size: count}))
 
 
 def looks(share, *steps):
@@ -49,7 +48,7 @@ def test_what_was_finished_at_the_beginning_is_not_looked_for():
 
 @pytest.mark.parametrize("ours", [1, 8])
 def test_a_batch_of_ours_is_taken_out_with_its_size(ours):
-    own = OwnCounts(ok=1, batches={ours: 1})
+    own = done(1, ours)
     after = Triton()
     after.book(Own(0, 0, 0, ours))
     after.book(Client(0, 4))
@@ -64,7 +63,7 @@ def test_one_of_ours_merged_into_a_batch_of_production_takes_one_single_at_most(
     merged = Triton()
     merged.success, merged.inferences, merged.batches = 3, 3, Counter({3: 1})
     production = Production(OwnCounts())
-    own = OwnCounts(ok=1, batches={1: 1})
+    own = done(1, 1)
     production.advance(None, merged.statistics(), own)
     assert production.totals.success == production.totals.inferences == 2
     assert +Counter(production.totals.batches) == {3: 1}
@@ -123,7 +122,7 @@ def test_own_time_is_taken_out_at_the_mean_of_the_look():
     for _ in range(3):
         after.book(Client(0))
     production = Production(OwnCounts())
-    production.advance(None, after.statistics(), OwnCounts(ok=1, batches={1: 1}))
+    production.advance(None, after.statistics(), done(1, 1))
     assert production.totals.request_ns == 3 * REQUEST_NS
     assert production.totals.busy_ns == 3 * len(PHASES) * PHASE_NS
 
@@ -142,7 +141,7 @@ def test_two_of_ours_merged_into_one_batch_are_no_execution_of_production():
     merged = Triton()
     merged.success, merged.inferences, merged.batches = 2, 2, Counter({2: 1})
     production = Production(OwnCounts())
-    before, own = Triton().statistics(), OwnCounts(ok=2, batches={1: 2})
+    before, own = Triton().statistics(), done(2, 1)
     for _ in range(3):
         production.advance(before, merged.statistics(), own)
         before = merged.statistics()
@@ -155,7 +154,7 @@ def test_two_of_ours_merged_into_one_batch_are_no_execution_of_production():
 
 def test_one_we_gave_up_on_is_ours_when_it_shows_late():
     production = Production(OwnCounts())
-    own = OwnCounts(unresolved=2, unresolved_batches={1: 2})
+    own = OwnCounts(unresolved=Booking(2, 2, {1: 2}))
     nothing = Triton().statistics()
     for _ in range(4):
         production.advance(nothing, nothing, own)
@@ -170,7 +169,7 @@ def test_one_we_gave_up_on_is_ours_when_it_shows_late():
 
 def test_one_we_gave_up_on_is_not_waited_for_for_ever():
     production = Production(OwnCounts())
-    own = OwnCounts(unresolved=1, unresolved_batches={1: 1})
+    own = OwnCounts(unresolved=Booking(1, 1, {1: 1}))
     nothing, after = Triton().statistics(), Triton()
     for _ in range(UNRESOLVED_LOOKS):
         production.advance(nothing, nothing, own)
@@ -186,6 +185,6 @@ def test_what_a_server_that_is_gone_was_asked_is_not_looked_for_in_the_next():
         before.book(Client(0))
     after.book(Client(0))
     production.advance(Triton().statistics(), before.statistics(), OwnCounts())
-    own = OwnCounts(unresolved=9, unresolved_batches={1: 9})
+    own = OwnCounts(unresolved=Booking(9, 9, {1: 9}))
     production.advance(before.statistics(), after.statistics(), own)
     assert production.totals.success == production.totals.executions == 6

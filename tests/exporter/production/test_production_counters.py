@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from accesses import access_to
+from fake_triton import UNAVAILABLE, Body, FakeModel, FakeTriton
 from simulated_triton import Client, Own, Triton
 
 from exporter import errors
 from exporter.collectors.production import Production
 from exporter.collectors.statistics import StatisticsSettings
-from exporter.own_traffic import OwnCounts, OwnTraffic
-from exporter.testing import UNAVAILABLE, Body, FakeModel, FakeTriton
+from exporter.own_traffic import Booking, OwnCounts, OwnTraffic
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 
@@ -157,7 +157,7 @@ def test_ones_that_end_while_the_look_at_a_new_server_is_taken_are_not_lost():
         before.book(Client(0))
     production.advance(Triton().statistics(), before.statistics(), OwnCounts())
     # Two of ours were booked after this look and before the ledger was read.
-    own = OwnCounts(ok=2, batches={1: 2})
+    own = OwnCounts(ok=2, done=Booking(2, 2, {1: 2}))
     production.advance(before.statistics(), after.statistics(), own, OwnCounts())
     before, after = after, Triton()
     for _ in range(2):

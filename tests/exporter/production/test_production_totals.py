@@ -11,6 +11,7 @@ from simulated_triton import (
     LAG_TICKS,
     LOOK_TICKS,
     OWN,
+    OWN_IN_DOUBT,
     PATIENT,
     PHASE_NS,
     PRODUCTION,
@@ -42,7 +43,35 @@ def test_totals_never_fall_and_never_run_ahead_of_production(own, clients):
 
 
 @PATIENT
-@given(OWN)
+@given(OWN_IN_DOUBT, PRODUCTION)
+def test_production_lies_between_the_totals_and_what_is_unattributed(own, clients):
+    simulation = Simulation(own, clients)
+    before = Counter()
+    for totals, truth in simulation.seen:
+        assert before <= totals <= truth
+        before = totals
+    totals, truth = simulation.seen[-1]
+    most = requests(totals) + simulation.production.totals.unattributed
+    assert requests(truth) <= most
+
+
+def requests(counts):
+    return counts["success"] + counts["failure"]
+
+
+@PATIENT
+@given(OWN_IN_DOUBT)
+def test_failures_booked_as_success_are_counted_where_nothing_else_runs(own):
+    booked_so = sum(request.ending == "as_success" for request in own)
+    totals = Simulation(own).production.totals
+    assert totals.failures_booked_as_success <= booked_so
+    if booked_so == len(own):
+        # Nothing else could have been taken for it.
+        assert totals.failures_booked_as_success == booked_so
+
+
+@PATIENT
+@given(OWN_IN_DOUBT)
 def test_own_traffic_alone_is_exactly_nothing(own):
     simulation = Simulation(own)
     for totals, _ in simulation.seen:
@@ -116,7 +145,7 @@ def test_a_restart_that_a_look_saw_costs_only_what_nobody_had_read(
     for place, request in enumerate(ours):
         if request.started < died <= request.finished:
             # Its connection ends with the server.
-            ours[place] = replace(request, finished=died, ending="refused")
+            ours[place] = replace(request, finished=died, ending="unreached")
         elif request.started < died <= request.booked:
             # Answered, and its server dead before the books: the next one knows nothing of it.
             ours[place] = replace(request, booked=died)

@@ -50,6 +50,39 @@ def test_a_model_that_appears_later_counts_from_its_first_request() -> None:
     assert (counter.good, counter.bad) == (3, 1)
 
 
+def read(collector: str, *, success: bool) -> Sample:
+    return Sample(catalogue.COLLECTOR_SUCCESS, success, (collector,))
+
+
+@pytest.mark.parametrize("outages", [1, 5])
+def test_an_objective_that_begins_during_an_outage_replays_nothing(outages) -> None:
+    counter = EventCounter(AVAILABILITY)
+    for now in range(outages):
+        counter.look([read("statistics", success=False)], now)
+    counter.look([read("statistics", success=True), *outcomes(400, 40)], 10)
+    assert (counter.good, counter.bad) == (0, 0)
+    counter.look([read("statistics", success=True), *outcomes(402, 41)], 15)
+    assert (counter.good, counter.bad) == (2, 1)
+    # From here on it is known what there is: another model began after that.
+    new = outcomes(3, 1, model="new")
+    counter.look([read("statistics", success=True), *outcomes(402, 41), *new], 20)
+    assert (counter.good, counter.bad) == (5, 2)
+
+
+def test_a_latency_objective_that_begins_during_an_outage_replays_nothing() -> None:
+    counter = EventCounter(LATENCY)
+    counter.look([read("traces", success=False), read("statistics", success=True)], 0)
+    counter.look([read("traces", success=True), latencies(0.01, 3.0)], 5)
+    assert (counter.good, counter.bad) == (0, 0)
+
+
+def test_a_failure_of_another_collector_hides_no_event() -> None:
+    counter = EventCounter(AVAILABILITY)
+    counter.look([read("energy", success=False), read("statistics", success=True)], 0)
+    counter.look([read("statistics", success=True), *outcomes(3, 1)], 5)
+    assert (counter.good, counter.bad) == (3, 1)
+
+
 def test_a_source_that_starts_over_is_no_negative_event() -> None:
     counter = EventCounter(AVAILABILITY)
     counter.look([], 0)
@@ -97,6 +130,83 @@ def test_probes_are_a_source_of_their_own() -> None:
     assert (counter.good, counter.bad) == (7, 3)
 
 
+def slow_probe(seconds: float) -> HistogramSample:
+    histogram = Histogram()
+    histogram.record_many([seconds])
+    labels = ("m", "1", "grpc", "synthetic")
+    return HistogramSample(catalogue.PROBE_DURATION, histogram, labels)
+
+
+def test_slow_probes_are_bad_events_of_the_objectives_on_probes() -> None:
+    counter = EventCounter(LATENCY.model_copy(update={"source": "probes"}))
+    counter.look([], 0)
+    counter.look([latencies(0.01, 0.01), slow_probe(9.0)], 5)
+    assert (counter.good, counter.bad) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        LATENCY,
+        AVAILABILITY,
+        SignalObjective(
+            name="x", objective_ratio=0.9, metric="triton_model_serving", at_least=1
+        ),
+    ],
+    ids=lambda objective: objective.kind,
+)
+def test_other_metrics_are_no_events(objective) -> None:
+    def exposed(number: int) -> list:
+        return [
+            Sample(catalogue.EXECUTIONS, number, ("m", "1")),
+            Sample(catalogue.MODEL_READY, 0, ("m", "1")),
+            Sample(
+                catalogue.PROBE_TOTAL, number, ("m", "1", "grpc", "synthetic", "ok")
+            ),
+            slow_probe(9.0),
+            HistogramSample(
+                catalogue.BATCH_SIZE, latencies(*[9.0] * number).histogram, ("m", "1")
+            ),
+        ]
+
+    counter = EventCounter(objective)
+    for now in range(3):
+        counter.look(exposed(now + 1), now)
+    assert (counter.good, counter.bad) == (0, 0)
+
+
+def test_a_signal_is_judged_where_model_and_labels_fit() -> None:
+    objective = SignalObjective(
+        name="x",
+        objective_ratio=0.9,
+        metric="triton_model_serving",
+        models="a*",
+        labels={"version": "1"},
+        at_least=1,
+    )
+    counter = EventCounter(objective)
+    for labels in (("a", "1"), ("ab", "1"), ("a", "2"), ("b", "1")):
+        counter.look([Sample(catalogue.MODEL_SERVING, 0, labels)], 0)
+    assert (counter.good, counter.bad) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "good"), [(0.9, False), (1, True), (2, True), (2.1, False)]
+)
+def test_a_signal_on_its_bound_is_good(value, good) -> None:
+    counter = EventCounter(
+        SignalObjective(
+            name="x",
+            objective_ratio=0.9,
+            metric="triton_model_serving",
+            at_least=1,
+            at_most=2,
+        )
+    )
+    counter.look([Sample(catalogue.MODEL_SERVING, value, ("m", "1"))], 0)
+    assert (counter.good, counter.bad) == (good, not good)
+
+
 def test_a_signal_is_judged_once_a_look() -> None:
     objective = SignalObjective(
         name="x", objective_ratio=0.9, metric="triton_model_serving", at_least=1
@@ -112,9 +222,20 @@ def test_a_counter_is_judged_by_its_rate_and_not_across_a_reset() -> None:
         name="x", objective_ratio=0.9, metric="triton_inferences_total", at_least=10
     )
     counter = EventCounter(objective)
-    for now, value in ((0, 0), (1, 20), (2, 25), (3, 2), (4, 30)):
+    looks = ((0, 0), (1, 20), (2, 25), (3, 2), (4, 30), (8, 70), (8, 99), (12, 150))
+    for now, value in looks:
         counter.look([Sample(catalogue.INFERENCES, value, ("m", "1"))], now)
-    assert (counter.good, counter.bad) == (2, 1)
+    assert (counter.good, counter.bad) == (4, 1)
+
+
+def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:
+    objective = SignalObjective(
+        name="x", objective_ratio=0.9, metric="triton_inferences_total", at_least=1
+    )
+    counter = EventCounter(objective)
+    for now in range(4):
+        counter.look([Sample(catalogue.INFERENCES, 500, ("m", "1"))], now)
+    assert (counter.good, counter.bad) == (0, 3)
 
 
 def test_an_unknown_signal_is_no_event() -> None:

@@ -14,7 +14,6 @@ from exporter.slo.objectives import expanded
 from exporter.slo.rules import SEVERITIES, rules_file
 
 # promtool evaluates days of rules.
-pytestmark = pytest.mark.timeout(240)
 
 RUNBOOKS = Path(__file__).parents[3] / "deploy" / "runbooks"
 SLOS = b"""

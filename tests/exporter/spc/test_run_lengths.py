@@ -90,6 +90,40 @@ def test_the_chart_itself_runs_as_long_as_its_limit_promises(chart, sides) -> No
     assert error < 0.03 * wanted
 
 
+def sums_by_definition(z, reference, mean=0.0):
+    """Both sums of a CUSUM: the largest of all sums that end with the latest sample."""
+    moved = np.asarray(z) - mean
+    return [
+        max(0.0, *np.cumsum(sign * moved[::-1] - reference)) for sign in (1.0, -1.0)
+    ]
+
+
+@pytest.mark.parametrize(
+    "chart", [*CHARTS, PageHinkley(0.25, 5)], ids=lambda c: f"{c.kind}"
+)
+def test_the_statistics_are_those_of_the_definition(chart) -> None:
+    z = np.random.default_rng(8).normal(0.4, 1, 60)
+    limit = 1e6
+    memory = chart.fresh(limit) * 0
+    for number in range(1, len(z) + 1):
+        seen = z[:number]
+        memory = chart.step(memory, z[number - 1], limit)
+        if isinstance(chart, Shewhart):
+            wanted = [z[number - 1], -z[number - 1]]
+        elif isinstance(chart, Ewma):
+            weights = chart.weight * (1 - chart.weight) ** np.arange(number)[::-1]
+            standard = weights @ seen / math.sqrt(chart.weight / (2 - chart.weight))
+            wanted = [standard, -standard]
+        elif isinstance(chart, Cusum):
+            wanted = sums_by_definition(seen, chart.reference)
+        else:
+            before = np.arange(number)
+            means = np.concatenate([[0.0], np.cumsum(seen)[:-1]])
+            means = means / (chart.learnt_from + before)
+            wanted = sums_by_definition(seen, chart.delta, means)
+        assert chart.statistics(memory) == pytest.approx(tuple(wanted))
+
+
 def simulated(chart, limit, sides, runs, shift=0.0, seed=6):
     rng = np.random.default_rng(seed)
     memory = chart.fresh(limit, (runs,))

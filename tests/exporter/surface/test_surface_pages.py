@@ -9,10 +9,9 @@ import json
 import re
 import time
 
+from fake_triton import HOSTILE_NAMES, INTERNAL, FakeModel, FakeTriton, Hung
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from surfaces import CANARY, OPENMETRICS, PAGES, serving
-
-from exporter.testing import HOSTILE_NAMES, FakeModel, FakeTriton, Hung
 
 
 async def test_head_is_get_without_its_body():
@@ -49,6 +48,20 @@ async def test_the_pages_are_what_they_say():
     [up] = status["series"]["triton_requests_total"][:1]
     assert up["model"] == "m"
     assert "2.51.0" not in page, "what is watched is fetched, the page is the same"
+
+
+async def test_models_that_do_not_serve_come_first_in_the_status():
+    names = ["a", "b-wrong", "c", "d-unloaded", "e"]
+    with FakeTriton([FakeModel(name) for name in names]) as fake:
+        fake.on("infer", model="b-wrong").reply(INTERNAL)
+        fake.unload("d-unloaded", "it failed to load")
+        async with serving(fake) as served:
+            await served.until(
+                lambda a: sorted(a.values("triton_model_serving")) == [0, 1, 1, 1]
+            )
+            status = json.loads((await served.ask("/api/v1/status")).text)
+    order = [m["model"] for m in status["models"]]
+    assert order == ["b-wrong", "d-unloaded", "a", "c", "e"]
 
 
 async def test_metrics_are_one_page_in_three_wrappings():

@@ -7,10 +7,9 @@ import threading
 import time
 
 import pytest
+from fake_triton import INTERNAL, FakeModel, FakeTriton, Filled, Hung, Slow
 from monitoring import free_port
 from surfaces import serving
-
-from exporter.testing import INTERNAL, FakeModel, FakeTriton, Filled, Hung, Slow
 
 ALLOWED = {"allow": ["127.0.0.1:*", "[::1]:1"], "max_concurrent": 2}
 
@@ -168,3 +167,31 @@ async def test_no_probe_under_way_holds_the_process_at_its_end():
             assert all(thread.daemon for thread in asking)
             task.cancel()
             await asyncio.wait({task})
+
+
+async def test_a_model_that_was_not_judged_is_no_success():
+    names = [f"m{number:02}" for number in range(20)]
+    with FakeTriton([FakeModel(name) for name in names]) as fake:
+        fake.on("model_metadata").reply(Slow(0.5))
+        for name in names[3:]:
+            fake.on("infer", model=name).reply(Hung())
+        async with serving(multi_target=ALLOWED) as served:
+            path = f"/probe?target={fake.grpc}"
+            scrape = {"x_prometheus_scrape_timeout_seconds": "3"}
+            answer = await served.ask(path, **scrape)
+            log = await served.ask(f"{path}&debug=true", **scrape)
+    assert answer.values("probe_success") == [0]
+    [judged] = answer.values("probe_models_judged")
+    [unjudged] = answer.values("probe_models_unjudged")
+    assert judged + unjudged == 20
+    assert unjudged > 0
+    assert "not asked: its metadata could not be read in time" in log.text
+
+
+async def test_all_judged_and_ok_is_a_success_that_says_how_many():
+    with FakeTriton([FakeModel("a"), FakeModel("b")]) as fake:
+        async with serving(multi_target=ALLOWED) as served:
+            answer = await served.ask(f"/probe?target={fake.grpc}&http={fake.http}")
+    assert answer.values("probe_success") == [1]
+    assert answer.values("probe_models_judged") == [2]
+    assert answer.values("probe_models_unjudged") == [0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from fake_triton import FakeModel, FakeTriton
 from surfaces import config_of, serving
 
 from exporter.errors import ConfigError
-from exporter.testing import FakeModel, FakeTriton
 
 
 async def test_reload_is_off_unless_asked_for():

@@ -91,6 +91,14 @@ def test_what_is_no_address_of_ours_is_one_clear_line(address):
         bind(address, 0)
 
 
+def test_an_ipv6_address_that_is_in_use_stands_in_brackets():
+    with bind("::1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(ListenError) as caught:
+            bind("::1", port)
+    assert str(caught.value).startswith(f"cannot listen on [::1]:{port}: ")
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "localhost", "0.0.0.0"])
 def test_a_free_port_is_taken_on_any_family(address):
     with bind(address, 0) as listener:

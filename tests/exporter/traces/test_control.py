@@ -7,8 +7,9 @@ import json
 import time
 
 import pytest
+from fake_triton import FakeModel, FakeTriton, Frozen, Status
+from waiting import patience
 
-from exporter.testing import FakeModel, FakeTriton, Frozen, Status
 from exporter.traces.control import ControlSettings, TraceControl
 from exporter.triton.grpc import GrpcClient
 
@@ -152,7 +153,7 @@ def test_a_server_that_is_away_is_a_refusal_until_it_is_back(controlled):
     with controlled.fake.down():
         controlled.step()
         assert "UnavailableError" in controlled.control.refusal
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patience()
     while controlled.control.refusal is not None and time.monotonic() < deadline:
         time.sleep(0.05)
         controlled.step(m=100)

@@ -165,13 +165,15 @@ def test_what_was_there_before_is_not_counted_again_after_a_restart(tmp_path):
     assert restarted.poll() == [2]
 
 
-def test_a_file_that_grows_too_large_is_counted_and_by_its_owner_deleted(tmp_path):
+def test_a_file_that_grows_too_large_is_counted_and_left_unread_by_its_owner(tmp_path):
     following = Following(tmp_path, owner=True, max_file_bytes=1000)
     following.write("t.json.0", content(*range(100)))
     following.write("t.json.1", content(1))
     assert following.poll() == [1]
     assert following.count("too_large") == 1
-    assert list(tmp_path.iterdir()) == []
+    assert [file.name for file in tmp_path.iterdir()] == ["t.json.0"]
+    assert following.poll() == []
+    assert following.count("too_large") == 1
 
 
 def test_a_run_reads_a_bounded_number_of_bytes(tmp_path):

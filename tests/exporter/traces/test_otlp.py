@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import random
+import time
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from exporter.errors import TraceBodyError
 from exporter.traces import otlp
+from exporter.traces.model import FIRST_MARKS
 from exporter.traces.spans import SpanJoiner
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
@@ -97,7 +101,7 @@ def test_spans_of_no_request_are_dropped_in_time():
 
 def test_the_buffer_is_bounded_whatever_comes():
     spans = otlp.from_json(JSON).spans
-    joiner = SpanJoiner(max_waiting=100)
+    joiner = SpanJoiner(max_bytes=100_000)
     for part in ("compute", "model", "network"):
         for number in range(1000):
             span = next(s for s in spans if s.part == part)
@@ -105,7 +109,7 @@ def test_the_buffer_is_bounded_whatever_comes():
                 part, f"{part}{number}", f"up{part}{number}", span.marks, span.identity
             )
             joiner.add([other], 0.0)
-    assert joiner.waiting <= 300
+    assert 100 <= joiner.waiting <= 300
 
 
 def edited(change):
@@ -196,3 +200,114 @@ def test_spans_of_others_are_passed_by_and_what_they_add_is_not_kept():
 def test_an_empty_export_is_an_export():
     assert otlp.from_json(b"{}").spans == []
     assert otlp.from_protobuf(b"").spans == []
+
+
+# Little that becomes much.
+
+MILLION_EMPTY = {
+    "spans as JSON": (
+        otlp.from_json,
+        b'{"resourceSpans":[{"scopeSpans":[{"spans":['
+        + b",".join([b"{}"] * 690_000)
+        + b"]}]}]}",
+    ),
+    "attributes as JSON": (
+        otlp.from_json,
+        b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":['
+        + b",".join([b"{}"] * 690_000)
+        + b"]}]}]}]}",
+    ),
+    "deep arrays as JSON": (
+        otlp.from_json,
+        b"[" + b",".join([b"[" * 900 + b"]" * 900] * 1100) + b"]",
+    ),
+    "UTF-16": (
+        otlp.from_json,
+        '["\u2200",'.encode("utf-16-le") + b"[\0]\0,\0" * 300_000 + b"[\0]\0]\0",
+    ),
+}
+
+
+def delimited(field, content):
+    size, prefix = len(content), bytearray([field << 3 | 2])
+    while size > 127:
+        prefix.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*prefix, size]) + content
+
+
+MILLION_EMPTY |= {
+    f"{name} as protobuf": (
+        otlp.from_protobuf,
+        delimited(1, delimited(2, content)),
+    )
+    for name, content in {
+        "spans": b"\x12\0" * 1_000_000,
+        "attributes": delimited(2, b"\x4a\0" * 1_000_000),
+        "events": delimited(2, b"\x5a\0" * 1_000_000),
+    }.items()
+}
+MILLION_EMPTY["resources as protobuf"] = otlp.from_protobuf, b"\x0a\0" * 1_000_000
+MILLION_EMPTY["scopes as protobuf"] = (
+    otlp.from_protobuf,
+    delimited(1, b"\x12\0" * 1_000_000),
+)
+
+
+@pytest.mark.parametrize("name", MILLION_EMPTY)
+def test_a_million_empty_parts_are_refused_before_they_become_objects(name):
+    read, body = MILLION_EMPTY[name]
+    tracemalloc.start()
+    try:
+        with pytest.raises(TraceBodyError):
+            read(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_deep_arrays_cost_less_than_parsing_them():
+    _, body = MILLION_EMPTY["deep arrays as JSON"]
+    before = time.thread_time()
+    json.loads(body)
+    parsing = time.thread_time() - before
+    before = time.thread_time()
+    with pytest.raises(TraceBodyError):
+        otlp.from_json(body)
+    assert time.thread_time() - before < parsing / 4
+
+
+def test_names_are_cut_to_the_longest_that_a_model_can_have():
+    long = edited(
+        lambda s: s["attributes"][0].update(value={"stringValue": "\U0001f600" * 999})
+    )
+    names = {s.identity.model for s in otlp.from_json(long).spans if s.identity}
+    assert max(len(name.encode()) for name in names) == 256
+
+
+def test_a_version_of_a_thousand_digits_is_refused():
+    body = edited(lambda s: s["attributes"][1].update(value={"intValue": "9" * 1000}))
+    with pytest.raises(TraceBodyError):
+        otlp.from_json(body)
+
+
+@pytest.mark.parametrize("part", ["model", "compute", "network"])
+def test_spans_that_wait_are_bounded_in_bytes(part):
+    span = next(s for s in otlp.from_json(JSON).spans if s.part == part)
+    joiner = SpanJoiner()
+    tracemalloc.start()
+    try:
+        for number in range(40_000):
+            identity = span.identity and replace(
+                span.identity,
+                model="\U0001f600" * 63 + str(number % 10),
+                request_id=f"{number:05}" + "\U0001f600" * 62,
+            )
+            marks = dict.fromkeys(FIRST_MARKS, 10**18 + number)
+            other = type(span)(part, f"{number}", f"up{number}", marks, identity)
+            joiner.add([other], 0.0)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 48 << 20

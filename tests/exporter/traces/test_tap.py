@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import socket
 import threading
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 from bombs import gzip_bomb
 from running_taps import HttpTap
+from waiting import wait_until
 
+from exporter.admission import CONNECTIONS, Admission
 from exporter.tap import Tap
 from exporter.tap_route import TapAnswer, TapRequest, TapRoute
 from exporter.traces.forward import Forwarder
@@ -160,18 +163,29 @@ def test_bodies_that_wait_are_bounded_and_what_is_over_is_refused():
     answers = [served.post(b"x" * 1000, path="/slow")[0] for _ in range(4)]
     assert answers == [202, 202, 503, 503]
     let_go.set()
-    wait_for(lambda: served.tap._held_bytes == 0)
+    wait_until(lambda: served.tap._held_bytes == 0)
     let_go.clear()
     assert served.post(b"x" * 1000, path="/slow")[0] == 202
     let_go.set()
     told = {("test", "accepted"): 3, ("test", "overloaded"): 2}
-    wait_for(lambda: served.outcomes() == told)
+    wait_until(lambda: served.outcomes() == told)
     served.close()
     assert served.tap._held_bytes in (0, 1000)
 
 
+def test_an_ipv6_address_of_a_tap_stands_in_brackets():
+    async def address():
+        tap = Tap(lambda: (slow_route(threading.Event()),), Admission().tap)
+        tap.follow("::1", 0)
+        found = tap.address
+        await tap.stop()
+        return found
+
+    assert asyncio.run(address()).startswith("[::1]:")
+
+
 def test_nothing_listens_without_a_route():
-    tap = Tap(lambda: ())
+    tap = Tap(lambda: (), Admission().tap)
     tap.follow("127.0.0.1", 0)
     assert tap.address is None
     asyncio.run(tap.stop())
@@ -184,20 +198,13 @@ def told(forwarder):
     return {s.labels[1]: s.value for s in forwarder.samples()}
 
 
-def wait_for(holds):
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_collector_that_is_down_costs_its_counter_only():
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         forwarder = Forwarder(f"http://127.0.0.1:{holder.getsockname()[1]}/v1/traces")
         for _ in range(5):
             forwarder.offer(OFFERED)
-        wait_for(lambda: told(forwarder)["failed"] == 5)
+        wait_until(lambda: told(forwarder)["failed"] == 5)
         forwarder.close()
 
 
@@ -213,7 +220,23 @@ def test_a_collector_that_hangs_fills_a_bounded_queue_and_no_more():
             forwarder.offer(OFFERED)
         assert time.monotonic() - started < 0.5, "offering waited for the collector"
         assert told(forwarder)["dropped"] == 7
-        wait_for(lambda: told(forwarder)["failed"] == 3)
+        wait_until(lambda: told(forwarder)["failed"] == 3)
         forwarder.offer(OFFERED)
         assert told(forwarder)["dropped"] == 7
         forwarder.close()
+
+
+def test_half_sent_bodies_keep_no_sender_out(served):
+    head = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with contextlib.ExitStack() as held:
+        for _ in range(2 * CONNECTIONS["tap"]):
+            address = (served.host, served.port)
+            slow = held.enter_context(socket.create_connection(address, timeout=5))
+            slow.sendall(head + b"Content-Length: 1000\r\n\r\n{")
+        for _ in range(30):
+            assert served.post(JSON)[0] == HTTPStatus.OK
+
+
+def test_a_coding_is_known_in_any_case(served):
+    status, _ = served.post(gzip.compress(JSON), content_encoding="GZIP")
+    assert status == HTTPStatus.OK

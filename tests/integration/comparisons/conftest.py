@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from compared_versions import DEMO, HELD_OUT
 
-from exporter.testing.faults import Fault, set_fault, write_faulty_model
 from exporter.triton.embedded import EmbeddedTriton
+from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from compared_versions import PAIRS, USED, Load, comparison
 
-from exporter.testing.faults import Fault, set_fault
+from exporter.triton.faulty_model import Fault, set_fault
 from exporter.triton.grpc import GrpcClient
 
 
@@ -35,6 +35,10 @@ def test_a_shadow_stays_within_its_budget_under_load(compare, server, pixels):
         )
         page = sidecar.settle()
         asked, sent = page.sum(PAIRS), load.sent
+        [(waits, seconds)] = page.all("triton_comparison_next_pair_seconds")
+    # Production is known and asks all the time: one of its shares is what is waited for.
+    assert waits["limit"] in {"requests", "busy", "rate"}
+    assert 0 <= seconds < 60
     used = page.value(USED, resource="requests")
     busy = page.value(USED, resource="busy")
     assert 0 < used <= ratio

@@ -8,9 +8,9 @@ import re
 import subprocess
 
 import pytest
-from compared_versions import COMMAND, HELD_OUT
+from compared_versions import COMMAND, HELD_OUT, Load
 
-from exporter.testing.faults import Fault, set_fault
+from exporter.triton.faulty_model import Fault, set_fault
 
 
 @pytest.fixture
@@ -56,6 +56,33 @@ def test_the_gate_stops_a_challenger_that_lies(gate, repository):
     assert done.returncode == 1, done.stderr
     assert re.search(r"^accuracy .* worse$", done.stdout, re.MULTILINE)
     assert "digits:2 against digits:1: failed" in done.stdout
+
+
+def test_the_command_says_which_budget_holds_it_back_and_can_lift_it(
+    gate, server, pixels
+):
+    """Production asks; a millionth of it earns no pair, and without a limit all come."""
+    metric = ("--metric", "agreement", "--margin", "agreement=0.2")
+    with Load(server.grpc, pixels):
+        held = gate(*metric, "--budget", "0.000001", "--duration", "15")
+        free = gate(*metric, "--budget", "none", "--duration", "40")
+    assert held.returncode == 3, held.stderr
+    last = held.stderr.strip().splitlines()[-1]
+    said = (
+        r"0 pairs, undecided so far; held back by 1e-06 of the champion's production "
+        r"(requests|busy time) \(--budget\); next pair in \d+\.\d s"
+    )
+    assert re.search(said, last), held.stderr
+    assert re.search(r"undecided after 0 pairs .*; held back by 1e-06 of", held.stdout)
+    assert free.returncode == 0, free.stdout + free.stderr
+    assert "held back" not in free.stdout
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "nan", "half"])
+def test_a_budget_that_is_no_share_is_refused(gate, share):
+    refused = gate("--budget", share)
+    assert refused.returncode == 2
+    assert f"found {share!r}; want a share above 0 and up to 1" in refused.stderr
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from compared_versions import EFFECT, PAIRS, comparison, decided, verdict
 
-from exporter.testing.faults import Fault, set_fault
+from exporter.triton.faulty_model import Fault, set_fault
 
 
 def test_two_equal_versions_are_found_equivalent_and_never_different(compare):

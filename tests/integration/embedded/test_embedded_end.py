@@ -10,7 +10,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from embedded_servers import alive, eventually, left, scaling, shared_memory
+from embedded_servers import alive, left, scaling, shared_memory
+from waiting import wait_until
 
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -43,7 +44,7 @@ def test_a_server_that_dies_by_itself_takes_its_stubs_along(
     server = start_triton(scaling(tmp_path / "models"))
     token, pids = server._folder.name, [server.pid, *server.stub_pids()]
     os.kill(server.pid, signal.SIGSEGV)
-    assert eventually(lambda: not server.running)
+    wait_until(lambda: not server.running)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert not shared_memory(token)
     assert server.stop() == 128 + signal.SIGSEGV
@@ -83,7 +84,7 @@ def test_the_log_of_a_server_that_died_stays(triton_environment, tmp_path) -> No
     repository = scaling(tmp_path / "models")
     with EmbeddedTriton(repository, environment=triton_environment) as server:
         os.kill(server.pid, signal.SIGKILL)
-        assert eventually(lambda: not server.running)
+        wait_until(lambda: not server.running)
     assert "Started HTTPService" in server.log.read_text()
     server.log.unlink()
 
@@ -152,7 +153,7 @@ def test_a_signal_to_the_owner_leaves_nothing(
     assert len(owner.pids) == 2
     assert owner.left()
     assert owner.end(number) == code
-    assert eventually(lambda: not owner.left()), owner.left()
+    wait_until(lambda: not owner.left(), owner.left)
     # Gentle: the server was asked, and unloaded its models.
     assert ("successfully unloaded" in owner.log.read_text()) == gentle
 
@@ -176,5 +177,5 @@ def test_an_owner_killed_during_the_start_leaves_nothing(
         """
     owner = Owner(triton_environment, tmp_path, body)
     assert owner.end(signal.SIGKILL) == -signal.SIGKILL
-    assert eventually(lambda: not owner.left()), owner.left()
+    wait_until(lambda: not owner.left(), owner.left)
     assert "Started HTTPService" not in owner.log.read_text()

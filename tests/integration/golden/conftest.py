@@ -12,9 +12,9 @@ from golden_probing import DEMO, record
 
 from exporter.inventory import Inventory, InventoryBoard
 from exporter.own_traffic import OwnTraffic
-from exporter.testing.faults import Fault, set_fault, write_faulty_model
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
+from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 
@@ -38,7 +38,7 @@ def repository(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(repository, triton_environment):
-    caches = backend.inspect(triton_environment).site / "pytriton/tritonserver/caches"
+    caches = backend.inspect(triton_environment).caches
     arguments = [f"--cache-directory={caches}", "--cache-config=local,size=1048576"]
     with EmbeddedTriton(
         repository, environment=triton_environment, arguments=arguments

@@ -7,7 +7,7 @@ import math
 import pytest
 from golden_probing import Probing, labelled
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 
 class TestLies:

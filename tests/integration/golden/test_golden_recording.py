@@ -10,7 +10,7 @@ from exporter.cli import main
 from exporter.golden import data
 from exporter.probes.golden import GoldenSettings
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 
 class TestRecording:

@@ -13,7 +13,7 @@ from exporter.collectors.statistics import StatisticsSettings
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 
 class TestScores:
@@ -51,8 +51,8 @@ class TestScores:
         probing = Probing(access, data=labelled())
         probing.round()
         counts = access.own.counts(("digits_fp32", "1"))
-        assert counts.inferences == 449
-        assert counts.in_flight == 0
+        assert counts.done.inferences == 449
+        assert counts.in_flight.requests == 0
 
 
 class TestCache:

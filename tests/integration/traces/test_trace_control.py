@@ -7,10 +7,11 @@ import time
 
 import pytest
 from traced_tritons import Sender, trace_rate, traces_config
+from waiting import patience
 
 from exporter.triton.grpc import GrpcClient
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 CONTROL = {"control": True, "samples_per_minute": 120}
 
@@ -31,7 +32,7 @@ def test_control_sets_rates_that_follow_the_traffic_and_puts_them_back(
     sidecar.wait(lambda page: page.value(shown, model="second") == 1)
     assert trace_rate(client, "second") == (("1",), ("TIMESTAMPS",))
     sender = Sender(triton.grpc)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + patience()
     while sidecar.page().value(shown, model="double") == 1:
         assert time.monotonic() < deadline
         sender.rows("double", 20)
@@ -103,7 +104,7 @@ def test_a_reload_puts_the_rates_back_before_the_next_settings_count(
     collector["control"] = False
     sidecar.write(config)
     sidecar.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience()
     while trace_rate(client, "double")[0] != ("77",):
         assert time.monotonic() < deadline, sidecar.log
         time.sleep(0.05)

@@ -18,7 +18,7 @@ from traced_tritons import (
     traces_config,
 )
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 # Triton writes a request id into its trace files as it came.
 HOSTILE_ID = 'a"}],"x":[{\\\n\x01'
@@ -87,7 +87,6 @@ def test_the_owner_of_trace_files_deletes_what_was_counted(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_last_of_a_thousand_is_that_of_the_very_requests(
     repository, settings, start_sidecar, tmp_path_factory
 ):

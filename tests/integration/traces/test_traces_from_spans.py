@@ -19,7 +19,7 @@ from traced_tritons import (
     traces_config,
 )
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 
 class Collector:

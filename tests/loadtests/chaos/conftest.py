@@ -26,7 +26,7 @@ MODELS = Path(__file__).parents[2] / "data" / "models"
 @pytest.fixture(scope="session")
 def caches(triton_environment: Path) -> Path:
     """Where Triton's response caches are, of which one has to be asked for."""
-    return backend.inspect(triton_environment).site / "pytriton/tritonserver/caches"
+    return backend.inspect(triton_environment).caches
 
 
 @pytest.fixture(scope="session")

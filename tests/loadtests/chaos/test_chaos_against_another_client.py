@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import independent_client
 import numpy as np
 import pytest
+from waiting import patience
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos import experiment
@@ -32,8 +33,9 @@ MODEL = "digits_fp32"
 MODELS = Path(__file__).parents[3] / "deploy" / "models"
 RATE = 100
 BEFORE, AFTER, HOLD = 2.0, 6.0, 2.5
-_ANSWER_SECONDS = 0.5
-"""Later than that is late, to this test: its machine may be busy with others."""
+_ANSWER_SECONDS = independent_client.TIMEOUT_SECONDS
+"""Both clients wait that long and call nothing late: on a busy machine one of them has
+late answers where the other has none, and only the fault is to be compared."""
 STARTED = re.compile(
     r'^I\d{4} \d\d:(\d\d):(\d\d\.\d+) .*"Started HTTPService', re.MULTILINE
 )
@@ -90,6 +92,7 @@ def document(server: EmbeddedTriton, fault: dict[str, Any], seconds: float) -> A
                 "load": {
                     "models": [{"model": MODEL}],
                     "protocol": "http",
+                    "timeout_seconds": _ANSWER_SECONDS,
                     "profile": {"kind": "constant", "requests_per_second": RATE},
                 },
                 "timing": {"before_seconds": BEFORE, "after_seconds": AFTER},
@@ -106,22 +109,24 @@ def document(server: EmbeddedTriton, fault: dict[str, Any], seconds: float) -> A
 def seen_by_both(
     server: EmbeddedTriton, folder: Path, fault: dict[str, Any], seconds: float
 ) -> tuple[Evidence, np.ndarray]:
-    """The evidence, and the other client's rows (N, 3): due, ended, well; Unix times."""
+    """The evidence, and the other client's rows (N, 4): due, sent, ended, well."""
     log = folder / "log.txt"
     program = [sys.executable, independent_client.__file__, server.http, MODEL]
     # It begins before our load does, and ends after it.
-    length = BEFORE + seconds + AFTER + 4
-    with subprocess.Popen([*program, str(RATE), str(length), str(log)]) as other:
+    with subprocess.Popen(
+        [*program, str(RATE), str(log)], stdin=subprocess.PIPE
+    ) as other:
         loaded = experiment.parse(document(server, fault, seconds), "two")
         options = RunOptions(allow=("process:two",), state=folder / "state")
         (evidence,) = run(loaded, options)
-        assert other.wait(60) == 0
+        other.communicate(timeout=patience())
+        assert other.returncode == 0
     return evidence, np.loadtxt(log)
 
 
 def recovered_by(rows: np.ndarray, since: float) -> float:
     """Unix time when the first request was due after which all went well for `HOLD`."""
-    due, ended, well = rows.T
+    due, _, ended, well = rows.T
     good = (well == 1) & (ended - due <= _ANSWER_SECONDS)
     bad = due[~good & (ended >= since)]
     for start in bad.tolist():
@@ -133,9 +138,15 @@ def recovered_by(rows: np.ndarray, since: float) -> float:
 
 def longest_wait(rows: np.ndarray, since: float) -> float:
     """The longest time between two right answers from then on."""
-    _, ended, well = rows.T
+    _, _, ended, well = rows.T
     right = np.sort(ended[(well == 1) & (ended >= since - 1)])
     return float(np.diff(right).max())
+
+
+def lateness(rows: np.ndarray, since: float) -> float:
+    """By how many seconds the machine made the other client late, at worst."""
+    due, sent, _, _ = rows[rows[:, 0] >= since].T
+    return float((sent - due).max())
 
 
 def recovery_of(evidence: Evidence) -> tuple[Recovery, float]:
@@ -161,12 +172,14 @@ class Kills:
     """From the injection to SLO-recovered."""
     apart: np.ndarray
     """By how much the other client is off."""
+    late: np.ndarray
+    """By how much the machine made the other client late, at worst."""
     since_start: np.ndarray
     """From the server's start, as its own log has it, to SLO-recovered."""
 
 
 def killed(server: EmbeddedTriton, folder: Path, times: int) -> Kills:
-    took, apart, since = [], [], []
+    took, apart, late, since = [], [], [], []
     for place in range(times):
         mine = folder / str(place)
         mine.mkdir()
@@ -175,20 +188,21 @@ def killed(server: EmbeddedTriton, folder: Path, times: int) -> Kills:
         assert recovery.first_held_seconds is not None, recovery.reason
         assert recovery.outage is not None
         theirs = longest_wait(rows, injected)
-        assert recovery.outage.seconds == pytest.approx(theirs, abs=0.2)
+        late.append(lateness(rows, injected))
+        assert recovery.outage.seconds == pytest.approx(theirs, abs=0.2 + late[-1])
         ours = evidence.started_at + recovery.first_held_seconds
         took.append(ours - injected)
         apart.append(ours - recovered_by(rows, injected))
         since.append(ours - started_by_its_log(server, ours))
-    found = Kills(np.array(took), np.array(apart), np.array(since))
+    found = Kills(*map(np.array, (took, apart, late, since)))
     print(np.round(found.recovered, 3), "s to SLO-recovered")
     print(np.round(found.since_start, 3), "s of it since the server's start")
     print(np.round(found.apart, 3), "s off the other client")
+    print(np.round(found.late, 3), "s late, the other client at worst")
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_hang_is_as_long_to_us_as_to_another_client(
     server: EmbeddedTriton, tmp_path: Path
 ) -> None:
@@ -197,18 +211,20 @@ def test_a_hang_is_as_long_to_us_as_to_another_client(
     assert recovery.outage is not None
     theirs = longest_wait(rows, injected)
     print(f"{recovery.outage.seconds:.3f} s to us, {theirs:.3f} s to the other")
-    assert recovery.outage.seconds == pytest.approx(theirs, abs=0.1)
+    assert recovery.outage.seconds == pytest.approx(
+        theirs, abs=0.1 + lateness(rows, injected)
+    )
 
 
 def test_a_killed_server_is_back_for_us_when_it_is_for_another_client(
     server: EmbeddedTriton, tmp_path: Path
 ) -> None:
     # 50 ms on a quiet machine; where others compute, either client may be woken late.
-    assert abs(killed(server, tmp_path, 1).apart[0]) < 0.2
+    found = killed(server, tmp_path, 1)
+    assert abs(found.apart[0]) < 0.2 + found.late[0]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_five_kills_are_recovered_from_alike(
     server: EmbeddedTriton, tmp_path: Path
 ) -> None:

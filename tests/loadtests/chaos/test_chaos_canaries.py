@@ -16,7 +16,7 @@ from receiver import Receiver
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.triton
 
 CANARY = "canary-4711"
 TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))

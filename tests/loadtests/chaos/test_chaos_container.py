@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from containers import TritonContainer, require_containers
-from fault_cycles import in_effect, kind_of, wait_until
+from fault_cycles import in_effect, kind_of
 from monitoring import free_port
 from parts import require, require_root
 from pydantic import TypeAdapter
+from waiting import wait_until
 
 from loadtests.chaos import experiment
 from loadtests.chaos.errors import FaultRefusedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
+from waiting import patience, wait_until
 
 from exporter import cli
 from loadtests.chaos.errors import FaultFailedError
@@ -26,12 +28,10 @@ from loadtests.chaos.undoing.undo import revert_entries, undo_all
 from loadtests.chaos.undoing.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
     from pathlib import Path
 
     from loadtests.chaos.undoing.undo import Attempt
-
-_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -53,18 +53,12 @@ def stopped_by(victim: ProcessRef) -> dict[str, Any]:
     return {"processes": [victim.to_record()]}
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def abandoned(folder: Path, *lines: dict[str, Any], tail: bytes = b"") -> Path:
     """The journal of a runner that is gone."""
     path = folder / f"gone{journals.SUFFIX}"
     text = "".join(json.dumps(line) + "\n" for line in lines)
     path.write_bytes(text.encode() + tail)
+    path.chmod(0o600)
     return path
 
 
@@ -114,7 +108,7 @@ def test_what_a_gone_runner_left_is_undone_once_and_again(
     tmp_path: Path, victim: ProcessRef
 ) -> None:
     victim.send(signal.SIGSTOP)
-    assert victim.wait_until("T", _SECONDS)
+    assert victim.wait_until("T", patience())
     record = stopped_by(victim)
     lines = ({"run": "gone"}, {"open": 1, "kind": "freeze_server", "record": record})
     abandoned(tmp_path, *lines)
@@ -148,7 +142,7 @@ def test_one_that_cannot_be_undone_keeps_none_of_the_others(
     found = undo_all(tmp_path)[0]
     assert found.undone == ("freeze_server",)
     assert any("KeyError" in problem for problem in found.problems)
-    assert victim.wait_until("S", _SECONDS)
+    assert victim.wait_until("S", patience())
 
 
 class Slow(FreezeServer):
@@ -173,7 +167,7 @@ def test_an_undo_that_takes_its_time_is_waited_for_and_holds_up_no_other(
 ) -> None:
     monkeypatch.setitem(FAULTS, "slow", Slow)
     victim.send(signal.SIGSTOP)
-    assert victim.wait_until("T", _SECONDS)
+    assert victim.wait_until("T", patience())
     abandoned(
         tmp_path,
         {"run": "gone"},
@@ -183,9 +177,9 @@ def test_an_undo_that_takes_its_time_is_waited_for_and_holds_up_no_other(
     found: list[Any] = []
     undoing = threading.Thread(target=lambda: found.extend(undo_all(tmp_path)))
     undoing.start()
-    assert victim.wait_until("S", _SECONDS)
+    assert victim.wait_until("S", patience())
     assert not Slow.undone, "the other one has waited for it"
-    undoing.join(_SECONDS)
+    undoing.join(patience())
     assert found[0].undone == ("slow", "freeze_server")
     assert len(Slow.undone) == 1
 
@@ -216,7 +210,7 @@ def test_processes_of_a_gone_run_are_ended(tmp_path: Path) -> None:
     try:
         abandoned(tmp_path, {"run": "gone", "token": token})
         assert undo_all(tmp_path)[0].problems == ()
-        assert child.wait(_SECONDS) == -signal.SIGKILL
+        assert child.wait(patience()) == -signal.SIGKILL
     finally:
         child.kill()
         child.wait()
@@ -228,7 +222,7 @@ def test_a_run_that_goes_on_is_left_alone_unless_forced(
     journal = Journal.create(tmp_path, "run")
     journal.open("freeze_server", stopped_by(victim))
     victim.send(signal.SIGSTOP)
-    assert victim.wait_until("T", _SECONDS)
+    assert victim.wait_until("T", patience())
     arguments = ["chaos", "undo", "--state", str(tmp_path)]
     assert cli.main(arguments) == 0
     assert "still runs" in capsys.readouterr().out
@@ -293,8 +287,8 @@ def test_the_watchdog_ends_a_runner_that_hangs_beyond_its_deadline(
     assert runner.stdout is not None
     with runner.stdout as said:
         assert said.readline() == "injected\n"
-    assert runner.wait(_SECONDS) == -signal.SIGKILL
-    eventually(lambda: not list(tmp_path.iterdir()))
+    assert runner.wait(patience()) == -signal.SIGKILL
+    wait_until(lambda: not list(tmp_path.iterdir()))
     assert victim.state != "T"
 
 
@@ -304,7 +298,7 @@ def test_nothing_is_broken_without_a_watchdog(
     with injections(tmp_path, "run", deadline_seconds=60) as faults:
         os.kill(faults.watchdog_pid, signal.SIGKILL)
         watchdog = ProcessRef.of(faults.watchdog_pid)
-        assert watchdog is None or watchdog.wait_until(None, _SECONDS)
+        assert watchdog is None or watchdog.wait_until(None, patience())
         with pytest.raises(FaultFailedError, match="watchdog of this run has ended"):
             faults.inject(FreezeServer(), site_of(victim))
     assert victim.state != "T"
@@ -351,3 +345,99 @@ def test_a_journal_is_never_to_be_had_before_it_is_locked(tmp_path: Path) -> Non
         over.set()
         undoing.join()
     assert undone == []
+
+
+# Whom an undo trusts.
+
+
+def naming(folder: Path) -> dict[str, Any]:
+    return {"run": "gone", "runner": None, "token": None, "scratch": str(folder)}
+
+
+def precious(tmp_path: Path) -> Path:
+    """A folder that no experiment made."""
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    (folder / "file").write_text("data")
+    return folder
+
+
+def test_a_folder_that_no_experiment_made_stays(tmp_path: Path) -> None:
+    folder = precious(tmp_path)
+    abandoned(tmp_path, naming(folder))
+    (run,) = undo_all(tmp_path)
+    assert (folder / "file").exists()
+    assert "precious" in run.problems[0]
+
+
+def test_a_scratch_folder_of_a_gone_run_is_removed(tmp_path: Path) -> None:
+    folder = journals.new_scratch()
+    abandoned(tmp_path, naming(folder))
+    (run,) = undo_all(tmp_path)
+    assert not run.problems
+    assert not folder.exists()
+
+
+def test_a_link_to_a_scratch_folder_is_not_followed(tmp_path: Path) -> None:
+    folder = journals.new_scratch()
+    (tmp_path / "link").symlink_to(folder)
+    abandoned(tmp_path, naming(tmp_path / "link"))
+    (run,) = undo_all(tmp_path)
+    assert run.problems
+    assert folder.exists()
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_journal_that_others_may_write_to_is_not_read(
+    tmp_path: Path, mode: int
+) -> None:
+    folder = journals.new_scratch()
+    abandoned(tmp_path, naming(folder)).chmod(mode)
+    for force in (False, True):
+        (run,) = undo_all(tmp_path, force=force)
+        assert "not trusted" in run.problems[0]
+    assert folder.exists()
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_a_journal_of_another_user_is_not_read(tmp_path: Path) -> None:
+    folder = journals.new_scratch()
+    os.chown(abandoned(tmp_path, naming(folder)), 65534, 65534)
+    (run,) = undo_all(tmp_path)
+    assert "65534" in run.problems[0]
+    assert folder.exists()
+    shutil.rmtree(folder)
+
+
+def test_links_and_fifos_are_not_followed_and_nothing_waits_for_them(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    folder = journals.new_scratch()
+    (state / f"link{journals.SUFFIX}").symlink_to(abandoned(tmp_path, naming(folder)))
+    (state / f"dangling{journals.SUFFIX}").symlink_to(tmp_path / "nothing")
+    os.mkfifo(state / f"fifo{journals.SUFFIX}", 0o600)
+    (state / f"folder{journals.SUFFIX}").mkdir()
+    found = {run.run: run for run in undo_all(state)}
+    assert found.keys() == {"link", "dangling", "fifo", "folder"}
+    assert all(run.problems and not run.busy for run in found.values())
+    assert folder.exists()
+    shutil.rmtree(folder)
+
+
+def test_what_a_journal_says_cannot_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b]0;owned\x07\r\n\u202e"
+    abandoned(
+        tmp_path,
+        {**naming(tmp_path), "run": hostile, "scratch": hostile},
+        {"open": 1, "kind": hostile, "record": {hostile: hostile}},
+    )
+    assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert all(c.isprintable() or c == "\n" for c in printed)
+    assert "\\x1b" in printed

@@ -11,8 +11,9 @@ from playwright.sync_api import sync_playwright
 from simulated_outages import evidence, poisson, run
 
 from loadtests.chaos.measuring.evidence import AlertChange, Check
-from loadtests.chaos.report import journal_page, scorecard_page
+from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file, scorecard
+from pages import page_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.timeout(180)
 
 PHONE_WIDTH = 375
 
@@ -62,12 +62,9 @@ def test_a_page_fits_a_phone_loads_nothing_and_bars_nobody(
 ) -> None:
     file = tmp_path / "page.html"
     found = journal()
-    text = (
-        journal_page.render(found)
-        if kind == "journal"
-        else scorecard_page.render(scorecard.scorecard([found]))
-    )
-    file.write_text(text, "utf-8")
+    card = scorecard.scorecard([found])
+    shown = document(card, journal=found if kind == "journal" else None)
+    file.write_text(page_html.render(shown), "utf-8")
     context = browser.new_context(
         viewport={"width": PHONE_WIDTH, "height": 740},
         is_mobile=True,

@@ -16,17 +16,19 @@ from simulated_outages import evidence, poisson, run
 
 from loadtests.chaos.commands import report_command
 from loadtests.chaos.measuring.findings import findings
-from loadtests.chaos.report import journal_page, text
+from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file, scorecard
 from loadtests.chaos.results.degradation import curve, wilson
 from loadtests.chaos.results.repeated import repeated, repetitions
 from loadtests.errors import PlanError
+from pages import page_html, page_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from loadtests.chaos.measuring.evidence import Evidence
+    from pages.blocks import Document
 
 PLANTED = "<script>alert(1)</script>"
 
@@ -61,6 +63,10 @@ def kept(
     ]
     journal_file.write(file, titled)
     return file
+
+
+def reported(journal: journal_file.Journal) -> Document:
+    return document(scorecard.scorecard([journal]), journal=journal)
 
 
 def command(*arguments: object) -> int:
@@ -222,14 +228,14 @@ def swept() -> journal_file.Journal:
 
 def test_a_page_holds_everything_itself_and_nothing_from_elsewhere() -> None:
     for journal in (_journal(repetition()), swept()):
-        page = journal_page.render(journal)
+        page = page_html.render(reported(journal))
         assert page.startswith("<!doctype html>")
         assert not re.search(r"(?:src|href)\s*=|url\(|@import|<script", page)
         assert "NaN" not in page
         assert ">nan<" not in page
         assert page.count("<svg") == page.count("</svg>") >= 3
-    assert "Degradation" in journal_page.render(swept())
-    assert "delay_ms" in text.of_journal(swept())
+    assert "Degradation" in page_html.render(reported(swept()))
+    assert "delay_ms" in page_text.render(reported(swept()))
 
 
 def test_what_an_experiment_says_is_text_on_the_page(tmp_path: Path) -> None:
@@ -247,5 +253,5 @@ def test_what_an_experiment_says_is_text_on_the_page(tmp_path: Path) -> None:
 def test_nothing_sent_and_nobody_watching_have_a_page_as_well() -> None:
     bare = evidence(None, status="failed", problems=("it did not come up",))
     journal = _journal(bare)
-    assert "it did not come up" in journal_page.render(journal)
-    assert "FAILED" in text.of_journal(journal)
+    assert "it did not come up" in page_html.render(reported(journal))
+    assert "FAILED" in page_text.render(reported(journal))

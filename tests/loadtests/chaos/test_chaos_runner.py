@@ -196,7 +196,6 @@ def test_without_its_library_what_is_not_ours_is_refused(
         experiments.run(given, NAME, "foreign")
 
 
-@pytest.mark.timeout(120)
 def test_the_embedded_target_is_killed_found_out_and_back(tmp_path: Path) -> None:
     """The whole: its own server, sidecar and restart, and what the sidecar said."""
     document = {

@@ -34,9 +34,7 @@ QUICK = ({"kind": "freeze_server"}, {"kind": "kill_stub"})
 """One whose undo is a signal, and one whose undo asks the server."""
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 OTHER_WAYS: tuple[dict[str, Any], ...] = (
-    {"kind": "network_delay", "mechanism": "nfqueue"},
     {"kind": "network_delay", "mechanism": "proxy"},
-    {"kind": "network_loss", "mechanism": "nfqueue"},
     {"kind": "network_loss", "mechanism": "nft"},
     {"kind": "partition", "mechanism": "nft"},
     {"kind": "tap_stalled", "side": "sender"},

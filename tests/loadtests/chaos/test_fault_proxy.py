@@ -7,6 +7,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tcp_peers import TcpServer, connect, echo, receive
+from waiting import patience, wait_until
 
 from loadtests.chaos.network.effect import Effect
 from loadtests.chaos.network.link import RETRANSMISSION_SECONDS
@@ -25,7 +27,7 @@ from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
 
 @pytest.fixture
@@ -44,6 +46,20 @@ def proxy(echoed: TcpServer) -> Generator[FaultProxy]:
 def client(proxy: FaultProxy) -> Generator[socket.socket]:
     with connect(proxy.control.grpc) as connection:
         yield connection
+
+
+def test_it_is_controlled_in_a_folder_with_a_long_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, echoed: TcpServer
+) -> None:
+    folder = tmp_path / ("deep" * 30)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with FaultProxy(grpc=echoed.address, http=echoed.address) as running:
+        assert ask(running.control.control, {"do": "state"})["faults"] == {}
+        assert running.control.control.is_relative_to(folder)
+    assert list(folder.iterdir()) == []
+    with pytest.raises(ProxyGoneError):
+        ask(running.control.control, {"do": "state"})
 
 
 def set_effect(proxy: FaultProxy, *, of: str = "tw1", **effect: object) -> None:
@@ -71,13 +87,6 @@ def round_trip(connection: socket.socket, data: bytes = b"x" * 100) -> float:
     connection.sendall(data)
     assert receive(connection, len(data)) == data
     return time.perf_counter() - started
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_neutral_every_byte_arrives_and_the_end_after_them(proxy, client):
@@ -206,7 +215,7 @@ def test_a_reset_reaches_both_ends():
         connection.sendall(b"x")
         with pytest.raises(ConnectionResetError):
             connection.recv(1)
-        assert ended.wait(20)
+        assert ended.wait(patience())
         assert state(proxy)["wires"]["grpc"]["resets"] == 1
 
 
@@ -320,6 +329,6 @@ def test_it_dies_with_its_owner_and_takes_its_folder_along(echoed, number):
             assert proxy.alive
         finally:
             owner.send_signal(number)
-            owner.wait(20)
-    assert proxy.wait_until(None, 20)
+            owner.wait(patience())
+    assert proxy.wait_until(None, patience())
     wait_until(lambda: not Path(path).parent.exists())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from parts import require_root
 from resource_faults import DOUBLE, infer, is_undone, prepared
 from sites import EmbeddedSite, EmptySite
+from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.disk_full import DiskFull
@@ -130,10 +130,3 @@ def test_triton_answers_while_its_trace_files_cannot_be_written(
     seen = set(traces.iterdir())
     infer(server)
     wait_until(lambda: bool(set(traces.iterdir()) - seen))
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from fault_cycles import Client, in_effect, recorded, undone, wait_until
+from fault_cycles import Client, in_effect, recorded, undone
 from sites import EmbeddedSite
+from waiting import wait_until
 
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.bad_requests import tally_of

@@ -15,13 +15,11 @@ from monitoring import free_port
 from sites import EmbeddedSite
 
 from loadtests.chaos.faults.cpu_hog import CpuHog
-from loadtests.chaos.faults.cpu_limit import CpuLimit
 from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.memory_hog import MemoryHog
-from loadtests.chaos.faults.memory_limit import MemoryLimit
-from loadtests.chaos.faults.network_delay import NetworkDelay
-from loadtests.chaos.faults.otlp_hang import OtlpHang
-from loadtests.chaos.faults.partition import Partition
+from loadtests.chaos.faults.network import NetworkDelay, Partition
+from loadtests.chaos.faults.peers import OtlpHang
+from loadtests.chaos.faults.resources import CpuLimit, MemoryLimit
 from loadtests.chaos.faults.tap_stalled import TapStalled
 from loadtests.chaos.network.proxy_process import FaultProxy
 from loadtests.chaos.undoing.undo import SETTLE_SECONDS
@@ -38,12 +36,12 @@ FAULTS = [
     OtlpHang(),
     TapStalled(),
     Partition(mechanism="nft"),
-    NetworkDelay(mechanism="nfqueue"),
+    NetworkDelay(mechanism="proxy"),
     CpuLimit(),
     MemoryLimit(headroom_mebibytes=512),
     DiskFull(mechanism="mount"),
 ]
-EXHAUSTIVE = [pytest.mark.exhaustive, pytest.mark.timeout(300)]
+EXHAUSTIVE = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -13,24 +14,33 @@ import pytest
 from bad_networks import ask_model, echoed, in_own_network, tables
 from fault_needs import require_root_for
 from parts import as_nobody, require_root
+from pydantic import ValidationError
 from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo, receive
+from waiting import patience
 
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
 from loadtests.chaos.faults import FAULTS, FaultRefusedError
-from loadtests.chaos.faults.bandwidth import Bandwidth
-from loadtests.chaos.faults.network_delay import NetworkDelay
-from loadtests.chaos.faults.network_jitter import NetworkJitter
-from loadtests.chaos.faults.network_loss import NetworkLoss
-from loadtests.chaos.faults.partition import Partition
-from loadtests.chaos.faults.reset import Reset
+from loadtests.chaos.faults.network import (
+    Bandwidth,
+    NetworkDelay,
+    NetworkJitter,
+    NetworkLoss,
+    Partition,
+    Reset,
+)
+from loadtests.chaos.network.effect import Effect
 from loadtests.chaos.network.link import RETRANSMISSION_SECONDS
 from loadtests.chaos.network.proxy_control import ask
 from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, new_token
+from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.undoing.undo import undo_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from pathlib import Path
 
     from loadtests.chaos.faults.network import NetworkFault
 
@@ -39,6 +49,12 @@ if TYPE_CHECKING:
 def site(loaded) -> Generator[EmbeddedSite]:
     with FaultProxy(grpc=loaded.grpc, http=loaded.http, seed=3) as proxy:
         yield EmbeddedSite(loaded, proxy=proxy.control)
+
+
+def has_netem() -> bool:
+    """Whether the kernel has netem, tried in a network that ends with the command."""
+    command = ["unshare", "-n", "tc", "qdisc", "add", "dev", "lo", "root", "netem"]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 def delayed(address: str) -> None:
@@ -51,7 +67,7 @@ def spread(address: str) -> None:
 
 
 def stalled(address: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience()
     while ask_model(address) < 0.9 * RETRANSMISSION_SECONDS:
         assert time.monotonic() < deadline, "nothing was ever late"
 
@@ -71,13 +87,6 @@ def broken(address: str) -> None:
 
 
 CASES = [
-    (NetworkDelay(delay_ms=100, mechanism="nfqueue"), delayed),
-    (NetworkDelay(delay_ms=50, directions="both", mechanism="nfqueue"), delayed),
-    (NetworkJitter(delay_ms=30, jitter_ms=30, mechanism="nfqueue"), spread),
-    (NetworkLoss(loss_percent=15, mechanism="nfqueue"), stalled),
-    (Bandwidth(kilobits_per_second=512, mechanism="nfqueue"), narrow),
-    (Partition(mechanism="nfqueue"), parted),
-    (Partition(mechanism="nfqueue", directions="answers"), parted),
     (NetworkDelay(delay_ms=100, mechanism="proxy"), delayed),
     (NetworkDelay(delay_ms=50, directions="both", mechanism="proxy"), delayed),
     (NetworkJitter(delay_ms=30, jitter_ms=30, mechanism="proxy"), spread),
@@ -147,7 +156,7 @@ def test_a_grpc_client_sees_them_on_the_connection_that_it_keeps(
         with pytest.raises(TritonError):
             ready()
         Reset.revert(records[1])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + patience()
         while True:
             # A gRPC channel waits a while before it connects again.
             with contextlib.suppress(TritonError):
@@ -156,7 +165,7 @@ def test_a_grpc_client_sees_them_on_the_connection_that_it_keeps(
             assert time.monotonic() < deadline
 
 
-@pytest.mark.parametrize("mechanism", ["nft", "nfqueue", "proxy"])
+@pytest.mark.parametrize("mechanism", ["nft", "proxy"])
 def test_to_undo_what_was_never_done_does_nothing(site: EmbeddedSite, mechanism: str):
     require_root_for(mechanism)
     record = Partition(mechanism=mechanism).prepare(site)
@@ -167,9 +176,8 @@ def test_to_undo_what_was_never_done_does_nothing(site: EmbeddedSite, mechanism:
     ask_model(site.proxy.http)
 
 
-@pytest.mark.parametrize("mechanism", ["nft", "nfqueue"])
-def test_rules_are_in_a_table_of_their_own_for_the_servers_ports_alone(mechanism: str):
-    require_root_for(mechanism)
+def test_rules_are_in_a_table_of_their_own_for_the_servers_ports_alone():
+    require_root_for("nft")
 
     def act() -> None:
         with (
@@ -179,7 +187,7 @@ def test_rules_are_in_a_table_of_their_own_for_the_servers_ports_alone(mechanism
             connect(other.address) as neighbour,
         ):
             here = EmptySite(grpc=grpc.address, http=http.address)
-            fault = Partition(mechanism=mechanism, protocols=("http",))
+            fault = Partition(mechanism="nft", protocols=("http",))
             record = fault.prepare(here)
             assert tables() == set()
             fault.inject(record)
@@ -242,21 +250,19 @@ def test_without_root_the_proxy_is_taken_or_named(loaded, site: EmbeddedSite):
     with as_nobody():
         with pytest.raises(FaultRefusedError) as refused:
             Partition().require(EmbeddedSite(loaded))
-        for mechanism in ("netem", "nft", "nfqueue"):
+        for mechanism in ("netem", "nft"):
             assert f"{mechanism}: needs root; " in refused.value.reason
         assert "no fault proxy stands before the server" in refused.value.reason
         assert "proxy" in refused.value.alternative
-        for mechanism in ("nft", "nfqueue"):
-            with pytest.raises(FaultRefusedError, match=f"{mechanism}: needs root"):
-                Partition(mechanism=mechanism).require(site)
+        with pytest.raises(FaultRefusedError, match="nft: needs root"):
+            Partition(mechanism="nft").require(site)
 
 
 def test_only_loopback_is_touched():
     require_root_for("nft")
     elsewhere = EmptySite(grpc="10.0.0.7:8001", http="127.0.0.1:8000")
-    for mechanism in ("nft", "nfqueue"):
-        with pytest.raises(FaultRefusedError, match=r"10\.0\.0\.7:8001 is not"):
-            Partition(mechanism=mechanism).require(elsewhere)
+    with pytest.raises(FaultRefusedError, match=r"10\.0\.0\.7:8001 is not"):
+        Partition(mechanism="nft").require(elsewhere)
 
 
 def test_what_a_mechanism_cannot_do_it_says(site: EmbeddedSite):
@@ -265,7 +271,6 @@ def test_what_a_mechanism_cannot_do_it_says(site: EmbeddedSite):
         (NetworkDelay(mechanism="nft"), "nft: cannot delay packets"),
         (Bandwidth(mechanism="nft"), "nft: cannot make a link narrow"),
         (Reset(mechanism="netem"), "netem: cannot reset connections"),
-        (Reset(mechanism="nfqueue"), "nfqueue: cannot reset connections"),
     ):
         with pytest.raises(FaultRefusedError, match=reason):
             fault.require(site)
@@ -275,8 +280,8 @@ def test_auto_takes_the_first_that_can(site: EmbeddedSite):
     delay = NetworkDelay().prepare(site)
     reset = Reset().prepare(site)
     if os.geteuid() == 0:
-        # Which of the two is the kernel's business.
-        assert delay["mechanism"] in {"netem", "nfqueue"}
+        # Not every kernel has netem.
+        assert delay["mechanism"] == ("netem" if has_netem() else "proxy")
         assert reset["mechanism"] == "nft"
     else:
         assert delay["mechanism"] == reset["mechanism"] == "proxy"
@@ -325,20 +330,15 @@ def test_a_kernel_without_netem_is_refused_with_its_own_words():
 
     def act() -> None:
         here = EmptySite(grpc="127.0.0.1:1", http="127.0.0.1:2")
-        has_it = subprocess.run(
-            ["tc", "qdisc", "add", "dev", "lo", "root", "netem"],
-            check=False,
-            capture_output=True,
-        )
-        if has_it.returncode == 0:
-            subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], check=True)
         for fault in faults:
-            if has_it.returncode == 0:
+            if has_netem():
                 fault.require(here)
                 continue
             # The kernel's answer, not tc's: what it was asked can be asked.
-            with pytest.raises(FaultRefusedError, match="qdisc kind is unknown"):
+            with pytest.raises(FaultRefusedError, match="qdisc kind is unknown") as no:
                 fault.require(here)
+            assert "modprobe sch_netem" in no.value.reason
+            assert "proxy: true" in no.value.alternative
 
     in_own_network(act)
 
@@ -346,3 +346,65 @@ def test_a_kernel_without_netem_is_refused_with_its_own_words():
 def test_every_fault_of_the_network_is_known_by_its_kind():
     for fault, _ in CASES:
         assert FAULTS[fault.kind] is type(fault)
+
+
+def test_what_netem_and_nft_cannot_do_is_refused_where_there_is_no_proxy(loaded):
+    require_root_for("nft")
+    fault = Bandwidth(mechanism="nft")
+    with pytest.raises(FaultRefusedError, match="cannot make a link narrow") as refused:
+        fault.require(EmbeddedSite(loaded))
+    assert "`target: {proxy: true}`" in refused.value.alternative
+    if not has_netem():
+        with pytest.raises(FaultRefusedError) as refused:
+            NetworkDelay().require(EmbeddedSite(loaded))
+        for reason in (
+            "netem: the kernel refuses it",
+            "nft: cannot delay packets",
+            "proxy: no fault proxy stands before the server",
+        ):
+            assert reason in refused.value.reason
+
+
+def test_an_experiment_that_names_the_removed_mechanism_is_told_what_to_use():
+    with pytest.raises(ValidationError, match=r"nfqueue has been removed; use `auto`"):
+        NetworkDelay(mechanism="nfqueue")
+
+
+def test_a_run_of_version_0_1_0_with_the_removed_mechanism_is_undone(tmp_path: Path):
+    """Its table and the process that delayed packets bear the fault's token."""
+    require_root_for("nft")
+    token = new_token()
+    environment = {**os.environ, TOKEN_VARIABLE: token}
+    delaying = subprocess.Popen(["sleep", "600"], env=environment)
+    table = f"table inet {token} {{ chain requests {{ }}; }}"
+    subprocess.run(["nft", "-f", "-"], input=table, text=True, check=True)
+    record = {
+        "mechanism": "nfqueue",
+        "token": token,
+        "ports": [1],
+        "effect": Effect(delay_seconds=0.05, directions="requests").to_record(),
+        "queues": {"requests": 7000},
+        "rule": "target",
+    }
+    journal = Journal.create(tmp_path, "old")
+    journal.open("network_delay", record)
+    journal.end()
+    assert len(NetworkDelay.residue(record)) == 2
+
+    (run,) = undo_all(tmp_path)
+
+    assert run.undone == ("network_delay",)
+    assert run.problems == ()
+    assert delaying.wait(10) == -signal.SIGKILL
+    assert token not in tables()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mechanism_of_another_version_is_left_to_that_version(tmp_path: Path):
+    journal = Journal.create(tmp_path, "newer")
+    journal.open("network_delay", {"mechanism": "xdp", "token": new_token()})
+    journal.end()
+    (run,) = undo_all(tmp_path)
+    assert run.undone == ()
+    assert "found no mechanism 'xdp' in this version" in run.problems[0]
+    assert len(list(tmp_path.iterdir())) == 1

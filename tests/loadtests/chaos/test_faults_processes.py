@@ -9,8 +9,9 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from fault_cycles import Client, as_stranger, in_effect, recorded, undone, wait_until
+from fault_cycles import Client, as_stranger, in_effect, recorded, undone
 from sites import EmbeddedSite, bare_triton
+from waiting import wait_until
 
 from exporter.errors import EmbeddedTritonError
 from loadtests.chaos.faults import FaultRefusedError
@@ -71,8 +72,8 @@ def kept_up(triton: EmbeddedTriton) -> Generator[list[int]]:
 
 def test_a_killed_server_refuses_connections_and_stays_away(site, client) -> None:
     with in_effect(KillServer(), site):
-        assert client.double().startswith("UnavailableError")
-    assert client.double().startswith("UnavailableError")
+        assert client.double().startswith("UnreachableError")
+    assert client.double().startswith("UnreachableError")
     site.start_again()
     client.serves()
 
@@ -120,7 +121,7 @@ def test_a_crash_loop_kills_each_server_that_comes_up(site, client) -> None:
 @pytest.mark.slow
 def test_a_loop_without_a_supervisor_kills_once(site, client) -> None:
     with in_effect(RestartLoop(), site):
-        assert client.double().startswith("UnavailableError")
+        assert client.double().startswith("UnreachableError")
     site.start_again()
     client.serves()
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import importlib
+import inspect
 import json
 import os
 import signal
@@ -14,17 +18,21 @@ from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 import pytest
-from fault_cycles import as_stranger, in_effect, recorded, undone, wait_until
+from fault_cycles import as_stranger, in_effect, recorded, undone
+from parts import require
 from pydantic import ValidationError
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, EmptySite
+from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.descriptors import Descriptors
 from loadtests.chaos.faults.kill_sidecar import KillSidecar
-from loadtests.chaos.primitives import vdso
+from loadtests.chaos.primitives import faketime
 from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.undoing.undo import undo_all
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -61,7 +69,7 @@ def site(
         "probes": [],
         "power": None,
     }
-    started.append(SidecarProcess(config, tmp_path / "sidecar"))
+    started.append(SidecarProcess(config, tmp_path / "sidecar", clock=True))
     started[-1].wait_listening()
     return EmbeddedSite(breakable.triton, beside=started[-1])
 
@@ -97,6 +105,7 @@ def test_a_killed_sidecar_answers_nobody(site) -> None:
 
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forward", "back"])
 def test_the_clock_of_the_sidecar_jumps_and_no_other(site, seconds) -> None:
+    require("faketime")
     assert abs(ahead(site)) < HOUR / 2
     wall = time.time() - time.monotonic()
     with in_effect(ClockJump(seconds=seconds), site):
@@ -125,7 +134,6 @@ for _ in sys.stdin:
         "gettimeofday": pair.seconds,
         "time": libc.time(None),
         "time_stored": one.value,
-        "nothing": libc.gettimeofday(None, None),
     }
     same = {
         "monotonic": time.monotonic(),
@@ -137,18 +145,15 @@ for _ in sys.stdin:
 
 
 @pytest.mark.parametrize("seconds", [-(10**9), 10**9, 1])
-def test_every_way_to_read_the_wall_clock_jumps(seconds) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", CLOCKS], stdin=PIPE, stdout=PIPE, text=True
-    ) as child:
+def test_every_way_to_read_the_wall_clock_jumps(seconds, tmp_path) -> None:
+    require("faketime")
+    with clock_reader(faketime.environment(tmp_path / "clock")) as child:
 
         def clocks() -> tuple[dict[str, float], dict[str, float]]:
             child.stdin.write("\n")
             child.stdin.flush()
             told, same = json.loads(child.stdout.readline())
             now = time.time()
-            nothing = told.pop("nothing")
-            assert nothing == 0
             return {name: value - now for name, value in told.items()}, same
 
         _, before = clocks()
@@ -164,37 +169,89 @@ def test_every_way_to_read_the_wall_clock_jumps(seconds) -> None:
     assert after == pytest.approx(before, abs=30)
 
 
-def test_a_clock_that_is_read_all_the_time_jumps_without_a_crash() -> None:
-    busy = (
-        "import time, threading\nprint(flush=True)\n"
-        "def read():\n    while True:\n        time.time()\n"
-        "for _ in range(3):\n    threading.Thread(target=read, daemon=True).start()\n"
-        "time.sleep(60)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", busy], stdout=PIPE) as child:
+@contextlib.contextmanager
+def clock_reader(environment: dict[str, str]) -> Generator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", CLOCKS],
+        env={**os.environ, **environment},
+        stdin=PIPE,
+        stdout=PIPE,
+        text=True,
+    ) as child:
+        # Before it runs, its libraries are not in memory.
+        child.stdin.write("\n")
+        child.stdin.flush()
         child.stdout.readline()
+        yield child
+        child.stdin.close()
+
+
+def test_the_clock_of_a_process_that_already_runs_is_refused() -> None:
+    require("faketime")
+    with clock_reader({}) as child:
         site = OnlySidecar(pid=child.pid)
-        for _ in range(20):
-            record = recorded(ClockJump(), site)
-            ClockJump().inject(record)
-            assert ClockJump().missing(record) == []
-            undone(ClockJump(), record)
-        assert child.poll() is None
-        child.kill()
+        with pytest.raises(FaultRefusedError, match="not run under libfaketime") as no:
+            ClockJump().require(site)
+        assert "`sidecar: {}`" in no.value.alternative
 
 
-def test_a_sidecar_that_inject_left_stopped_goes_on(site) -> None:
-    record = recorded(ClockJump(), site)
-    sidecar = site.sidecar()
-    # Killed there: stopped, and the first of the three functions replaced.
+def test_a_timestamp_file_that_cannot_be_written_is_refused(tmp_path) -> None:
+    require("faketime")
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    with clock_reader(faketime.environment(folder / "clock")) as child:
+        (folder / "clock").unlink()
+        folder.rmdir()
+        with pytest.raises(FaultRefusedError, match="can be written to"):
+            ClockJump().require(OnlySidecar(pid=child.pid))
+
+
+def test_a_file_that_is_gone_has_taken_the_fault_along(tmp_path) -> None:
+    require("faketime")
+    with clock_reader(faketime.environment(tmp_path / "clock")) as child:
+        record = recorded(ClockJump(), OnlySidecar(pid=child.pid))
+        ClockJump().inject(record)
+        (tmp_path / "clock").unlink()
+        undone(ClockJump(), record)
+
+
+def test_jumps_are_undone_one_by_one(tmp_path) -> None:
+    require("faketime")
+    with clock_reader(faketime.environment(tmp_path / "clock")) as child:
+        site = OnlySidecar(pid=child.pid)
+        first = recorded(ClockJump(seconds=60), site)
+        ClockJump(seconds=60).inject(first)
+        second = recorded(ClockJump(seconds=-60), site)
+        ClockJump(seconds=-60).inject(second)
+        undone(ClockJump(seconds=-60), second)
+        assert ClockJump().missing(first) == []
+        undone(ClockJump(seconds=60), first)
+        assert (tmp_path / "clock").read_text() == "+0\n"
+
+
+def test_a_jump_of_version_0_1_0_is_over_when_its_process_has_ended(tmp_path) -> None:
+    """That version wrote to the process's memory, so that only its end undoes it."""
+    child = subprocess.Popen(["sleep", "600"])
+    sidecar = ProcessRef.of(child.pid)
     sidecar.send(signal.SIGSTOP)
     assert sidecar.wait_until("T", 5)
-    patch = vdso.Patch.from_record(record["patches"][0])
-    with vdso.memory(sidecar, os.O_RDWR) as memory:
-        os.pwrite(memory, patch.after, patch.address)
-    assert len(ClockJump.residue(record)) == 2
-    undone(ClockJump(), record)
-    assert abs(ahead(site)) < HOUR / 2
+    patch = {"address": 1, "before": "00", "after": "01"}
+    journal = Journal.create(tmp_path, "old")
+    record = {"sidecar": sidecar.to_record(), "patches": [patch]}
+    journal.open("clock_jump", record)
+    journal.end()
+
+    (run,) = undo_all(tmp_path)
+    assert run.undone == ()
+    assert "version 0.1.0 moved the clock of process" in run.problems[0]
+    assert "restart that process" in run.problems[0]
+    assert sidecar.state == "S"
+
+    child.kill()
+    child.wait()
+    (run,) = undo_all(tmp_path)
+    assert run.undone == ("clock_jump",)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_sidecar_goes_on_without_spare_descriptors(site) -> None:
@@ -214,3 +271,22 @@ def test_a_sidecar_of_another_user_is_refused(site) -> None:
 def test_a_jump_by_nothing_is_no_jump() -> None:
     with pytest.raises(ValidationError, match="found 0, which is no jump"):
         ClockJump(seconds=0)
+
+
+def test_a_sidecar_never_sleeps_since_its_clock_may_be_libfaketimes() -> None:
+    """Under libfaketime, `time.sleep` raises EINVAL; waits on events do not."""
+    listing = "import sys, exporter.app; print(*(m for m in sys.modules))"
+    told = subprocess.run(
+        [sys.executable, "-c", listing], capture_output=True, text=True, check=True
+    )
+    ours = [name for name in told.stdout.split() if name.startswith("exporter.")]
+    sleeping = [
+        f"{name}:{node.lineno}"
+        for name in ours
+        for node in ast.walk(
+            ast.parse(inspect.getsource(importlib.import_module(name)))
+        )
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.sleep"
+    ]
+    assert len(ours) > 50
+    assert not sleeping

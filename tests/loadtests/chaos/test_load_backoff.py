@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import PATIENCE_SECONDS
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.running.users import LoadSettings
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 MODEL = "digits_fp32"
 MODELS = Path(__file__).parents[3] / "deploy" / "models"
-_TIMEOUT_SECONDS = 15.0
 
 
 @given(
@@ -59,7 +59,7 @@ def server(
 def killed_meanwhile(server: EmbeddedTriton, backoff: Backoff) -> RunResult:
     """A load of two seconds, in whose first the server is killed and started again."""
     load = LoadSettings(
-        models=(ModelSettings(model=MODEL),), timeout_seconds=_TIMEOUT_SECONDS
+        models=(ModelSettings(model=MODEL),), timeout_seconds=PATIENCE_SECONDS
     )
     scenario = load.scenario("test", server.grpc, 1.0, 1)
     gone = threading.Event()
@@ -75,7 +75,7 @@ def killed_meanwhile(server: EmbeddedTriton, backoff: Backoff) -> RunResult:
             gone.set()
             restarting.start()
 
-    options = Options(timeout_seconds=_TIMEOUT_SECONDS, progress=told, backoff=backoff)
+    options = Options(timeout_seconds=PATIENCE_SECONDS, progress=told, backoff=backoff)
     with prepared(scenario) as mix:
         arrivals = np.arange(0.0, 2.0, 0.02)
         result = run_open(scenario.target.target(), mix, arrivals, options=options)

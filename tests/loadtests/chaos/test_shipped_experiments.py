@@ -24,7 +24,7 @@ from loadtests.chaos.faults import FAULTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.triton, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.triton
 
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 HELD, FINDING, INVALID = 0, 1, 3

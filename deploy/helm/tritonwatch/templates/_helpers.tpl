@@ -18,6 +18,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
+{{/* The configuration file: what `config` says over the default target. */}}
+{{- define "tritonwatch.config" -}}
+{{- $host := eq .Values.mode "sidecar" | ternary "localhost" "triton-0.triton" -}}
+{{- $target := dict "grpc" (printf "%s:8001" $host) "http" (printf "%s:8000" $host) "metrics" (printf "%s:8002" $host) -}}
+{{- toYaml (mergeOverwrite (dict "target" $target) (deepCopy .Values.config)) -}}
+{{- end -}}
+
 {{/* One container. As a native sidecar (an init container that restarts always) it is up before
 Triton and gone after it; its startup must not wait for Triton, or the pod would never start. */}}
 {{- define "tritonwatch.container" -}}

@@ -78,9 +78,9 @@ def _fuzz_body(read: Callable[[bytes], otlp.Spans], data: bytes) -> None:
         found = read(data)
     except TraceBodyError:
         return
-    joiner = SpanJoiner(max_waiting=MAX_WAITING)
+    joiner = SpanJoiner(max_bytes=MAX_WAITING * 1000)
     joined = joiner.add(found.spans, 0.0)
-    assert joiner.waiting <= 3 * MAX_WAITING
+    assert joiner.waiting <= 2 * MAX_WAITING
     late = joiner.expire(1e9)
     assert joiner.waiting == 0
     check([*joined.traces, *late.traces])

@@ -1,0 +1,203 @@
+"""Columns of Arrow as numpy arrays: numbers, booleans, text, and lists of numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from drift.errors import DataError
+from drift.tables.arrow_sources import ArrowSource, FeatherSource, ParquetSource
+from drift.tables.csv_source import CsvSource
+from drift.tables.layout import Column
+from drift.tables.pyarrow_import import import_pyarrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+class ArrowFile:
+    """A file that pyarrow reads; lists have as many numbers in each row.
+
+    Columns of other types are `skipped`; timestamps can still be named as the time.
+
+    Args:
+        path: a file, or a folder of parquet files.
+        text: columns that are text whatever is in them.
+
+    Raises:
+        DataError: it is damaged or empty, or pyarrow is not installed.
+    """
+
+    def __init__(self, path: Path, text: frozenset[str] = frozenset()) -> None:
+        self._path = path
+        self._text = text
+        self._arrow, self._compute = import_pyarrow(path, "compute")
+        self._source = _source_of(path, text)
+        self.rows = self._source.rows
+        if self.rows == 0:
+            raise DataError(str(path), "found no rows; want at least 1")
+        self._describe()
+
+    @property
+    def dialect(self) -> str | None:
+        """How a CSV file is written, where that is not with commas and points."""
+        if not isinstance(self._source, CsvSource):
+            return None
+        found = self._source.dialect
+        if found.delimiter == "," and found.decimal == ".":
+            return None
+        mark = ", decimal commas" if found.decimal == "," else ""
+        return f"columns separated by {found.delimiter!r}{mark}"
+
+    def read_as(self, datatypes: dict[str, str]) -> None:
+        """Read columns as a reference has them, where a file does not say what they are.
+
+        CSV does not tell a name that is all digits from a number, and a column without a
+        value is of any type.
+        """
+        if isinstance(self._source, CsvSource):
+            text = {name for name, datatype in datatypes.items() if datatype == "BYTES"}
+            self._source.read_as(text=frozenset(text))
+            self._describe()
+
+    def _describe(self) -> None:
+        columns, skipped = [], []
+        for field in self._source.schema:
+            column = self._column(field)
+            if column is None:
+                skipped.append(f"{field.name} ({field.type})")
+            else:
+                columns.append(column)
+        self.columns = tuple(columns)
+        self.skipped = tuple(skipped)
+
+    def _column(self, field: Any) -> Column | None:
+        kinds = self._arrow.types
+        kind = field.type
+        if kinds.is_dictionary(kind):
+            kind = kind.value_type
+        width = 1
+        if kinds.is_fixed_size_list(kind):
+            kind, width = kind.value_type, kind.list_size
+        elif kinds.is_list(kind) or kinds.is_large_list(kind):
+            kind, width = kind.value_type, self._width(field.name)
+        if field.name in self._text and width == 1:
+            return Column(field.name, "BYTES")
+        datatype = self._datatype(field.name, kind)
+        return None if datatype is None else Column(field.name, datatype, width)
+
+    def _datatype(self, name: str, kind: Any) -> str | None:
+        kinds = self._arrow.types
+        if kinds.is_boolean(kind):
+            return "BYTES" if self._source.may_have_nulls(name) else "BOOL"
+        if kinds.is_integer(kind):
+            sign = "U" if kinds.is_unsigned_integer(kind) else ""
+            return (
+                "FP64"
+                if self._source.may_have_nulls(name)
+                else f"{sign}INT{kind.bit_width}"
+            )
+        if kinds.is_floating(kind):
+            return f"FP{kind.bit_width}"
+        if kinds.is_decimal(kind) or kinds.is_null(kind):
+            return "FP64"
+        text = (kinds.is_string, kinds.is_large_string, kinds.is_binary)
+        return "BYTES" if any(is_text(kind) for is_text in text) else None
+
+    def _width(self, name: str) -> int:
+        first = next(self._source.batches(1)).column(name)[0]
+        return len(first) if first.is_valid else 0
+
+    def chunks(self, size: int) -> Iterator[dict[str, NDArray[np.generic]]]:
+        """Rows as columns, about `size` at a time."""
+        widths = {column.name: column.width for column in self.columns}
+        done = 0
+        for batch in self._source.batches(size):
+            yield {
+                name: self._values(name, column, widths.get(name), done)
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
+            done += batch.num_rows
+
+    def _values(
+        self, name: str, array: Any, width: int | None, done: int
+    ) -> NDArray[np.generic]:
+        """A column's values; of a list column all of each row, `width` None if skipped."""
+        kinds = self._arrow.types
+        if kinds.is_dictionary(array.type):
+            if self._is_object(array.dictionary):
+                return _shared(array)
+            array = array.dictionary_decode()
+        if width is not None and self._is_list(array.type):
+            self._check_lengths(name, array, width, done)
+            array = array.flatten()
+            if width > 1:
+                flat: NDArray[np.generic] = array.to_numpy(zero_copy_only=False)
+                return flat.reshape(-1, width)
+        if kinds.is_null(array.type):
+            return np.full(len(array), np.nan)
+        if name in self._text or self._is_object(array):
+            column = np.empty(len(array), object)
+            column[:] = array.to_pylist()
+            return column
+        if kinds.is_decimal(array.type):
+            array = array.cast(self._arrow.float64())
+        values: NDArray[np.generic] = array.to_numpy(zero_copy_only=False)
+        return values
+
+    def _is_list(self, kind: Any) -> bool:
+        kinds = self._arrow.types
+        return bool(
+            kinds.is_list(kind)
+            or kinds.is_large_list(kind)
+            or kinds.is_fixed_size_list(kind)
+        )
+
+    def _check_lengths(self, name: str, array: Any, width: int, done: int) -> None:
+        """Each row's own length: long and short ones may come to the right sum."""
+        lengths = self._compute.call_function("list_value_length", [array])
+        lengths = self._compute.fill_null(lengths, -1).to_numpy()
+        # A row of nothing says nothing, even if it is the first and set the width.
+        wrong = np.flatnonzero((lengths != width) | (lengths < 1))
+        if not wrong.size:
+            return
+        row, length = done + int(wrong[0]) + 1, int(lengths[wrong[0]])
+        found = "no list" if length < 0 else f"a list of {length}"
+        want = f"{width} values" if width else "as many values"
+        raise DataError(
+            f"{self._path}:{name}",
+            f"row {row}: found {found}; want {want} in each row, and lists of "
+            "different lengths are not read",
+        )
+
+    def _is_object(self, array: Any) -> bool:
+        kinds = self._arrow.types
+        if kinds.is_boolean(array.type):
+            return bool(array.null_count)
+        return not (
+            kinds.is_integer(array.type)
+            or kinds.is_floating(array.type)
+            or kinds.is_decimal(array.type)
+            or kinds.is_timestamp(array.type)
+        )
+
+
+def _shared(array: Any) -> NDArray[np.generic]:
+    """Return the values of a dictionary's rows; rows share their text."""
+    values = np.array([*array.dictionary.to_pylist(), None], object)
+    rows = array.indices.fill_null(len(array.dictionary)).to_numpy(zero_copy_only=False)
+    found: NDArray[np.generic] = values[rows]
+    return found
+
+
+def _source_of(path: Path, text: frozenset[str]) -> ArrowSource:
+    ending = path.suffix.lower()
+    if ending in {".csv", ".tsv"}:
+        return CsvSource(path, text)
+    if ending in {".feather", ".arrow"}:
+        return FeatherSource(path)
+    return ParquetSource(path)

@@ -1,0 +1,199 @@
+"""CSV as batches of Arrow columns: numbers and text, with the row of what is wrong."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from drift.errors import DataError
+from drift.tables.csv_dialect import MISSING, detect
+from drift.tables.pyarrow_import import import_pyarrow
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+_BLOCK_BYTES: Final = 16 << 20
+"""Read and parsed at a time; a row has to fit."""
+_SAMPLE_ROWS: Final = 10_000
+_WRONG_WIDTH: Final = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
+_NO_NUMBER: Final = re.compile(
+    r"In CSV column #(\d+): Row #(\d+): CSV conversion error to \w+: invalid value '(.*)'",
+    re.DOTALL,
+)
+_NO_TEXT: Final = re.compile(
+    r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error .*UTF8"
+)
+
+
+class CsvSource:
+    """A CSV file (UTF-8) with a header; its delimiter and decimal mark are detected.
+
+    A column is of numbers (float64) if its first `_SAMPLE_ROWS` values are numbers; else it
+    is text. Fields in `MISSING` are missing values.
+
+    Args:
+        path: the file.
+        text: columns that are text whatever is in them.
+
+    Raises:
+        DataError: from any method, naming the file and where possible row and column. Rows
+            are counted from 1, the header; they are lines where no cell has a line break.
+    """
+
+    def __init__(self, path: Path, text: frozenset[str]) -> None:
+        self._path = path
+        self._arrow, self._csv = import_pyarrow(path, "csv")
+        self.dialect = detect(path)
+        with self._explained():
+            self._names: list[str] = self._reader({}).schema.names
+        self._require_names()
+        self._types = self._decided(text)
+        self.rows: int | None = None
+
+    @property
+    def schema(self) -> Any:
+        """Names and types of the columns."""
+        return self._arrow.schema(list(self._types.items()))
+
+    def may_have_nulls(self, name: str) -> bool:  # noqa: ARG002 - any CSV column may
+        """Return whether a column may have missing values."""
+        return True
+
+    def read_as(self, *, text: frozenset[str]) -> None:
+        """Read these columns as text from now on."""
+        self._types |= dict.fromkeys(text & self._types.keys(), self._arrow.string())
+
+    def batches(self, size: int) -> Iterator[Any]:
+        """Yield `size` rows at a time, fewer at the end of a block."""
+        last = None
+        for block in self._blocks(self._types):
+            for start in range(0, block.num_rows, size):
+                last = block.slice(start, size)
+                yield last
+        if last is not None:
+            self._require_closed(last)
+
+    def _decided(self, text: frozenset[str]) -> dict[str, Any]:
+        """Return the type of each column, from its first rows that have a value.
+
+        A column without a single value is of numbers.
+        """
+        found = {name: self._arrow.string() for name in self._names if name in text}
+        rows = 0
+        for block in self._blocks(dict.fromkeys(self._names, self._arrow.string())):
+            rows += block.num_rows
+            for name in [name for name in self._names if name not in found]:
+                values = block.column(name).drop_null()
+                if len(values):
+                    found[name] = self._type_of(values.slice(0, _SAMPLE_ROWS))
+            if rows and len(found) == len(self._names):
+                break
+        if not rows:
+            raise DataError(
+                str(self._path), "found no rows below the header; want at least 1"
+            )
+        return {name: found.get(name, self._arrow.float64()) for name in self._names}
+
+    def _type_of(self, values: Any) -> Any:
+        found = [value.strip() for value in values.to_pylist()]
+        if self.dialect.decimal == ",":
+            # Casts know no other mark than the point.
+            found = [value.replace(",", ".") for value in found]
+        try:
+            self._arrow.array(found).cast(self._arrow.float64())
+        except self._arrow.ArrowInvalid:
+            return self._arrow.string()
+        return self._arrow.float64()
+
+    def _blocks(self, types: dict[str, Any]) -> Iterator[Any]:
+        with self._explained():
+            yield from self._reader(types)
+
+    def _reader(self, types: dict[str, Any]) -> Any:
+        csv = self._csv
+        return csv.open_csv(
+            self._path,
+            read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+            parse_options=csv.ParseOptions(
+                delimiter=self.dialect.delimiter,
+                newlines_in_values=True,
+                # In a single column an empty line is a missing value.
+                ignore_empty_lines=self.dialect.width > 1,
+            ),
+            convert_options=csv.ConvertOptions(
+                column_types=types,
+                null_values=list(MISSING),
+                strings_can_be_null=True,
+                decimal_point=self.dialect.decimal,
+            ),
+        )
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{self._path}:1", f"found bytes that are not UTF-8 ({error.reason})"
+            ) from error
+        except (OSError, self._arrow.ArrowException) as error:
+            raise self._problem(str(error)) from error
+
+    def _problem(self, said: str) -> DataError:
+        if match := _WRONG_WIDTH.search(said):
+            row, want, found = match.groups()
+            return DataError(
+                f"{self._path}:{row}",
+                f"found {found} fields; want {want}, as in the header",
+            )
+        if match := _NO_NUMBER.search(said):
+            name, row, value = self._names[int(match[1])], match[2], match[3]
+            return DataError(
+                f"{self._path}:{row}:{name}",
+                f"found {value[:40]!r} in a column of numbers; want a number, or name the "
+                f"column with --categorical {name}",
+            )
+        if match := _NO_TEXT.search(said):
+            name, row = self._names[int(match[1])], match[2]
+            place = f"{row}:{name}" if row else name
+            return DataError(
+                f"{self._path}:{place}", "found bytes that are not UTF-8; want text"
+            )
+        if "straddles two block boundaries" in said or "straddling" in said:
+            return DataError(
+                str(self._path),
+                f"found a row of more than {_BLOCK_BYTES >> 20} MiB, or a quote that is not "
+                "closed; want shorter cells",
+            )
+        if "Empty CSV" in said:
+            return DataError(
+                str(self._path), "found no rows below the header; want at least 1"
+            )
+        return DataError(str(self._path), f"not CSV that can be read: {said}")
+
+    def _require_names(self) -> None:
+        names = self._names
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled or not all(names):
+            what = (
+                f"column {doubled[0]!r} twice" if doubled else "a column without name"
+            )
+            raise DataError(
+                f"{self._path}:1", f"found {what}; want a header of different names"
+            )
+
+    def _require_closed(self, last: Any) -> None:
+        """Raise where the file ends within quotes: the cell would be all the rest of it."""
+        value = last.column(last.num_columns - 1)[-1].as_py()
+        if not isinstance(value, str) or "\n" not in value:
+            return
+        with self._path.open("rb") as file:
+            file.seek(max(self._path.stat().st_size - 64, 0))
+            end = file.read().rstrip(b"\r\n")
+        if not end.endswith(b'"'):
+            raise DataError(
+                str(self._path),
+                f"the last row begins a quote that is not closed: {value[:40]!r}",
+            )

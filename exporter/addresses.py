@@ -1,0 +1,76 @@
+"""How addresses are written, and whether two spellings mean the same server."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+
+def host_port(host: str, port: int) -> str:
+    """One text for a host and a port: an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def without_brackets(host: str) -> str:
+    """The host as sockets take it: "[::1]" is "::1".
+
+    Raises:
+        ValueError: there are brackets around something else, or only one of them.
+    """
+    if "[" not in host and "]" not in host:
+        return host
+    inner = host.removeprefix("[").removesuffix("]")
+    try:
+        ipaddress.IPv6Address(inner)
+    except ipaddress.AddressValueError:
+        inner = ""
+    if not inner or host != f"[{inner}]":
+        raise ValueError(f'found {host!r}; want an address like "::1" or "[::1]"')
+    return inner
+
+
+def same_server(one: str, other: str) -> bool:
+    """Whether two "host:port" addresses reach the same server, as far as can be known.
+
+    localhost, 127.0.0.1, ::1, an address of this host and its name are one. A name that
+    does not resolve equals only itself.
+    """
+    if one == other:
+        return True
+    (host, port), (other_host, other_port) = _split(one), _split(other)
+    if port != other_port:
+        return False
+    return bool(_resolved(host) & _resolved(other_host))
+
+
+def _split(address: str) -> tuple[str, str]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
+
+
+def _resolved(host: str) -> set[str]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return {host.lower()}
+    return {_canonical(str(entry[4][0])) for entry in found}
+
+
+def _canonical(text: str) -> str:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.is_loopback or address.is_unspecified or _is_local(str(address)):
+        return "local"
+    return str(address)
+
+
+def _is_local(address: str) -> bool:
+    """Whether it is an address of this host: only those can be bound."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as trial:
+        try:
+            trial.bind((address, 0))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,194 @@
+"""Admission: how many may be connected to each listener, and who has to leave for whom.
+
+Every listener of the process takes its connections from one `Admission`, so that all of
+them together leave file descriptors for what the sidecar itself does. A full listener
+ends the connection that has waited longest among those of the address that holds most:
+nobody who is being answered is cut off, and one sender cannot keep the others out.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import resource
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar, get_args
+
+import structlog
+
+from exporter import catalogue
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+log = structlog.get_logger()
+
+Listener = Literal["web", "tap", "grpc"]
+Reason = Literal["crowded", "descriptors", "handshake", "passwords", "cross_site"]
+CONNECTIONS: Final[dict[Listener, int]] = {"web": 128, "tap": 128, "grpc": 64}
+"""Connections at once, by listener."""
+_DESCRIPTORS: Final[dict[Listener, int]] = {"web": 1, "tap": 1, "grpc": 3}
+"""File descriptors of one connection: gRPC's are relayed over a Unix socket."""
+OWN_DESCRIPTORS: Final = 256
+"""Kept for Triton, files, sensors and the listeners themselves."""
+_WANTED_DESCRIPTORS: Final = 4_096
+EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""What `accept` says where the process or the machine has nothing left."""
+
+
+_NOTICED_SECONDS: Final = 0.005
+"""A parser that keeps the interpreter for less delays nobody else noticeably."""
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class CrowdedError(Exception):
+    """Nobody waits on this listener who could leave for a new connection."""
+
+
+class Visitor:
+    """One connection while it lasts.
+
+    `idle_since` gives the time since which the connection waits for its peer, None while
+    it is being answered. `end` ends it.
+    """
+
+    __slots__ = ("_entrance", "address", "end", "idle_since")
+
+    def __init__(self, entrance: Entrance, address: str, since: float) -> None:
+        self._entrance = entrance
+        self.address = address
+        self.idle_since: Callable[[], float | None] = lambda: since
+        self.end: Callable[[], object] = lambda: None
+
+    def leave(self) -> None:
+        """Give the place back; more than once does no harm."""
+        self._entrance.visitors.discard(self)
+
+
+class ParseSlot:
+    """Lets one body at a time be parsed, and no more than half of the time.
+
+    Parsers of JSON and protobuf keep the interpreter until they are done. Without
+    pauses between long ones, probes and scrapes would get it only now and then.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    def run(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `parse` when no other thread does, and the last one is long enough ago."""
+        with self._lock:
+            # No sleep: where the clock is libfaketime's, one may end with an error.
+            threading.Event().wait(max(0.0, self._free_at - time.monotonic()))
+            before = time.thread_time()
+            try:
+                return parse(*args, **kwargs)
+            finally:
+                taken = time.thread_time() - before
+                if taken > _NOTICED_SECONDS:
+                    pause = min(taken, _LONGEST_PAUSE_SECONDS)
+                    self._free_at = time.monotonic() + pause
+
+
+class Entrance:
+    """The connections of one listener, and the parse slot that all listeners share."""
+
+    def __init__(self, listener: Listener, limit: int, parsing: ParseSlot) -> None:
+        self.limit = limit
+        self.parsing = parsing
+        self.visitors: set[Visitor] = set()
+        self.refused: Counter[Reason] = Counter()
+        self._listener = listener
+
+    def enter(self, peer: str, now: float) -> Visitor:
+        """Take a connection, at the expense of another where the listener is full.
+
+        `now` is the event loop's time.
+
+        Raises:
+            CrowdedError: all others are being answered.
+        """
+        visitor = Visitor(self, network_of(peer), now)
+        if len(self.visitors) >= self.limit:
+            self.refused["crowded"] += 1
+            self._make_room()
+        self.visitors.add(visitor)
+        return visitor
+
+    def _make_room(self) -> None:
+        held = Counter(visitor.address for visitor in self.visitors)
+        waiting = [
+            (-held[visitor.address], since, visitor)
+            for visitor in self.visitors
+            if (since := visitor.idle_since()) is not None
+        ]
+        if not waiting:
+            raise CrowdedError
+        _, _, longest = min(waiting, key=lambda each: each[:2])
+        longest.leave()
+        longest.end()
+
+    def samples(self) -> Iterator[Sample]:
+        """How full the listener is and who was turned away."""
+        labels = (self._listener,)
+        yield Sample(catalogue.ADMISSION_CONNECTIONS, len(self.visitors), labels)
+        yield Sample(catalogue.ADMISSION_LIMIT, self.limit, labels)
+        for reason in get_args(Reason):
+            number = self.refused[reason]
+            yield Sample(catalogue.ADMISSION_REFUSED, number, (*labels, reason))
+
+
+class Admission:
+    """The listeners' entrances, within the file descriptors of the process."""
+
+    def __init__(self, descriptors: int | None = None) -> None:
+        available = _raised_limit() if descriptors is None else descriptors
+        wanted = sum(CONNECTIONS[each] * _DESCRIPTORS[each] for each in CONNECTIONS)
+        share = min(1.0, max(0, available - OWN_DESCRIPTORS) / wanted)
+        if share < 1:
+            log.warning(
+                "few_file_descriptors",
+                limit=available,
+                wanted=wanted + OWN_DESCRIPTORS,
+                effect=f"listeners take {share:.0%} of their connections",
+                remedy="raise the limit of open files (ulimit -n, LimitNOFILE)",
+            )
+        slot = ParseSlot()
+        self.web = Entrance("web", max(8, int(share * CONNECTIONS["web"])), slot)
+        self.tap = Entrance("tap", max(4, int(share * CONNECTIONS["tap"])), slot)
+        self.grpc = Entrance("grpc", max(2, int(share * CONNECTIONS["grpc"])), slot)
+
+    def samples(self) -> Iterator[Sample]:
+        """Of every listener."""
+        for entrance in (self.web, self.tap, self.grpc):
+            yield from entrance.samples()
+
+
+def _raised_limit() -> int:
+    """Raise the soft limit of open files as far as is useful, and return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _WANTED_DESCRIPTORS if hard < 0 else min(hard, _WANTED_DESCRIPTORS)
+    if 0 <= soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return _WANTED_DESCRIPTORS if soft < 0 else soft
+
+
+def network_of(peer: str) -> str:
+    """The address that quotas count by: an IPv4 address, or an IPv6 network of 64 bits."""
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+    return str(address)

@@ -1,0 +1,107 @@
+"""Splits the rises of one counter of Triton's into ours and production's."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+UNRESOLVED_LOOKS: Final = 6
+"""So many looks a request is waited for that we gave up on."""
+
+
+class OwnShare:
+    """Splits a counter's rise into ours and production's."""
+
+    def __init__(self, finished: int = 0, unresolved: int = 0) -> None:
+        self.possible_shown = 0
+        """Requests of `possible` that appeared at the latest look."""
+        self.missing = 0
+        """Finished requests that Triton has not counted yet, or never will."""
+        self.unattributed = 0
+        """Requests taken for ours at the latest look that may be production's."""
+        self._taken = finished
+        self._held = 0
+        self._refused = 0
+        self._unresolved_before = unresolved
+        self._doubtful: deque[int] = deque(maxlen=UNRESOLVED_LOOKS)
+        """Unresolved ones not seen yet, by the look after which we gave up on them."""
+        self._finished_before = (finished, finished)
+        """At the look before the last one, and at the last one."""
+
+    def production(
+        self,
+        finished: int,
+        in_flight: int,
+        rise: int,
+        unresolved: int = 0,
+        possible: int = 0,
+    ) -> int:
+        """Production's part of `rise`, given our requests finished and in flight now.
+
+        As many as are in flight are held back until the next look decides. Of
+        `possible`, as many as there are rises left are taken for ours.
+        """
+        self._doubtful.append(unresolved - self._unresolved_before)
+        self._unresolved_before = unresolved
+        before_last, last = self._finished_before
+        self._finished_before = (last, finished)
+        # Finished at the look before the last and not even booked by the last.
+        self._taken = max(self._taken, before_last)
+        pool = rise + self._held
+        # Oldest first: what Triton has certainly booked by now is waited for no longer.
+        pool -= self._take(last, pool)
+        self.possible_shown = min(possible, pool)
+        pool -= self.possible_shown
+        pool -= self._take(finished, pool)
+        self.missing = max(0, finished - self._taken)
+        resolved = self._resolved(pool)
+        pool -= resolved
+        self.unattributed = self.possible_shown + resolved
+        self._held = min(in_flight, pool)
+        return pool - self._held
+
+    def _take(self, finished: int, pool: int) -> int:
+        """Take our finished requests out of `pool`; returns how many it contained."""
+        ours = max(0, min(finished - self._taken, pool))
+        self._taken += ours
+        return ours
+
+    @property
+    def undecided(self) -> bool:
+        """True while part of the rise is held back until the next look."""
+        return self._held > 0
+
+    def refuse(self, count: int, *, for_now: bool) -> None:
+        """Take back `count` of what the latest look gave to production.
+
+        With `for_now` the next look decides again. Without it, what is taken back a
+        second time is ours.
+        """
+        ours = 0 if for_now else min(count, self._refused)
+        self._refused = 0 if for_now else count - ours
+        self._held += count - ours
+
+    def started_over(self, finished: int) -> None:
+        """Stop waiting for finished requests that were lost when the counters restarted."""
+        self._taken = max(self._taken, finished)
+
+    def server_gone(self, finished: int) -> None:
+        """So many were done when it was gone, and what it had booked besides is lost.
+
+        Of what was held back nobody can tell any more whose it was: it is left out.
+        """
+        self.started_over(finished)
+        self._held = self._refused = 0
+
+    def give_up(self, unresolved: int) -> None:
+        """So many were asked of a server that is gone."""
+        self._doubtful.clear()
+        self._unresolved_before = unresolved
+
+    def _resolved(self, most: int) -> int:
+        """Match unresolved requests, oldest first; returns how many appeared, up to `most`."""
+        left = most
+        for place, count in enumerate(self._doubtful):
+            self._doubtful[place] = count - min(count, left)
+            left -= min(count, left)
+        return most - left

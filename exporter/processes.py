@@ -1,0 +1,114 @@
+"""Processes of this machine, read from /proc: who listens on a port, descendants, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LOOPBACK: Final = frozenset(
+    {"localhost", "127.0.0.1", "::1", "[::1]", "0.0.0.0"}  # noqa: S104
+)
+_PROC: Final = Path("/proc")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_LISTENING: Final = "0A"
+_PARENT, _STARTED = 1, 19  # fields of /proc/PID/stat after the name
+
+
+def is_local(address: str) -> bool:
+    """Whether "host:port" is an address of this machine's loopback."""
+    return address.rpartition(":")[0].lower() in LOOPBACK
+
+
+def listening_on(port: int, name: str | None = None) -> set[int]:
+    """The processes that listen on a TCP port, of those called `name`, or of all.
+
+    Empty where there are none, or where this process may not see them.
+    """
+    sockets = _sockets(port)
+    if not sockets:
+        return set()
+    return {
+        pid
+        for pid in _pids()
+        if (name is None or name_of(pid) == name) and _holds(pid, sockets)
+    }
+
+
+def family_of(pids: Iterable[int]) -> set[int]:
+    """The processes and all their descendants."""
+    family = set(pids)
+    parents = {
+        pid: int(fields[_PARENT])
+        for pid in _pids()
+        if (fields := _stat(pid)) is not None
+    }
+    while new := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= new
+    return family
+
+
+def started_at(pid: int) -> int | None:
+    """Clock ticks from boot to the process's start: with the pid it is an identity."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[_STARTED])
+
+
+def name_of(pid: int) -> str | None:
+    """The first 15 bytes of the name of its program."""
+    with contextlib.suppress(OSError):
+        return (_PROC / str(pid) / "comm").read_text("utf-8", "replace").rstrip("\n")
+    return None
+
+
+def arguments_of(pid: int) -> list[str]:
+    """Its command line; empty where it is gone or is a kernel thread."""
+    with contextlib.suppress(OSError):
+        line = (_PROC / str(pid) / "cmdline").read_bytes()
+        return [part.decode("utf-8", "replace") for part in line.split(b"\0")[:-1]]
+    return []
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Its resident memory, pages shared with others included; None where it is gone."""
+    with contextlib.suppress(OSError):
+        pages = (_PROC / str(pid) / "statm").read_text("ascii").split()[1]
+        return int(pages) * _PAGE_BYTES
+    return None
+
+
+def _stat(pid: int) -> list[str] | None:
+    with contextlib.suppress(OSError):
+        text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+        # The name in brackets may hold anything, spaces and brackets too.
+        return text.rpartition(")")[2].split()
+    return None
+
+
+def _sockets(port: int) -> set[str]:
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (_PROC / "net" / table).read_text("ascii").splitlines()[1:]:
+                parts = line.split()
+                local, state, inode = parts[1], parts[3], parts[9]
+                if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
+                    found.add(f"socket:[{inode}]")
+    return found
+
+
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir(_PROC) if entry.isdigit()]  # noqa: PTH208
+
+
+def _holds(pid: int, sockets: set[str]) -> bool:
+    with contextlib.suppress(OSError):
+        for link in (_PROC / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(link.readlink()) in sockets:
+                    return True
+    return False

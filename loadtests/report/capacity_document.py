@@ -1,0 +1,272 @@
+"""The report of a capacity search, for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from loadtests.capacity.usl import law
+from pages import units
+from pages.blocks import (
+    Document,
+    Facts,
+    Figure,
+    Fold,
+    Paragraph,
+    Section,
+    Table,
+    Tiles,
+    Verdict,
+)
+from pages.plots import Axis, Mark, Plot, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadtests.capacity.report_model import Bounds, CapacityReport
+    from pages.blocks import Block, Tone
+
+_MS: Final = 1e3
+_LEAST_SHARE: Final = 1e-5
+_FINE: Final = 80
+
+
+def document(report: CapacityReport) -> Document:
+    """Return the report of a search."""
+    started = datetime.fromtimestamp(report.started_at, UTC)
+    about = (
+        f"{report.slo} over {report.protocol} at {report.address} · "
+        f"{started:%Y-%m-%d %H:%M:%S} UTC · {report.spent_seconds:.0f} s · "
+        f"seed {report.seed}"
+    )
+    return Document(f"Capacity of {report.model}", _blocks(report), (about,))
+
+
+def _blocks(report: CapacityReport) -> Iterator[Block]:
+    said = report.conclusion
+    if not report.valid:
+        said = f"INVALID: {'; '.join(report.reasons)}; {said}"
+    yield Verdict(_tone(report), said)
+    for warning in report.warnings:
+        yield Paragraph(f"note: {warning}", soft=True)
+    yield Tiles(_tiles(report))
+    yield Section("The boundary", _boundary(report))
+    if report.closed_loop:
+        yield Section("Throughput over concurrency", _concurrency(report))
+    if report.instances:
+        yield Section("Over instances", [_instances(report)])
+    yield Fold("How to repeat it", [_origin(report)], in_text=False)
+
+
+def _tone(report: CapacityReport) -> Tone:
+    if not report.valid:
+        return "bad"
+    if report.capacity is None:
+        return "note"
+    ends = report.capacity.requests_per_second
+    return "note" if ends.low is None or ends.high is None else "good"
+
+
+def _tiles(report: CapacityReport) -> dict[str, str]:
+    found, headroom = report.capacity, report.headroom
+    tiles = {}
+    if found is not None:
+        ends = found.requests_per_second
+        tiles["requests a second"] = units.number(ends.estimate)
+        tiles["95 % interval"] = f"{_end(ends.low)} to {_end(ends.high)}"
+    tiles["saturates"] = report.saturation.resource
+    tiles["one request alone"] = units.duration(report.reference.start_p50)
+    if headroom is not None:
+        rate = f"{headroom.production_requests_per_second:.4g}"
+        tiles[f"headroom at production's {rate}/s"] = f"{headroom.ratio:.0%}"
+    return tiles
+
+
+def _boundary(report: CapacityReport) -> Iterator[Block]:
+    if len(report.levels) > 1:  # one point makes no line
+        yield from map(Figure, _plots(report))
+    yield Paragraph(f"{units.capital(report.saturation.evidence)}.")
+    if report.levels:
+        yield _levels(report)
+    found, mlperf = report.capacity, report.mlperf
+    if found is not None and found.dispersion is not None:
+        yield Paragraph(
+            f"The misses of half a run vary {found.dispersion:.3g} times as much as "
+            "independent ones would: requests wait in one queue. The interval is made "
+            f"of {found.blocks} such blocks.",
+            soft=True,
+        )
+    if mlperf is not None:
+        met = "would be met" if mlperf.early_stopping_met else "would not be met"
+        yield Paragraph(
+            f"MLPerf, at the rate below the boundary: early stopping {met} "
+            f"({mlperf.queries} queries). {units.capital(mlperf.caveat)}.",
+            soft=True,
+        )
+
+
+def _plots(report: CapacityReport) -> Iterator[Plot]:
+    levels, found = report.levels, report.capacity
+    rates = np.array([level.requests_per_second for level in levels])
+    axis = Axis("requests a second offered")
+    at: tuple[Mark, ...] = ()
+    if found is not None:
+        at = (Mark("capacity", x=found.requests_per_second.estimate),)
+    series = list(_interval(report))
+    for place, term in enumerate(levels[0].shares):
+        shares = np.array([level.shares[term] for level in levels])
+        series.append(Series(f"miss {term}", rates, shares, colour=place))
+        series.append(Series("", rates, shares, "points", colour=place))
+    allowed = (
+        Mark(f"{term} allows {share:.3g}", y=share)
+        for term, share in _allowed(report).items()
+    )
+    yield Plot(
+        "Share of requests that miss the objective",
+        axis,
+        Axis("share (bottom: none)", log=True, low=_LEAST_SHARE, high=1.0),
+        tuple(series),
+        (*at, *allowed),
+    )
+    latencies = tuple(
+        Series(
+            name,
+            rates,
+            np.array([units.or_nan(getattr(level.latency, name)) for level in levels])
+            * _MS,
+        )
+        for name in ("p50", "p95", "p99")
+    )
+    milliseconds = Axis("milliseconds", log=True)
+    yield Plot("Latency over offered rate", axis, milliseconds, latencies, at)
+
+
+def _interval(report: CapacityReport) -> Iterator[Series]:
+    ends = None if report.capacity is None else report.capacity.requests_per_second
+    if ends is not None and ends.low is not None and ends.high is not None:
+        x = np.array([ends.low, ends.high])
+        low, high = np.full(2, _LEAST_SHARE), np.ones(2)
+        yield Series("95 % interval", x, low, "band", upper=high, colour=2)
+
+
+def _allowed(report: CapacityReport) -> dict[str, float]:
+    from loadtests.capacity.slo import parse  # noqa: PLC0415
+
+    return {term.text: term.allowed_ratio for term in parse(report.slo).terms}
+
+
+def _levels(report: CapacityReport) -> Table:
+    terms = list(report.levels[0].shares)
+    heads = (
+        "offered/s", "runs", "requests", "answered/s", "p50", "p99", "± of p99",
+        *(f"miss {term}" for term in terms), "queue", "compute", "in system",
+        "Little's law",
+    )  # fmt: skip
+    holds = {True: "holds", False: "broken", None: "unknown"}
+    rows = []
+    for level in report.levels:
+        phases = level.phases
+        compute = None
+        if phases is not None:
+            compute = (
+                phases.compute_input + phases.compute_infer + phases.compute_output
+            )
+        rows.append(
+            (
+                units.number(level.requests_per_second),
+                str(level.runs),
+                str(level.requests),
+                units.number(level.throughput),
+                units.duration(level.latency.p50),
+                units.duration(level.latency.p99),
+                units.duration(level.p99_deviation or None),
+                *(units.percent(level.shares[term]) for term in terms),
+                units.duration(None if phases is None else phases.queue),
+                units.duration(compute),
+                units.number(level.in_system),
+                holds[level.littles_law_holds],
+            )
+        )
+    return Table(heads, rows)
+
+
+def _concurrency(report: CapacityReport) -> Iterator[Block]:
+    n = np.array([float(entry.concurrency) for entry in report.closed_loop])
+    x = np.array([entry.throughput for entry in report.closed_loop])
+    usl, knee = report.usl, report.knee
+    series = [Series("measured", n, x, "points")]
+    if usl is not None:
+        fine = np.geomspace(1.0, n.max(), _FINE)
+        estimates = (usl.per_unit, usl.contention, usl.coherency)
+        series.append(Series("USL", fine, law(fine, *(e.estimate for e in estimates))))
+    marks = []
+    if knee is not None and knee.kneedle is not None:
+        marks.append(Mark("Kneedle", x=knee.kneedle))
+    if knee is not None and knee.law is not None:
+        marks.append(Mark("USL's knee", x=min(knee.law, n.max())))
+    yield Figure(
+        Plot(
+            "Closed loop",
+            Axis("requests in flight", log=True),
+            Axis("right answers a second", low=0.0),
+            tuple(series),
+            tuple(marks),
+        )
+    )
+    if usl is not None:
+        peak = f"{_ends(usl.peak_throughput)} at {_ends(usl.peak_concurrency)}"
+        yield Facts(
+            {
+                "USL contention": _ends(usl.contention),
+                "USL coherency": _ends(usl.coherency),
+                "R²": usl.r_squared,
+                "peak": usl.refused or peak,
+            }
+        )
+    if knee is not None:
+        yield Facts({"knee by Kneedle": knee.kneedle, "knee by USL": knee.law})
+        if knee.agree is False:
+            yield Paragraph("note: the two knees disagree; trust neither.", soft=True)
+
+
+def _instances(report: CapacityReport) -> Table:
+    return Table(
+        ("instances", "requests/s", "each, over the first"),
+        [
+            (
+                str(entry.instances),
+                f"INVALID: {'; '.join(entry.reasons)}"
+                if entry.reasons
+                else _ends(entry.requests_per_second),
+                "unknown" if entry.efficiency is None else f"{entry.efficiency:.0%}",
+            )
+            for entry in report.instances
+        ],
+    )
+
+
+def _origin(report: CapacityReport) -> Facts:
+    return Facts(
+        {
+            "seed": report.seed,
+            "runs beside the boundary": report.repetitions,
+            "runs rejected": report.rejected_runs,
+            "SHA-256 of the payloads": report.payload_sha256,
+            "SHA-256 of the schedules": report.schedule_sha256,
+            "settings": report.settings,
+            "hardware of the sender": report.hardware,
+            "versions": report.versions,
+        }
+    )
+
+
+def _ends(found: Bounds | None) -> str:
+    if found is None:
+        return "unknown"
+    return f"{found.estimate:.4g} [{_end(found.low)}, {_end(found.high)}]"
+
+
+def _end(value: float | None) -> str:
+    return "open" if value is None else f"{value:.4g}"

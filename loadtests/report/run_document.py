@@ -1,0 +1,255 @@
+"""The report of one load run, for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from pages import units
+from pages.blocks import (
+    Document,
+    Facts,
+    Figure,
+    Fold,
+    Paragraph,
+    Section,
+    Table,
+    Tiles,
+    Verdict,
+)
+from pages.plots import Axis, Mark, Plot, Series
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadtests.report.run_report import RunReport, Slice
+    from pages.blocks import Block
+
+_QUANTILE_TICKS: Final = tuple(
+    (1.0 / (1.0 - q), f"{100 * q:.6g} %")
+    for q in (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
+)
+_MOST_PHASE_MARKS: Final = 12
+_MS: Final = 1e3
+_SECONDS: Final = Axis("seconds from the start of the run", low=0.0)
+_QUANTILES: Final = ("p50", "p90", "p95", "p99", "p999")
+
+
+def document(report: RunReport) -> Document:
+    """Return the report of a run."""
+    started = datetime.fromtimestamp(report.started_at, UTC)
+    kind = report.profile.get("kind", report.mode)
+    about = (
+        f"{kind} over {report.protocol} at {report.address} · "
+        f"{started:%Y-%m-%d %H:%M:%S} UTC · {report.duration_seconds:.4g} s · "
+        f"seed {report.seed}"
+    )
+    return Document(
+        f"Load run of {', '.join(report.models)}", _blocks(report), (about,)
+    )
+
+
+def verdict(report: RunReport) -> Verdict:
+    """Return whether the numbers can be trusted."""
+    if report.valid:
+        return Verdict("good", "VALID: nothing speaks against these numbers")
+    return Verdict("bad", f"INVALID: {'; '.join(report.reasons)}")
+
+
+def _blocks(report: RunReport) -> Iterator[Block]:
+    yield verdict(report)
+    for warning in report.warnings:
+        yield Paragraph(f"note: {warning}", soft=True)
+    yield Tiles(_tiles(report))
+    if report.slices:
+        yield Section("Over time", map(Figure, _over_time(report)))
+        yield Section("Distribution", map(Figure, _distribution(report)))
+    yield from _latencies(report)
+    yield from _profile(report)
+    yield from _sidecar(report)
+    yield Fold("How to repeat it", [_origin(report)], in_text=False)
+
+
+def _tiles(report: RunReport) -> dict[str, str]:
+    offered = (
+        {"offered a second": units.number(report.intended_rate)}
+        if report.mode == "open"
+        else {}
+    )
+    return {
+        **offered,
+        "right answers a second": units.number(report.throughput),
+        "median latency": units.duration(report.latency.p50.value),
+        "p99 latency": units.duration(report.latency.p99.value),
+        "missed": f"{units.percent(report.miss_ratio)} of {report.requests}",
+    }
+
+
+def _over_time(report: RunReport) -> Iterator[Plot]:
+    slices, marks = report.slices, _phase_marks(report)
+    times = np.array([s.start_seconds for s in slices])
+    yield Plot(
+        "Latency from the intended send",
+        _SECONDS,
+        Axis("milliseconds", log=True),
+        (
+            Series("median", times, _column(slices, "p50")),
+            Series("p95", times, _column(slices, "p95")),
+            Series("p99", times, _column(slices, "p99")),
+            Series("slowest", times, _column(slices, "max"), "points"),
+        ),
+        marks,
+    )
+    offered = np.array([s.offered_per_second for s in slices])
+    answered = np.array([s.answered_per_second for s in slices])
+    yield Plot(
+        "Requests",
+        _SECONDS,
+        Axis("a second", low=0.0),
+        (
+            Series("offered", times, offered, "area"),
+            Series("right answers", times, answered, colour=2),
+        ),
+        marks,
+    )
+    if any(s.missed for s in slices):
+        missed = np.array([float(s.missed) for s in slices])
+        yield Plot(
+            "Missed: errors, wrong answers, timeouts, rejected",
+            _SECONDS,
+            Axis("requests", low=0.0),
+            (Series("missed", times, missed, "area", colour=1),),
+        )
+
+
+def _distribution(report: RunReport) -> Iterator[Plot]:
+    if len(report.curve) < 2:  # noqa: PLR2004 - no line through one point
+        return
+    x = np.array([1.0 / (1.0 - p.quantile) for p in report.curve])
+    due = np.array([p.from_intended for p in report.curve])
+    sent = np.array([units.or_nan(p.from_send) for p in report.curve])
+    yield Plot(
+        "Latency by percentile",
+        Axis("percentile", log=True, ticks=_QUANTILE_TICKS),
+        Axis("milliseconds", log=True),
+        (
+            Series("from the intended send", x, due * _MS),
+            Series("from the send", x, sent * _MS),
+        ),
+    )
+
+
+def _phase_marks(report: RunReport) -> tuple[Mark, ...]:
+    if not 1 < len(report.parts) <= _MOST_PHASE_MARKS:
+        return ()
+    return tuple(Mark(part.name, x=part.start_seconds) for part in report.parts)
+
+
+def _column(slices: tuple[Slice, ...], name: str) -> np.ndarray:
+    return np.array([units.or_nan(getattr(s, name)) for s in slices]) * _MS
+
+
+def _latencies(report: RunReport) -> Iterator[Block]:
+    kinds = {
+        "from the intended send": report.latency,
+        "from the send": report.from_send,
+        "sender late by": report.dispatch_delay,
+        "to the first response": report.first_response,
+        "between responses": report.between_responses,
+    }
+    yield Table(
+        ("latency", *_QUANTILES[:-1], "p99.9", "max"),
+        [
+            (
+                kind,
+                *(units.duration(getattr(latency, q).value) for q in _QUANTILES),
+                units.duration(latency.max),
+            )
+            for kind, latency in kinds.items()
+            if latency is not None and latency.count
+        ],
+    )
+    ends = report.latency.p99
+    if ends.low is not None and ends.high is not None:
+        yield Paragraph(
+            f"95 % interval of p99: {units.duration(ends.low)} to "
+            f"{units.duration(ends.high)}, if requests were independent; near "
+            "saturation it is wider.",
+            soft=True,
+        )
+
+
+def _profile(report: RunReport) -> Iterator[Block]:
+    if report.parts:
+        table = Table(
+            ("phase", "from", "to", "offered/s", "requests", "p50", "p99", "missed"),
+            [
+                (
+                    part.name,
+                    f"{part.start_seconds:.4g} s",
+                    f"{part.end_seconds:.4g} s",
+                    units.number(part.offered_per_second),
+                    str(part.requests),
+                    units.duration(part.p50),
+                    units.duration(part.p99),
+                    units.percent(part.miss_ratio),
+                )
+                for part in report.parts
+            ],
+        )
+        yield Section("Phases of the profile", [table])
+    trend = report.trend
+    if trend is not None and report.profile.get("kind") == "soak":
+        yield Paragraph(
+            f"The median {'rises' if trend.rises else 'does not rise for certain'}: "
+            f"{units.duration(trend.seconds_per_hour)} an hour, 95 % interval "
+            f"{units.duration(trend.low)} to {units.duration(trend.high)}."
+        )
+    mlperf = report.mlperf
+    if mlperf is not None:
+        said = "VALID" if mlperf.valid else "INVALID"
+        yield Section(
+            f"MLPerf {mlperf.scenario}: {said}, {mlperf.result:.5g} {mlperf.unit}",
+            [Facts(mlperf.model_dump())],
+        )
+    if report.errors:
+        rows = [(message, str(count)) for message, count in report.errors.items()]
+        yield Section("Errors", [Table(("message", "times"), rows)])
+
+
+def _sidecar(report: RunReport) -> Iterator[Block]:
+    seen = report.sidecar
+    if seen is None:
+        return
+    if seen.phase_seconds:
+        phases = {k: units.duration(v) for k, v in seen.phase_seconds.items()}
+        yield Section("Where the time went in the server", [Facts(phases)])
+    if seen.energy_joules:
+        right = report.outcomes.get("ok", 0)
+        rows = [
+            (
+                name,
+                units.number(joules),
+                units.number(joules / right if right else None),
+            )
+            for name, joules in seen.energy_joules.items()
+        ]
+        heads = ("of", "joules", "joules a right answer")
+        yield Section("Energy", [Table(heads, rows)])
+
+
+def _origin(report: RunReport) -> Facts:
+    return Facts(
+        {
+            "profile": report.profile,
+            "seed": report.seed,
+            "SHA-256 of the payloads": report.payload_sha256,
+            "senders": report.workers,
+            "processor time of the sender": units.duration(report.sender_cpu_seconds),
+            "outcomes": report.outcomes,
+            "hardware of the sender": report.hardware,
+            "versions": report.versions,
+        }
+    )

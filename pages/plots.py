@@ -1,0 +1,329 @@
+"""Plots as SVG: no script, nothing from elsewhere, colours by class."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from pages.page_style import STANDALONE_STYLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+Shape = Literal["line", "area", "points", "band"]
+_WIDTH: Final = 720
+_RIGHT: Final = 16
+_TOP: Final = 14
+_BOTTOM: Final = 44
+_TICKS: Final = 6
+_DECADES: Final = 1.2
+_COLOURS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What runs along one side."""
+
+    label: str
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    ticks: tuple[tuple[float, str], ...] | None = None
+    """Places and their labels; by default round numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points (N,) over x. A band has `upper` (N,), too; NaN leaves a gap."""
+
+    name: str
+    x: Floats
+    y: Floats
+    shape: Shape = "line"
+    upper: Floats | None = None
+    colour: int | None = None
+    """Which of the colours; by default by its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A straight line across the plot, with a word at it."""
+
+    text: str
+    x: float | None = None
+    y: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One picture with its axes and its key."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    marks: tuple[Mark, ...] = ()
+    tips: tuple[tuple[float, float, str], ...] = ()
+    """From x to x: what is shown where the pointer rests."""
+    height: int = 260
+    left: int = 64
+    """Room for the labels of the y axis."""
+
+    def render(self) -> str:
+        """The `<svg>` element; what stands around it has the caption and the key."""
+        across, up = self._scales()
+        parts = (
+            self._opening(),
+            *self._grid(across, up),
+            *self._drawn(across, up),
+            *self._marked(across, up),
+            *self._tipped(across),
+            "</svg>",
+        )
+        return "\n".join(parts)
+
+    @property
+    def caption(self) -> str:
+        """The title and what the y axis counts."""
+        return f"{self.title}, {self.y.label}" if self.y.label else self.title
+
+    @property
+    def key(self) -> list[tuple[str, str]]:
+        """Colour class and name of each series; empty for a single one."""
+        if len(self.series) == 1:
+            return []
+        return [(_colour(s, i), s.name) for i, s in enumerate(self.series) if s.name]
+
+    def _opening(self) -> str:
+        return (
+            f'<svg class="plot" viewBox="0 0 {_WIDTH} {self.height}" role="img" '
+            f'aria-label="{escape(self._told())}">'
+        )
+
+    def _told(self) -> str:
+        names = ", ".join(series.name for series in self.series if series.name)
+        return f"{self.title}: {names}; {self.y.label} over {self.x.label}"
+
+    def _scales(self) -> tuple[_Scale, _Scale]:
+        xs = [s.x for s in self.series] + [_one(m.x) for m in self.marks]
+        ys = [s.y for s in self.series] + [_one(m.y) for m in self.marks]
+        ys += [s.upper for s in self.series if s.upper is not None]
+        return (
+            _Scale.over(self.x, xs, self.left, _WIDTH - _RIGHT),
+            _Scale.over(self.y, ys, self.height - _BOTTOM, _TOP),
+        )
+
+    def _grid(self, across: _Scale, up: _Scale) -> Iterator[str]:
+        bottom, right = self.height - _BOTTOM, _WIDTH - _RIGHT
+        for value, label in up.ticks():
+            y = up.at(value)
+            yield f'<path class="grid" d="M{self.left} {y:.1f}H{right}"/>'
+            yield (
+                f'<text class="tick" x="{self.left - 6}" y="{y + 4:.1f}" '
+                f'text-anchor="end">{escape(label)}</text>'
+            )
+        for value, label in across.ticks():
+            x = across.at(value)
+            yield f'<path class="grid" d="M{x:.1f} {_TOP}V{bottom}"/>'
+            yield (
+                f'<text class="tick" x="{x:.1f}" y="{bottom + 16}" '
+                f'text-anchor="middle">{escape(label)}</text>'
+            )
+        middle = (self.left + right) / 2
+        yield (
+            f'<text class="label" x="{middle:.0f}" y="{self.height - 6}" '
+            f'text-anchor="middle">{escape(self.x.label)}</text>'
+        )
+
+    def _drawn(self, across: _Scale, up: _Scale) -> Iterator[str]:
+        floor = up.at(up.low)
+        for place, series in enumerate(self.series):
+            colour = _colour(series, place)
+            x, y = across.all(series.x), up.all(series.y)
+            match series.shape:
+                case "points":
+                    known = np.isfinite(x) & np.isfinite(y)
+                    for a, b in zip(x[known].tolist(), y[known].tolist(), strict=True):
+                        yield f'<circle class="dot {colour}" cx="{a:.1f}" cy="{b:.1f}" r="2.6"/>'
+                case "area":
+                    for a, b in _pieces(x, y):
+                        yield (
+                            f'<path class="area {colour}" d="{_path(a, b)}'
+                            f'L{a[-1]:.1f} {floor:.1f}L{a[0]:.1f} {floor:.1f}Z"/>'
+                        )
+                case "band":
+                    yield from _band(x, y, up.all(_upper(series)), colour)
+                case "line":
+                    for a, b in _pieces(x, y):
+                        yield f'<path class="line {colour}" d="{_path(a, b)}"/>'
+
+    def _marked(self, across: _Scale, up: _Scale) -> Iterator[str]:
+        bottom, right = self.height - _BOTTOM, _WIDTH - _RIGHT
+        for place, mark in enumerate(self.marks):
+            if mark.y is not None:
+                y = up.at(mark.y)
+                yield f'<path class="mark" d="M{self.left} {y:.1f}H{right}"/>'
+                yield (
+                    f'<text class="said" x="{right - 4}" y="{y - 4:.1f}" '
+                    f'text-anchor="end">{escape(mark.text)}</text>'
+                )
+            elif mark.x is not None:
+                x = across.at(mark.x)
+                yield f'<path class="mark" d="M{x:.1f} {_TOP}V{bottom}"/>'
+                # One line lower each, so that neighbours do not cover each other.
+                line = _TOP + 11 + 13 * (place % 3)
+                late = x > (self.left + 2 * right) / 3
+                x, anchor = (x - 4, "end") if late else (x + 4, "start")
+                yield (
+                    f'<text class="said" x="{x:.1f}" y="{line}" '
+                    f'text-anchor="{anchor}">{escape(mark.text)}</text>'
+                )
+
+    def _tipped(self, across: _Scale) -> Iterator[str]:
+        bottom = self.height - _BOTTOM
+        for start, end, text in self.tips:
+            x, until = across.at(start), across.at(end)
+            yield (
+                f'<rect class="tip" x="{x:.1f}" y="{_TOP}" width="{until - x:.1f}" '
+                f'height="{bottom - _TOP}"><title>{escape(text)}</title></rect>'
+            )
+
+
+def _colour(series: Series, place: int) -> str:
+    return f"c{(place if series.colour is None else series.colour) % _COLOURS}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """From values to places."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    axis: Axis
+
+    @classmethod
+    def over(
+        cls, axis: Axis, values: Sequence[Floats], start: float, end: float
+    ) -> _Scale:
+        whole = np.concatenate([np.ravel(v) for v in values]) if values else np.zeros(0)
+        whole = whole[np.isfinite(whole)]
+        if axis.log:
+            whole = whole[whole > 0]
+        least = float(whole.min()) if whole.size else 0.1
+        most = float(whole.max()) if whole.size else 1.0
+        low = least if axis.low is None else axis.low
+        high = most if axis.high is None else axis.high
+        if axis.log and high < low * _DECADES:
+            low, high = low / _DECADES, high * _DECADES
+        elif high <= low:
+            low, high = low - 0.5, low + 0.5
+        elif axis.high is None and not axis.log:
+            high += 0.05 * (high - low)
+        return cls(low, high, start, end, axis)
+
+    def at(self, value: float) -> float:
+        """The place of a value, kept inside the plot."""
+        return float(self.all(np.array([value]))[0])
+
+    def all(self, values: Floats) -> Floats:
+        """The places of values (N,); NaN stays NaN."""
+        inside = np.clip(values, self.low, self.high)
+        if self.axis.log:
+            share = np.log(inside / self.low) / math.log(self.high / self.low)
+        else:
+            share = (inside - self.low) / (self.high - self.low)
+        places: Floats = self.start + share * (self.end - self.start)
+        return places
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Values and what is written at them."""
+        if self.axis.ticks is not None:
+            return [t for t in self.axis.ticks if self.low <= t[0] <= self.high]
+        values = _decades if self.axis.log else _round_numbers
+        return [(v, short(v)) for v in values(self.low, self.high)]
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    step = 10.0 ** math.floor(math.log10((high - low) / _TICKS))
+    for factor in (1, 2, 5, 10):
+        if (high - low) / (step * factor) <= _TICKS:
+            step *= factor
+            break
+    first = math.ceil(low / step - 1e-9)
+    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _decades(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    few = high / low < 100  # noqa: PLR2004 - two decades
+    parts = (1.0, 2.0, 5.0) if few else (1.0,)
+    found = [part * 10.0**power for power in powers for part in parts]
+    return [value for value in found if low <= value <= high]
+
+
+def short(value: float) -> str:
+    """A number in few characters."""
+    size = abs(value)
+    if size >= 1e6:  # noqa: PLR2004 - a million
+        return f"{value / 1e6:.3g}M"
+    if size >= 1e4:  # noqa: PLR2004 - four digits are read at a glance
+        return f"{value / 1e3:.3g}k"
+    return f"{value:.6g}" if size >= 1 else f"{value:.3g}"
+
+
+def _pieces(x: Floats, y: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """The runs of points that are known."""
+    known = np.isfinite(x) & np.isfinite(y)
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], known.astype(np.int8), [0]))))
+    for start, end in edges.reshape(-1, 2).tolist():
+        yield x[start:end], y[start:end]
+
+
+def _path(x: Floats, y: Floats) -> str:
+    points = (f"{a:.1f} {b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
+    return "M" + "L".join(points)
+
+
+def _upper(series: Series) -> Floats:
+    return series.y if series.upper is None else series.upper
+
+
+def _band(x: Floats, low: Floats, high: Floats, colour: str) -> Iterator[str]:
+    known = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
+    if known.any():
+        x, low, high = x[known], low[known], high[known]
+        back = _path(x[::-1], high[::-1]).replace("M", "L", 1)
+        yield f'<path class="band {colour}" d="{_path(x, low)}{back}Z"/>'
+
+
+def _one(value: float | None) -> Floats:
+    return np.array([] if value is None else [value], np.float64)
+
+
+def standalone(plot: Plot) -> str:
+    """A file of its own, on white, with the caption and the key in it."""
+    head, _, rest = plot.render().partition(">")
+    head = head.replace(
+        'viewBox="0 0', 'xmlns="http://www.w3.org/2000/svg" viewBox="0 -40'
+    ).replace(f" {plot.height}", f" {plot.height + 40}", 1)
+    x, parts = (
+        float(plot.left),
+        [f'<text class="title" x="{plot.left}" y="-24">{escape(plot.caption)}</text>'],
+    )
+    for colour, name in plot.key:
+        parts.append(
+            f'<rect class="key {colour}" x="{x:.0f}" y="-15" width="10" height="10"/>'
+            f'<text class="tick" x="{x + 14:.0f}" y="-6">{escape(name)}</text>'
+        )
+        x += 6.8 * len(name) + 24
+    return f"{head}><style>{STANDALONE_STYLE}</style>{''.join(parts)}{rest}\n"

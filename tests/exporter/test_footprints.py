@@ -1,0 +1,175 @@
+"""Learning what a model calls, from what rose in the statistics around requests to it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from exporter.footprints import Bracket, Footprints
+from exporter.own_traffic import Booking
+from exporter.triton.model import ModelSpec
+
+PARENT = ModelSpec("parent", "1", (), (), backend="python")
+CHILD, OTHER = ("child", "1"), ("other", "1")
+PRESENT = {("parent", "1"), CHILD, OTHER}
+
+
+def booking(requests, size=1):
+    return Booking(requests, requests * size, {size: requests})
+
+
+def learn(brackets, *, failed=False, footprints=None):
+    """Feed brackets as long as they are asked for; how many, and what they called."""
+    footprints = footprints or Footprints()
+    called = {}
+    for count, rises in enumerate(brackets):
+        if not footprints.is_open(PARENT, PRESENT):
+            return footprints, count, called
+        bracket = None if rises is None else Bracket(rises)
+        for key, calls in footprints.add(PARENT, bracket, failed=failed).items():
+            called[key] = called.get(key, Booking()) + calls
+    return footprints, len(brackets), called
+
+
+def some(called):
+    return {key: booking for key, booking in called.items() if booking != Booking()}
+
+
+def test_a_model_that_calls_nothing_is_known_after_two_quiet_requests():
+    footprints, brackets, called = learn([{}] * 20)
+    assert brackets == 2
+    assert footprints.calls(PARENT) == some(called) == {}
+
+
+def test_calls_on_a_quiet_server_are_known_exactly_after_six_requests():
+    rises = {CHILD: booking(3, 4), OTHER: booking(1)}
+    footprints, brackets, called = learn([rises] * 20)
+    assert brackets == 6
+    assert footprints.calls(PARENT) == rises
+    # Those of the requests by which they were learnt are among them.
+    assert some(called) == {CHILD: booking(18, 4), OTHER: booking(6)}
+    assert footprints.waiting() == {}
+
+
+def test_until_calls_are_known_what_rose_waits_for_the_decision():
+    footprints, _, called = learn([{CHILD: booking(2)}, {CHILD: booking(5)}])
+    assert footprints.calls(PARENT) == some(called) == {}
+    assert footprints.waiting() == {CHILD: booking(7)}
+
+
+def test_one_bracket_that_misses_what_was_booked_late_decides_nothing():
+    rises = {CHILD: booking(1)}
+    footprints, *_ = learn([rises, {}, *[rises] * 20])
+    assert footprints.calls(PARENT) == rises
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_beside_bursts_of_other_traffic_calls_are_told_from_it(seed):
+    rng = np.random.default_rng(seed)
+
+    def bracket():
+        # Bursts: nothing for most of the time, then many at once.
+        child, other = rng.integers(1, 50, 2) * (rng.random(2) < 0.5)
+        child, other = int(child) + 2, int(other)
+        rises = {CHILD: booking(child), OTHER: booking(other)}
+        return {key: rise for key, rise in rises.items() if rise.requests}
+
+    footprints, brackets, called = learn([bracket() for _ in range(40)])
+    assert brackets <= 16
+    assert footprints.calls(PARENT) == {CHILD: booking(2)}
+    # Production that rose meanwhile is given back.
+    assert some(called) == {CHILD: booking(2 * brackets)}
+    assert footprints.waiting() == {}
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+@pytest.mark.parametrize("seed", range(20))
+def test_beside_traffic_without_a_gap_little_more_than_what_is_called_is_taken(
+    seed, calls
+):
+    rng = np.random.default_rng(seed)
+    footprints, total, began = Footprints(), 0, 0.0
+    while footprints.is_open(PARENT, PRESENT):
+        # A hundred requests a second, 6 in a bracket of 60 ms; a probe every 2 s.
+        rise = int(rng.poisson(6.0)) + calls
+        bracket = Bracket({CHILD: booking(rise)}, {}, {CHILD: total}, began, 0.06)
+        footprints.add(PARENT, bracket, failed=False)
+        total += rise + int(rng.poisson(194.0))
+        began += 2.0
+    assert footprints.calls(PARENT).get(CHILD, Booking()).requests <= calls + 2
+
+
+def test_what_one_request_may_call_is_bounded():
+    footprints, *_ = learn([{CHILD: booking(10_000)}] * 16)
+    assert footprints.calls(PARENT)[CHILD].requests == 64
+
+
+def test_requests_that_fail_have_calls_of_their_own():
+    footprints, *_ = learn([{CHILD: booking(1)}] * 6)
+    footprints.add(PARENT, None, failed=True)
+    assert footprints.is_open(PARENT, PRESENT)
+    learn([{CHILD: booking(2)}] * 6, failed=True, footprints=footprints)
+    assert footprints.calls(PARENT) == {CHILD: booking(2)}
+    assert some(footprints.add(PARENT, None, failed=False)) == {CHILD: booking(1)}
+    assert some(footprints.add(PARENT, None, failed=True)) == {CHILD: booking(2)}
+
+
+def test_a_bracket_in_which_others_of_ours_raised_a_model_is_no_evidence_on_it():
+    footprints = Footprints()
+    footprints.is_open(PARENT, PRESENT)
+    unclear = Bracket({CHILD: booking(3), OTHER: booking(1)}, {CHILD: booking(2)})
+    footprints.add(PARENT, unclear, failed=False)
+    rises = {CHILD: booking(1), OTHER: booking(1)}
+    _, brackets, called = learn([rises] * 20, footprints=footprints)
+    assert brackets == 6
+    assert footprints.calls(PARENT) == rises
+    # The request in the unclear bracket has called it too.
+    assert called[CHILD].requests == 7
+
+
+def test_a_model_that_gives_no_answer_is_not_bracketed_until_it_does():
+    footprints = Footprints()
+    assert footprints.is_open(PARENT, PRESENT)
+    footprints.unanswered(PARENT)
+    assert not footprints.is_open(PARENT, PRESENT)
+    footprints.add(PARENT, None, failed=False)
+    assert footprints.is_open(PARENT, PRESENT)
+
+
+def test_requests_without_evidence_are_not_bracketed_for_ever():
+    _, brackets, _ = learn([None] * 200)
+    assert brackets == 64
+
+
+def test_a_model_that_comes_may_be_called_from_then_on():
+    footprints, *_ = learn([{CHILD: booking(1)}] * 20)
+    assert not footprints.is_open(PARENT, PRESENT)
+    assert footprints.is_open(PARENT, {*PRESENT, ("new", "1")})
+    # What it called before, it still calls.
+    assert footprints.calls(PARENT) == {CHILD: booking(1)}
+
+
+def test_a_model_that_is_loaded_again_is_learnt_anew_and_its_undecided_calls_are_told():
+    footprints, *_ = learn([{CHILD: booking(1)}] * 3)
+    assert footprints.forget(("parent", "1")) == {CHILD: booking(3)}
+    assert footprints.calls(PARENT) == footprints.waiting() == {}
+    assert footprints.is_open(PARENT, PRESENT)
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3])
+@pytest.mark.parametrize("seed", range(10))
+def test_where_other_requests_of_ours_are_always_under_way_theirs_are_subtracted(
+    seed, calls
+):
+    rng = np.random.default_rng(seed)
+    footprints, tries = Footprints(), 0
+    # One that begins or ends at the edge is booked in the bracket or is not.
+    while footprints.is_open(PARENT, PRESENT):
+        ours = int(rng.integers(2, 6))
+        booked = max(0, calls + ours + int(rng.choice([-1, 0, 0, 0, 1])))
+        bracket = Bracket({CHILD: booking(booked)}, {CHILD: booking(ours)})
+        footprints.add(PARENT, bracket, failed=False)
+        tries += 1
+    assert tries == 16
+    assert footprints.calls(PARENT) == ({CHILD: booking(calls)} if calls else {})
+    assert footprints.waiting() == {}

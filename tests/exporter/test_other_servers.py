@@ -1,0 +1,108 @@
+"""Servers of the KServe v2 protocol that are no Triton: tensors over HTTP."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from fake_triton import INTERNAL, FakeModel, FakeTensor, FakeTriton
+from surfaces import serving
+
+from exporter.errors import ModelError, ProtocolError
+from exporter.triton.http import HttpClient
+from exporter.triton.http_tensors import decode_json_reply, json_request
+from exporter.triton.model import InferRequest
+from exporter.triton.tensors import DATATYPES, array_dtype, decode
+
+
+def asked(datatype="FP32", values=(1.0, 2.0)):
+    array = np.array([values], dtype=array_dtype(datatype))
+    return InferRequest("m", "1", "one", {"INPUT0": array}, {"INPUT0": datatype})
+
+
+@pytest.fixture
+def other():
+    models = [FakeModel("m", inputs=(FakeTensor("INPUT0", "FP32", (2,)),))]
+    with FakeTriton(models, name="mlserver", version="1.7.1") as fake:
+        yield fake
+
+
+def test_a_server_without_binary_tensors_is_asked_in_json(other):
+    client = HttpClient(other.http)
+    try:
+        for _ in range(3):
+            reply = client.infer(asked(), timeout_seconds=5)
+            assert [decode(tensor).dtype for tensor in reply.outputs] == [np.float32]
+    finally:
+        client.close()
+    assert other.received("server_metadata", protocol="http") == 1
+
+
+def test_triton_keeps_its_binary_tensors_when_a_model_fails():
+    with FakeTriton([FakeModel("m")]) as fake:
+        fake.on("infer").reply(INTERNAL)
+        client = HttpClient(fake.http)
+        try:
+            for _ in range(3):
+                with pytest.raises(ModelError):
+                    client.infer(asked(), timeout_seconds=5)
+        finally:
+            client.close()
+        assert fake.received("infer") <= 3
+        assert fake.received("server_metadata", protocol="http") == 1
+
+
+async def test_its_models_serve(other):
+    async with serving(other) as served:
+        await served.until(
+            lambda a: (
+                a.values("triton_model_serving") == [1]
+                and a.values("triton_probe_success", protocol="http") == [1]
+            )
+        )
+        status = json.loads((await served.ask("/api/v1/status")).text)
+    assert status["server"]["product"] == "mlserver"
+
+
+VALUES = {"BOOL": [True, False], "BYTES": ["a", "ü"], "FP16": [0.5, -1.5]}
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_every_datatype_goes_there_and_back(datatype):
+    values = VALUES.get(datatype, [1, 2])
+    body = json.loads(json_request(asked(datatype, values)))
+    [sent] = body["inputs"]
+    assert sent == {
+        "name": "INPUT0",
+        "datatype": datatype,
+        "shape": [1, 2],
+        "data": values,
+    }
+    [output] = decode_json_reply(json.dumps({"outputs": [sent]}).encode())
+    found = decode(output).ravel().tolist()
+    assert found == [v.encode() if isinstance(v, str) else v for v in values]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {},
+        {"name": "o", "datatype": "FP32", "shape": [1]},
+        {"name": "o", "datatype": "FP32", "shape": [1], "data": ["x"]},
+        {"name": "o", "datatype": "UINT8", "shape": [1], "data": [256]},
+        {"name": "o", "datatype": "BYTES", "shape": [1], "data": [1 << 40]},
+        {"name": "o", "datatype": "STRING", "shape": [1], "data": ["x"]},
+        {"name": "o", "datatype": "FP32", "shape": "x", "data": [1]},
+        {"name": "o", "datatype": "FP32", "shape": [2], "data": [[1], [1, 2]]},
+    ],
+)
+def test_an_answer_that_is_none_is_an_error_of_the_protocol(output):
+    with pytest.raises(ProtocolError):
+        decode_json_reply(json.dumps({"outputs": [output]}).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"outputs": 1}', b"[" * 100_000])
+def test_a_body_that_is_no_answer_is_an_error_of_the_protocol(body):
+    with pytest.raises(ProtocolError):
+        decode_json_reply(body)

@@ -1,0 +1,259 @@
+"""On a real Triton: backlogs and caches, which say nothing about a model being dead."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from accesses import access_to
+from small_models import config, ensemble_of, sequence_batching, write_model
+
+from exporter.errors import TritonError
+from exporter.inventory import Inventory, InventoryBoard
+from exporter.probes.meter import ProbeMeter
+from exporter.probes.synthetic import SyntheticSettings
+from exporter.triton import backend
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
+from exporter.triton.model import InferRequest
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(300)]
+
+PATIENCE_SECONDS = 90.0
+STRATEGIES = {
+    "direct": ("direct {}", 1),
+    "oldest": ("oldest { max_candidate_sequences: 2 }", 2),
+}
+
+
+class Probed:
+    """The default probe of one model, attempt by attempt, and what it adds up to."""
+
+    def __init__(self, server, model, **settings):
+        self.grpc, self.http = GrpcClient(server.grpc), HttpClient(server.http)
+        models = {
+            (e.name, e.version): self.grpc.model_spec(
+                e.name, e.version, timeout_seconds=10
+            )
+            for e in self.grpc.repository_index(timeout_seconds=10)
+        }
+        board = InventoryBoard()
+        board.publish(Inventory(up=True, ready=True, models=models))
+        access = access_to(self.grpc, http=self.http, board=board)
+        chosen = {
+            "interval_seconds": 0.5,
+            "timeout_seconds": 0.5,
+            "linger_seconds": 0.5,
+            "models": {"include": [model]},
+        }
+        self.probe = SyntheticSettings.model_validate(chosen | settings).build(access)
+        self.targets = self.probe.targets(board.current)
+        self.meter = ProbeMeter("p", 60, time.time)
+        self.key = (model, "1")
+
+    def attempt(self):
+        """One attempt by each protocol; the outcomes."""
+        verdicts = [self.probe.attempt(target) for target in self.targets]
+        for target, verdict in zip(self.targets, verdicts, strict=True):
+            self.meter.record(target, verdict, time.monotonic())
+        return {verdict.outcome for verdict in verdicts}
+
+    def wait(self, outcomes):
+        """Attempt until all outcomes are these."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (found := self.attempt()) != outcomes:
+            assert time.monotonic() < deadline, f"{found}, not {outcomes}"
+            time.sleep(0.1)
+
+    @property
+    def serving(self):
+        return self.meter.serving(time.monotonic(), 60).get(self.key)
+
+    def close(self):
+        self.grpc.close()
+        self.http.close()
+
+
+@pytest.fixture
+def probing():
+    with contextlib.ExitStack() as stack:
+
+        def start(*args, **settings):
+            probed = Probed(*args, **settings)
+            stack.callback(probed.close)
+            return probed
+
+        yield start
+
+
+@pytest.fixture
+def caching(triton_environment):
+    """Triton's arguments for a response cache."""
+    site = backend.inspect(triton_environment).site
+    return (
+        f"--cache-directory={site / 'pytriton/tritonserver/caches'}",
+        "--cache-config=local,size=1048576",
+    )
+
+
+class Holders:
+    """Production clients, each in a sequence that it does not end before `end`."""
+
+    def __init__(self, server, model, count):
+        self._over = threading.Event()
+        self._ready = threading.Barrier(count + 1)
+        self.answered = 0
+        self._clients = [
+            threading.Thread(target=self._hold, args=(server.grpc, model, 100 + n))
+            for n in range(count)
+        ]
+
+    def __enter__(self):
+        for client in self._clients:
+            client.start()
+        self._ready.wait(60)
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        for client in self._clients:
+            client.join(60)
+
+    def _hold(self, address, model, number):
+        client = GrpcClient(address)
+        self._ask(client, model, number, start=True)
+        self._ready.wait(60)
+        while not self._over.wait(0.05):
+            with contextlib.suppress(TritonError):
+                self._ask(client, model, number)
+                self.answered += 1
+        with contextlib.suppress(TritonError):
+            self._ask(client, model, number, end=True)
+        client.close()
+
+    def _ask(self, client, model, number, *, start=False, end=False):
+        client.infer(
+            InferRequest(
+                model,
+                "1",
+                f"client-{number}",
+                {"x": np.zeros(1, np.float32)},
+                {"x": "FP32"},
+                {
+                    "sequence_id": number,
+                    "sequence_start": start,
+                    "sequence_end": end,
+                },
+            ),
+            timeout_seconds=10 if start else 2,
+        )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("asked", ["held", "around"])
+def test_a_probe_behind_productions_sequences_is_a_backlog_and_a_dead_stub_is_none(
+    start_triton, tmp_path, probing, strategy, asked
+) -> None:
+    text, slots = STRATEGIES[strategy]
+    models = tmp_path / "models"
+    section = sequence_batching(text, "TYPE_UINT64")
+    write_model(models, "held", config(section))
+    write_model(models, "around", ensemble_of("held"))
+    server = start_triton(models)
+    probed = probing(server, asked)
+    probed.wait({"ok"})
+    with Holders(server, "held", slots):
+        for _ in range(12):
+            assert probed.attempt() <= {"backlog"}
+            assert probed.serving is True
+    probed.wait({"ok"})
+    with Holders(server, "held", slots) as holders:
+        probed.wait({"backlog"})
+        for pid in server.stub_pids():
+            os.kill(pid, signal.SIGKILL)
+        dead_since = holders.answered
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while probed.serving is not False:
+            probed.attempt()
+            assert time.monotonic() < deadline
+        for _ in range(3):
+            assert not probed.attempt() & {"ok", "backlog"}
+        assert holders.answered <= dead_since + slots
+
+
+@pytest.mark.parametrize(
+    ("datatype", "asked"),
+    [("TYPE_INT32", "cached"), ("TYPE_BOOL", "cached"), ("TYPE_FP32", "around")],
+)
+def test_a_cached_answer_does_not_show_that_a_model_serves(
+    start_triton, tmp_path, probing, caching, datatype, asked
+) -> None:
+    models = tmp_path / "models"
+    write_model(
+        models, "cached", config("response_cache { enable: true }", datatype=datatype)
+    )
+    if asked == "around":
+        write_model(models, "around", ensemble_of("cached"))
+    server = start_triton(models, arguments=caching)
+    # Of floats there are many; two values stand for a small input.
+    override = {asked: {"inputs": {"x": {"values": [0, 1]}}}}
+    probed = probing(server, asked, overrides=override)
+    assert probed.attempt() <= {"ok", "cached"}
+    probed.wait({"cached"})
+    assert probed.serving is None
+    for pid in server.stub_pids():
+        os.kill(pid, signal.SIGKILL)
+    for _ in range(10):
+        assert "ok" not in probed.attempt()
+        assert probed.serving is not True
+    detail = {status.verdict.detail for status in probed.meter.statuses()}
+    assert any("unproven" in text and "cached" in text for text in detail)
+
+
+def test_a_cached_model_that_takes_many_values_stays_proven(
+    start_triton, tmp_path, probing, caching
+) -> None:
+    write_model(tmp_path / "models", "m", config("response_cache { enable: true }"))
+    server = start_triton(tmp_path / "models", arguments=caching)
+    probed = probing(server, "m", timeout_seconds=10)
+    for _ in range(20):
+        assert probed.attempt() == {"ok"}
+    assert probed.serving is True
+    for pid in server.stub_pids():
+        os.kill(pid, signal.SIGKILL)
+    probed.attempt()
+    assert probed.serving is False
+
+
+def test_a_model_whose_inputs_are_all_optional_is_sent_them(
+    start_triton, tmp_path, probing
+) -> None:
+    write_model(tmp_path / "models", "m", config(input_options="optional: true"))
+    server = start_triton(tmp_path / "models")
+    probed = probing(server, "m", timeout_seconds=10)
+    assert probed.attempt() == {"ok"}
+
+
+NAMES = ("a+b", "a:b", "a@b", "a=b", "a,b", "a!b", "a&b", "a(b)", "a'b", "a~b")
+UNREACHABLE = ("a%b", "a b", "aüb", "a#b")
+
+
+def test_names_that_may_stand_in_a_path_are_probed_over_http(
+    start_triton, tmp_path, probing
+) -> None:
+    models = tmp_path / "models"
+    # Triton starts the stubs of Python models through a shell that such names break.
+    write_model(models, "base", config())
+    for name in (*NAMES, *UNREACHABLE):
+        write_model(models, name, ensemble_of("base"))
+    server = start_triton(models)
+    for name in (*NAMES, *UNREACHABLE):
+        probed = probing(server, name, timeout_seconds=10)
+        assert probed.attempt() == {"ok"}, name
+        protocols = {target.protocol for target in probed.targets}
+        assert protocols == ({"grpc"} if name in UNREACHABLE else {"grpc", "http"})

@@ -1,0 +1,105 @@
+"""FakeTriton: a scripted Triton on real sockets, for what a real one cannot do on demand.
+
+Start with `FakeTriton`, describe its repository with `FakeModel` and `FakeTensor`, and
+script it with the behaviours named here, while it runs:
+
+    with FakeTriton([FakeModel("m"), FakeModel("n")]) as fake:
+        fake.on("infer", model="m").reply(Slow(0.5), times=3)   # three slow, then well
+        fake.on("infer", model="m").reply(Filled(math.nan))     # NaN from then on
+        fake.on("infer", protocol="grpc").reply(UNAVAILABLE)    # on one port
+        fake.on("any").reply(Hung())                            # a frozen server
+        fake.on("statistics", model="n").reply(Shifted(-10))    # counters go backwards
+        fake.on("metrics").reply(Zeroed())                      # metrics disagree
+        fake.vanish("n")                                        # listed, but not found
+        with fake.on("infer").reply(HalfAnswer()): ...          # for a block
+        with fake.down(): ...                                   # nobody listens
+        fake.behave()                                           # everything well again
+
+What came is in `fake.requests`, `fake.received()`, `fake.max_concurrent`; tests wait for
+it with `fake.wait_for("infer", count=3)` rather than sleep. How far the fake is like a
+real Triton is tested against one. It knows no TLS, no shared memory, no sequences, no
+response cache and no log settings.
+"""
+
+from __future__ import annotations
+
+from fake_triton.behaviours import (
+    INTERNAL,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    PYTHON_BACKEND_ERROR,
+    QUEUE_FULL,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    Behaviour,
+    Body,
+    Dripping,
+    Dropped,
+    EmptyTensor,
+    Filled,
+    Frozen,
+    Garbage,
+    HalfAnswer,
+    Hung,
+    MissingOutput,
+    NotReady,
+    Shifted,
+    ShortTensor,
+    Slow,
+    Status,
+    WrongDtype,
+    WrongShape,
+    Zeroed,
+)
+from fake_triton.calls import Limits
+from fake_triton.fake_triton import FakeTriton
+from fake_triton.journal import Concurrency, ReceivedRequest, ReceivedTensor
+from fake_triton.models import (
+    HOSTILE_NAMES,
+    FakeModel,
+    FakeTensor,
+    Timings,
+    many,
+)
+from fake_triton.script import On, Rule
+
+__all__ = [
+    "HOSTILE_NAMES",
+    "INTERNAL",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "PYTHON_BACKEND_ERROR",
+    "QUEUE_FULL",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "Behaviour",
+    "Body",
+    "Concurrency",
+    "Dripping",
+    "Dropped",
+    "EmptyTensor",
+    "FakeModel",
+    "FakeTensor",
+    "FakeTriton",
+    "Filled",
+    "Frozen",
+    "Garbage",
+    "HalfAnswer",
+    "Hung",
+    "Limits",
+    "MissingOutput",
+    "NotReady",
+    "On",
+    "ReceivedRequest",
+    "ReceivedTensor",
+    "Rule",
+    "Shifted",
+    "ShortTensor",
+    "Slow",
+    "Status",
+    "Timings",
+    "WrongDtype",
+    "WrongShape",
+    "Zeroed",
+    "many",
+]

@@ -1,0 +1,363 @@
+"""What the fake answers, before a port turns it into bytes: script, clock, bookkeeping."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from fake_triton import inference
+from fake_triton.behaviours import (
+    INVALID_ARGUMENT,
+    Body,
+    Dripping,
+    Dropped,
+    Garbage,
+    HalfAnswer,
+    Hung,
+    NotReady,
+    Slow,
+    Status,
+)
+from fake_triton.calls import (
+    Answers,
+    Document,
+    EndedError,
+    Ready,
+    Reply,
+    Text,
+    received,
+)
+from fake_triton.counters import (
+    metrics_text,
+    statistics_document,
+)
+from fake_triton.journal import (
+    Journal,
+)
+from fake_triton.models import config_document, metadata_document
+from fake_triton.repository import RefusedError, Repository, refused
+from fake_triton.script import Plan, Script
+from fake_triton.trace_settings import TraceSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+    from fake_triton.calls import Call, Content
+    from fake_triton.journal import Scripted
+    from fake_triton.models import FakeModel, Timings
+    from fake_triton.script import Snapshot
+
+EXTENSIONS: Final = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+GONE_CHECK_SECONDS: Final = 0.05
+DECOUPLED: Final = {
+    "http": Status(
+        "UNIMPLEMENTED",
+        501,
+        "HTTP end point doesn't support models with decoupled transaction policy",
+    ),
+    "grpc": Status(
+        "UNIMPLEMENTED",
+        501,
+        "ModelInfer RPC doesn't support models with decoupled transaction policy",
+    ),
+}
+LOAD_DURATIONS: Final = (2, 52)
+"""From this version on the metrics page has each model's load time."""
+HEALTH_OF_STUBS: Final = (2, 65)
+"""From this version on readiness asks a Python model's process."""
+IS_READY: Final = (2, 67)
+"""From this version on a Python model may define `is_ready()`."""
+IS_READY_SECONDS: Final = 5.0
+"""When Triton gives up an `is_ready()` that hangs."""
+DELIVERIES: Final = (Garbage, HalfAnswer, Dropped, Dripping)
+
+
+class ServerCore:
+    """Answers calls of both protocols and of the metrics port. Thread-safe."""
+
+    def __init__(
+        self,
+        models: Iterable[FakeModel],
+        *,
+        name: str,
+        version: str,
+        trace_file: str,
+        strict_readiness: bool,
+        kept_requests: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.repository = Repository(models)
+        self.journal = Journal(kept_requests)
+        self.script = Script(self._snapshot)
+        self.traces = TraceSettings(trace_file)
+        self.stopping = threading.Event()
+        self.extra_metrics = ""
+        self._strict_readiness = strict_readiness
+        self._name = name
+        self._version = version
+        numbers = version.split(".")[:2]
+        self._release = tuple(int(n) for n in numbers if n.isdecimal())
+        self._control_turn = threading.Lock()
+        self._clock = clock
+
+    @property
+    def binary_tensors(self) -> bool:
+        """Whether HTTP takes tensors as bytes behind the JSON, as an extension of Triton."""
+        return self._name == "triton"
+
+    def now_ms(self) -> int:
+        """The wall clock, in the statistics' unit."""
+        return int(self._clock() * 1000)
+
+    @contextmanager
+    def serving(self, call: Call) -> Generator[Reply]:
+        """The reply to a call, which counts as in progress until the block ends.
+
+        Raises EndedError when there is nobody to answer.
+        """
+        known = self.repository.knows(call.model)
+        with self.journal.tracking(received(call), known=known):
+            plan = self.script.plan(call.operation, call.protocol, call.model)
+            yield Reply(self._content(call, plan), plan.delivery)
+
+    def _content(self, call: Call, plan: Plan) -> Content:
+        if plan.find(Hung):
+            self._hang(call)
+        if call.operation == "infer":
+            return self._infer(call, plan)
+        self._sleep(plan)
+        status = plan.find(Status)
+        if status is not None:
+            return status
+        body = plan.find(Body)
+        if body is not None:
+            return body
+        try:
+            with self._in_turn(call):
+                return self._answer(call, plan)
+        except RefusedError as refusal:
+            return refusal.status
+
+    def _hang(self, call: Call) -> None:
+        while not self.stopping.wait(GONE_CHECK_SECONDS):
+            if call.gone():
+                break
+        raise EndedError
+
+    def _sleep(self, plan: Plan) -> None:
+        slow = plan.find(Slow)
+        if slow is not None and self.stopping.wait(slow.seconds):
+            raise EndedError
+
+    def sleep(self, seconds: float) -> None:
+        """Wait; EndedError when the fake stops meanwhile."""
+        if self.stopping.wait(seconds):
+            raise EndedError
+
+    def _answer(self, call: Call, plan: Plan) -> Content:
+        no = plan.find(NotReady) is not None
+        match call.operation:
+            case "server_live":
+                return Ready(not no)
+            case "server_ready" | "model_ready":
+                return Ready(self._is_ready(call) and not no)
+            case "metrics":
+                return Text(self._metrics(plan))
+            case "server_metadata":
+                return Document(self._server_metadata())
+            case _:
+                return Document(self._document(call, plan))
+
+    def _is_ready(self, call: Call) -> bool:
+        asks_backends = self._release >= HEALTH_OF_STUBS
+        if call.operation == "model_ready":
+            if asks_backends:
+                return self.repository.is_healthy(call.model, call.version)
+            return self.repository.is_ready(call.model, call.version)
+        if not self._strict_readiness:
+            return True
+        return self.repository.all_ready(healthy=asks_backends)
+
+    @contextmanager
+    def _in_turn(self, call: Call) -> Generator[None]:
+        """Triton answers gRPC's control calls one after the other.
+
+        It shows only where one takes long: while a Python model's `is_ready()` hangs,
+        which Triton gives up after five seconds, all others wait.
+        """
+        if call.operation == "infer" or not self._asks_is_ready():
+            yield
+            return
+        asks = call.operation == "model_ready" or (
+            call.operation == "server_ready" and self._strict_readiness
+        )
+        hangs = asks and self.repository.readiness_hangs(call.model)
+        with self._control_turn if call.protocol == "grpc" else nullcontext():
+            if hangs:
+                self.sleep(IS_READY_SECONDS)
+            yield
+
+    def _asks_is_ready(self) -> bool:
+        return self._release >= IS_READY and self.repository.readiness_hangs("")
+
+    def _document(self, call: Call, plan: Plan) -> Any:
+        match call.operation:
+            case "model_metadata":
+                return metadata_document(self._model(call))
+            case "model_config":
+                return config_document(self._model(call))
+            case "statistics":
+                return {"model_stats": self._statistics(call, plan)}
+            case "repository_index":
+                return self.repository.index(ready_only=call.ready_only)
+            case "trace_setting":
+                return self._trace(call)
+        return self._control(call)
+
+    def _server_metadata(self) -> dict[str, Any]:
+        return {
+            "name": self._name,
+            "version": self._version,
+            "extensions": list(EXTENSIONS) if self._name == "triton" else [],
+        }
+
+    def _model(self, call: Call) -> FakeModel:
+        return self.repository.find(call.model, call.version)[0]
+
+    def _statistics(self, call: Call, plan: Plan) -> list[dict[str, Any]]:
+        if call.model and not self.repository.is_ready(call.model, call.version):
+            raise refused(
+                INVALID_ARGUMENT, f"requested model '{call.model}' is not available"
+            )
+        return [
+            statistics_document(name, version, plan.counters(name, version, counted))
+            for name, version, counted in self.repository.statistics()
+            if call.model in ("", name) and call.version in ("", version)
+        ]
+
+    def _metrics(self, plan: Plan) -> str:
+        rows = [
+            replace(row, counters=plan.counters(row.name, row.version, row.counters))
+            for row in self.repository.metrics()
+        ]
+        loads = self._release >= LOAD_DURATIONS
+        return metrics_text(rows, load_durations=loads) + self.extra_metrics
+
+    def _snapshot(self, operation: Scripted) -> Snapshot:
+        if operation == "metrics":
+            return {(r.name, r.version): r.counters for r in self.repository.metrics()}
+        return {(n, v): counters for n, v, counters in self.repository.statistics()}
+
+    def _control(self, call: Call) -> dict[str, Any]:
+        load = call.operation == "repository_load"
+        known = self.repository.knows(call.model)
+        if load and not known:
+            raise refused(
+                Status("INTERNAL", 500, ""),
+                f"failed to load '{call.model}', failed to poll from model repository",
+            )
+        if load:
+            self.repository.load(call.model)
+        elif known:
+            self.repository.unload(call.model, "unloaded")
+        return {}
+
+    def _trace(self, call: Call) -> dict[str, list[str]]:
+        if call.model and not self.repository.knows(call.model):
+            raise refused(INVALID_ARGUMENT, f"Request for unknown model : {call.model}")
+        if call.settings is None:
+            return self.traces.get(call.model)
+        return self.traces.update(call.model, call.settings)
+
+    def _infer(self, call: Call, plan: Plan) -> Content:
+        request = cast("inference.InferRequest", call.infer)
+        try:
+            model, version = self._accepted(call, request)
+        except RefusedError as refusal:
+            self._sleep(plan)
+            return plan.find(Status) or refusal.status
+        if self.repository.stub_dead(model.name):
+            # Triton counts it as a failure of the backend.
+            dead = Status(
+                "INTERNAL",
+                500,
+                f"Stub process '{model.name}_0_0' is not healthy.",
+                counted="BACKEND",
+            )
+            return self._counted(model, version, request, Plan((dead,))) or dead
+        self.repository.pending(model.name, 1)
+        try:
+            self._sleep(plan)
+        finally:
+            self.repository.pending(model.name, -1)
+        instead = self._counted(model, version, request, plan)
+        if instead is not None:
+            return instead
+        faults = plan.tensor_faults
+        if not call.streamed:
+            good = inference.answer(model, version, request)
+            return inference.spoilt(good, faults)
+        answers = inference.stream(model, version, request)
+        return Answers(
+            tuple(inference.spoilt(good, faults) for good in answers),
+            model.response_interval_seconds,
+        )
+
+    def _accepted(
+        self, call: Call, request: inference.InferRequest
+    ) -> tuple[FakeModel, str]:
+        model, version = self.repository.find(call.model, call.version)
+        if model.decoupled and not call.streamed:
+            raise RefusedError(DECOUPLED[call.protocol])
+        inference.check(model, request)
+        return model, version
+
+    def _counted(
+        self,
+        model: FakeModel,
+        version: str,
+        request: inference.InferRequest,
+        plan: Plan,
+    ) -> Status | Body | None:
+        """Count the inference; what is answered instead of tensors, if anything."""
+        timings = _timings(model, plan)
+        rows = inference.rows(model, request)
+        status = plan.find(Status)
+        counted = "success" if status is None else status.counted
+        if counted == "success":
+            self.repository.succeeded(
+                model.name, version, rows=rows, timings=timings, now_ms=self.now_ms()
+            )
+        elif counted != "no":
+            self.repository.failed(
+                model.name, version, rows=rows, reason=counted, timings=timings
+            )
+        return status or plan.find(Body)
+
+
+def _timings(model: FakeModel, plan: Plan) -> Timings:
+    slow = plan.find(Slow)
+    if slow is None or slow.phase == "network":
+        return model.timings
+    late_ns = int(slow.seconds * 1e9)
+    if slow.phase == "queue":
+        return replace(model.timings, queue_ns=model.timings.queue_ns + late_ns)
+    return replace(
+        model.timings, compute_infer_ns=model.timings.compute_infer_ns + late_ns
+    )

@@ -1,0 +1,240 @@
+"""Models that end a request in every way that Triton books differently, one line each.
+
+A kind is one or more small models of the Python backend, or ensembles of them. Its first
+model is the one whose name the kind has; every other is called or passed through.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from small_models import config, sequence_batching, write_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CODES: Final = (
+    "UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG",
+    "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS", "CANCELLED",
+)  # fmt: skip
+CACHED: Final = "response_cache { enable: true }"
+DECOUPLED: Final = "model_transaction_policy { decoupled: true }"
+
+_HEAD = """
+import asyncio
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+def doubled(request):
+    x = pb.get_input_tensor_by_name(request, "x").as_numpy()
+    return pb.InferenceResponse([pb.Tensor("y", (x * 2).astype(np.float32))])
+
+
+def refusal(text, code=None):
+    error = pb.TritonError(text) if code is None else pb.TritonError(text, code)
+    return pb.InferenceResponse(error=error)
+
+
+def call(model, request):
+    return pb.InferenceRequest(
+        model_name=model,
+        requested_output_names=["y"],
+        inputs=[pb.get_input_tensor_by_name(request, "x")],
+    )
+
+"""
+_EACH = (
+    _HEAD
+    + """
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        BODY
+"""
+)
+_STREAM = (
+    _HEAD
+    + """
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            BODY
+            sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+)
+_ASYNC = (
+    _HEAD
+    + """
+class TritonPythonModel:
+    async def execute(self, requests):
+        answers = []
+        for request in requests:
+            await asyncio.gather(*[call("child", request).async_exec() for _ in range(2)])
+            answers.append(doubled(request))
+        return answers
+"""
+)
+
+
+def answering(*lines: str) -> str:
+    """Code of a model that answers each request by these lines."""
+    return _EACH.replace("BODY", "\n        ".join(lines))
+
+
+def streaming(*lines: str) -> str:
+    """Code of a decoupled model that answers each request by these lines."""
+    return _STREAM.replace("BODY", "\n            ".join(lines))
+
+
+GOOD: Final = answering("return doubled(request)")
+RAISES: Final = answering('raise ValueError("asked to")')
+ANSWERS: Final = answering('return refusal("asked to")')
+CALLS: Final = 'call("child", request).exec()'
+QUEUED: Final = """dynamic_batching {{
+  preferred_batch_size: [8]
+  max_queue_delay_microseconds: 200000
+  default_queue_policy {{
+    timeout_action: {action}
+    default_timeout_microseconds: 20000
+  }}
+}}"""
+
+
+def ensemble(*steps: str, more: str = "") -> str:
+    """An ensemble that passes `x` through these models, one after the other."""
+    names = ["x", *(f"t{n}" for n in range(1, len(steps))), "y"]
+    text = ",\n".join(
+        f'{{ model_name: "{step}" model_version: -1 '
+        f'input_map {{ key: "x" value: "{names[place]}" }} '
+        f'output_map {{ key: "y" value: "{names[place + 1]}" }} }}'
+        for place, step in enumerate(steps)
+    )
+    return (
+        'platform: "ensemble"\n'
+        'input [{ name: "x" data_type: TYPE_FP32 dims: [1] }]\n'
+        'output [{ name: "y" data_type: TYPE_FP32 dims: [1] }]\n'
+        f"ensemble_scheduling {{ step [{text}] }}\n{more}"
+    )
+
+
+def _queued(action: str) -> str:
+    batching = QUEUED.format(action=action)
+    return config(batching).replace("max_batch_size: 0", "max_batch_size: 8")
+
+
+PLAIN: Final = config()
+KINDS: Final[dict[str, tuple[str, str]]] = {
+    "good": (PLAIN, GOOD),
+    "raises": (PLAIN, RAISES),
+    **{
+        f"answers_{code.lower()}": (
+            PLAIN,
+            answering(f'return refusal("asked to", pb.TritonError.{code})'),
+        )
+        for code in CODES
+    },
+    "fails_every_other_time": (
+        PLAIN,
+        answering(
+            "self.count = getattr(self, 'count', 0) + 1",
+            "return refusal('odd') if self.count % 2 else doubled(request)",
+        ),
+    ),
+    "answers_nothing": (PLAIN, answering("return pb.InferenceResponse([])")),
+    "answers_a_wrong_shape": (
+        PLAIN,
+        answering(
+            'return pb.InferenceResponse([pb.Tensor("y", np.zeros(3, np.float32))])'
+        ),
+    ),
+    "slow": (PLAIN, answering("time.sleep(0.1)", "return doubled(request)")),
+    "hangs_and_fails": (PLAIN, answering("time.sleep(4)", "return refusal('late')")),
+    "hangs_and_raises": (
+        PLAIN,
+        answering("time.sleep(4)", "raise ValueError('late')"),
+    ),
+    "hangs_and_answers": (PLAIN, answering("time.sleep(4)", "return doubled(request)")),
+    "queue_rejects": (_queued("REJECT"), GOOD),
+    "queue_delays": (_queued("DELAY"), GOOD),
+    "sequence": (config(sequence_batching("direct {}", "TYPE_UINT64")), GOOD),
+    "sequence_fails": (config(sequence_batching("direct {}", "TYPE_UINT64")), ANSWERS),
+    "decoupled": (config(DECOUPLED), streaming("sender.send(doubled(request))")),
+    "decoupled_many": (
+        config(DECOUPLED),
+        streaming("for _ in range(3):", "    sender.send(doubled(request))"),
+    ),
+    "decoupled_none": (config(DECOUPLED), streaming("pass")),
+    "decoupled_fails": (
+        config(DECOUPLED),
+        streaming("sender.send(doubled(request))", "sender.send(refusal('then'))"),
+    ),
+    "decoupled_raises": (config(DECOUPLED), streaming("raise ValueError('asked to')")),
+    # Steps and children.
+    "child": (PLAIN, GOOD),
+    "ensemble": (ensemble("good", "child"), ""),
+    **{
+        f"{how}_as_step_{place}": (
+            ensemble(
+                *(
+                    how if step == place else ("good", "child")[step > 0]
+                    for step in range(3)
+                )
+            ),
+            "",
+        )
+        for how in ("raises", "answers_internal")
+        for place in range(3)
+    },
+    "ensemble_of_ensemble": (ensemble("ensemble", "child"), ""),
+    "ensemble_of_failing_ensemble": (ensemble("good", "raises_as_step_1"), ""),
+    "ensemble_of_queue": (ensemble("good", "queue_rejects"), ""),
+    # Models that call others by themselves.
+    "calls": (PLAIN, answering(CALLS, "return doubled(request)")),
+    "calls_twice": (PLAIN, answering(CALLS, CALLS, "return doubled(request)")),
+    "calls_async": (PLAIN, _ASYNC),
+    "calls_and_fails": (PLAIN, answering(CALLS, "return refusal('after the call')")),
+    "calls_and_raises": (PLAIN, answering(CALLS, "raise ValueError('after')")),
+    "calls_one_that_fails": (
+        PLAIN,
+        answering('call("raises", request).exec()', "return doubled(request)"),
+    ),
+    "calls_one_that_calls": (
+        PLAIN,
+        answering('call("calls", request).exec()', "return doubled(request)"),
+    ),
+    "calls_an_ensemble": (
+        PLAIN,
+        answering('call("ensemble", request).exec()', "return doubled(request)"),
+    ),
+    "calls_as_step": (ensemble("good", "calls"), ""),
+    "decoupled_calls": (
+        config(DECOUPLED),
+        streaming(CALLS, "sender.send(doubled(request))"),
+    ),
+    # Response caches.
+    "cached": (config(CACHED), GOOD),
+    "cached_fails": (config(CACHED), ANSWERS),
+    "cached_few_values": (config(CACHED, datatype="TYPE_BOOL"), GOOD),
+    "cached_ensemble": (ensemble("good", "child", more=CACHED), ""),
+    "ensemble_of_cached": (ensemble("good", "cached"), ""),
+    "cached_calls": (
+        config(CACHED, datatype="TYPE_FP32"),
+        answering(CALLS, "return doubled(request)"),
+    ),
+    "calls_cached": (
+        PLAIN,
+        answering('call("cached", request).exec()', "return doubled(request)"),
+    ),
+}
+
+
+def write_kinds(repository: Path) -> None:
+    """Write the models of all kinds into an empty model repository."""
+    for name, (text, code) in KINDS.items():
+        write_model(repository, name, text, code)
