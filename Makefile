@@ -7,13 +7,14 @@ JOBS ?= 4
 # Most tests wait for servers, so there are more processes than cores. The longest files go
 # first: one that came last would be waited for alone.
 SUITE := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/integration tests/loadtests tests
+NOT_ALL := -m "not bench and not exhaustive" --timeout 900
 ONLY ?=
 TRITON ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-triton test-bounds test-exhaustive bench fuzz mutants soak check fmt generate lint types lock audit clean parts
+.PHONY: help demo test test-all print-test-all test-triton test-bounds test-exhaustive bench fuzz mutants soak check fmt generate lint types lock audit clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +45,11 @@ test: parts  ## everything but the slow tests and the benchmarks
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(SUITE))
 
 test-all: parts  ## slow tests included
-	$(if $(ARGS),$(BIN)/python -m pytest,$(SUITE)) -m "not bench and not exhaustive" --timeout 900 $(ARGS)
+	$(if $(ARGS),$(BIN)/python -m pytest,$(SUITE)) $(NOT_ALL) $(ARGS)
+
+# For those who need pytest's own exit status, which make does not pass on.
+print-test-all:
+	@echo '$(SUITE) $(NOT_ALL)'
 
 test-triton: parts  ## what needs a Triton, on one of your own (TRITON=folder with bin/tritonserver and backends)
 	@test -n "$(TRITON)" || { echo "give TRITON=FOLDER, with bin/tritonserver and backends in it"; exit 2; }

@@ -8,9 +8,12 @@ Triton books late.) It is taken where few other requests fall into a bracket. El
 calls are what rises above the model's usual rate, if that is significant; if not, none is
 assumed: 16 brackets cannot tell one call from none among many others.
 
-Until a model's calls are known, what rose is held back; then as much as was called is ours,
-and the rest production. A model that calls others for some requests only is taken for one
-that calls none.
+Until a model's calls are known, what rose above the usual rate is held back; then as much
+as was called is ours, and the rest production. A model that calls others for some requests
+only is taken for one that calls none.
+
+The reads take a small share of the time, so that with many models only some requests are
+bracketed; and with very many, the calls of only some models are learnt.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from __future__ import annotations
 import math
 import statistics
 import threading
+import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from exporter.own_traffic import HELD_BACK, NOTHING, Booking
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from exporter.inventory import ModelKey
     from exporter.triton.model import ModelSpec
@@ -38,6 +42,12 @@ _FEW_OTHERS: Final = 1.5
 _STANDARD_ERRORS: Final = 2.0
 _MOST_TRIES: Final = 64
 """So many requests are bracketed at most; then what is known has to do."""
+_SHARE_OF_TIME: Final = 0.02
+"""So much of the time may be spent on reading statistics, by all brackets together."""
+_CREDIT_SECONDS: Final = 60.0
+"""So much may be spent at once: what a hundred models need at the start."""
+_MOST_PAIRS: Final = 10_000
+"""Models that may call, times models that may be called: what memory is kept for."""
 
 
 class Bracket(NamedTuple):
@@ -100,7 +110,10 @@ class _Evidence:
                 self.waiting.pop(key, None)
                 del self._rises[key], self._clear[key], self._others[key]
             elif rise != NOTHING:
-                self.waiting[key] = self.waiting.get(key, NOTHING) + rise
+                # What rises all the time is not ours; less than one request may be.
+                excess = max(0, rise.requests - math.floor(usual.get(key, 0.0)))
+                held = _scaled(rise, excess)
+                self.waiting[key] = self.waiting.get(key, NOTHING) + held
         return called
 
 
@@ -144,20 +157,33 @@ class _Learned:
 class Footprints:
     """The calls of every Python model that was asked. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        credit_seconds: float = _CREDIT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._lock = threading.Lock()
         self._learned: dict[ModelKey, _Learned] = {}
+        self._most_credit = self._credit = credit_seconds
+        self._credited_at = clock()
+        self._clock = clock
 
     def calls(self, spec: ModelSpec) -> Rises:
-        """What the next request raises elsewhere, so far as is known."""
+        """Return what the next request raises elsewhere, so far as is known."""
         with self._lock:
-            learned = self._of(spec)
-            return learned.calls(failed=learned.has_failed)
+            learned = self._learned.get((spec.name, spec.version))
+            return {} if learned is None else learned.calls(failed=learned.has_failed)
 
-    def is_open(self, spec: ModelSpec, present: Collection[ModelKey]) -> bool:
-        """Whether the next request shall be bracketed; `present` are all models."""
+    def wants_bracket(self, spec: ModelSpec, present: Collection[ModelKey]) -> bool:
+        """Say whether to bracket the next request; `present` are all models."""
+        key = (spec.name, spec.version)
         with self._lock:
-            learned = self._of(spec)
+            learned = self._learned.get(key)
+            if learned is None:
+                if (len(self._learned) + 1) * len(present) > _MOST_PAIRS:
+                    return False
+                learned = self._learned[key] = _Learned()
             if not learned.present.issuperset(present):
                 # What it could not call before it may call now.
                 learned.present |= frozenset(present)
@@ -165,7 +191,22 @@ class Footprints:
             if learned.is_silent or learned.tries >= _MOST_TRIES:
                 return False
             known = learned.evidence[learned.has_failed].calls
-            return not known.keys() >= learned.present
+            if known.keys() >= learned.present or not self._has_credit():
+                return False
+            learned.tries += 1
+            return True
+
+    def has_read(self, seconds: float) -> None:
+        """Count the time that was spent on reading statistics."""
+        with self._lock:
+            self._credit -= seconds
+
+    def _has_credit(self) -> bool:
+        now = self._clock()
+        earned = (now - self._credited_at) * _SHARE_OF_TIME
+        self._credit = min(self._most_credit, self._credit + earned)
+        self._credited_at = now
+        return self._credit > 0
 
     def add(self, spec: ModelSpec, bracket: Bracket | None, *, failed: bool) -> Rises:
         """Take in a request that was answered; returns what is known to be called.
@@ -174,9 +215,10 @@ class Footprints:
         read. The calls returned may be those of earlier requests too.
         """
         with self._lock:
-            learned = self._of(spec)
+            learned = self._learned.get((spec.name, spec.version))
+            if learned is None:
+                return {}
             learned.has_failed, learned.is_silent = failed, False
-            learned.tries += 1
             if bracket is None:
                 return learned.calls(failed=failed)
             is_last = learned.tries >= _MOST_TRIES
@@ -196,16 +238,15 @@ class Footprints:
     def unanswered(self, spec: ModelSpec) -> None:
         """Bracket no further request until one is answered."""
         with self._lock:
-            self._of(spec).is_silent = True
+            learned = self._learned.get((spec.name, spec.version))
+            if learned is not None:
+                learned.is_silent = True
 
     def forget(self, key: ModelKey) -> Rises:
         """Begin anew for a model that was loaded again; returns what was undecided."""
         with self._lock:
             learned = self._learned.pop(key, None)
         return {} if learned is None else _undecided(learned)
-
-    def _of(self, spec: ModelSpec) -> _Learned:
-        return self._learned.setdefault((spec.name, spec.version), _Learned())
 
 
 def _undecided(learned: _Learned) -> Rises:
@@ -242,11 +283,19 @@ def _estimate(rises: Sequence[Booking], others: Sequence[float]) -> Booking:
     spread = statistics.stdev(excess) if len(excess) > 1 else 0.0
     error = _STANDARD_ERRORS * spread / math.sqrt(len(excess))
     count = min(round(mean), calls.requests) if mean - error > 1 / 2 else 0
-    share = count / calls.requests
+    return _scaled(calls, count)
+
+
+def _scaled(booking: Booking, requests: int) -> Booking:
+    """So many requests of those of `booking`."""
+    if requests == booking.requests:
+        return booking
+    share = requests / booking.requests
+    batches = {size: round(share * count) for size, count in booking.batches.items()}
     return Booking(
-        count,
-        round(calls.inferences * share),
-        {s: round(n * share) for s, n in calls.batches.items() if round(n * share)},
+        requests,
+        round(share * booking.inferences),
+        {size: count for size, count in batches.items() if count},
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from exporter.collectors.base import Access
+    from exporter.footprints import Footprints
     from exporter.inventory import Inventory, ModelKey
     from exporter.own_traffic import Activity, Asked, Ending
     from exporter.triton.model import InferRequest, ModelSpec, ModelStatistics
@@ -52,12 +53,12 @@ def own_inference(
         with own.request(touched) as asked:
             yield asked
         return
-    is_open = footprints.is_open(spec, inventory.models.keys())
+    is_bracketed = footprints.wants_bracket(spec, inventory.models.keys())
     calls = footprints.calls(spec)
     activity = own.activity()
-    before = _read(access) if is_open else None
+    before = _read(access, footprints) if is_bracketed else None
     began = access.clock()
-    with own.request(touched, calls=calls, calls_known=not is_open) as asked:
+    with own.request(touched, calls=calls, calls_known=not is_bracketed) as asked:
         ending: Ending = "ok"
         try:
             yield asked
@@ -71,7 +72,7 @@ def own_inference(
                 left = within_seconds - (access.clock() - started)
                 rises = None
                 if before is not None and left > _BOOKING_SECONDS + _READ_SECONDS:
-                    rises = _rises(access, before)
+                    rises = _rises(access, footprints, before)
                 bracket = None
                 if before is not None and rises is not None:
                     for share in touched:
@@ -158,18 +159,22 @@ def _may_call(spec: ModelSpec, inventory: Inventory) -> bool:
     )
 
 
-def _read(access: Access) -> dict[ModelKey, ModelStatistics] | None:
+def _read(
+    access: Access, footprints: Footprints
+) -> dict[ModelKey, ModelStatistics] | None:
+    began, found = access.clock(), None
     with contextlib.suppress(errors.TritonError):
         entries = access.grpc.statistics(timeout_seconds=_READ_SECONDS)
-        return {(entry.name, entry.version): entry for entry in entries}
-    return None
+        found = {(entry.name, entry.version): entry for entry in entries}
+    footprints.has_read(access.clock() - began)
+    return found
 
 
 def _rises(
-    access: Access, before: dict[ModelKey, ModelStatistics]
+    access: Access, footprints: Footprints, before: dict[ModelKey, ModelStatistics]
 ) -> dict[ModelKey, Booking] | None:
     threading.Event().wait(_BOOKING_SECONDS)
-    after = _read(access)
+    after = _read(access, footprints)
     if after is None:
         return None
     rises = {

@@ -23,7 +23,7 @@ def learn(brackets, *, failed=False, footprints=None):
     footprints = footprints or Footprints()
     called = {}
     for count, rises in enumerate(brackets):
-        if not footprints.is_open(PARENT, PRESENT):
+        if not footprints.wants_bracket(PARENT, PRESENT):
             return footprints, count, called
         bracket = None if rises is None else Bracket(rises)
         for key, calls in footprints.add(PARENT, bracket, failed=failed).items():
@@ -89,7 +89,7 @@ def test_beside_traffic_without_a_gap_little_more_than_what_is_called_is_taken(
 ):
     rng = np.random.default_rng(seed)
     footprints, total, began = Footprints(), 0, 0.0
-    while footprints.is_open(PARENT, PRESENT):
+    while footprints.wants_bracket(PARENT, PRESENT):
         # A hundred requests a second, 6 in a bracket of 60 ms; a probe every 2 s.
         rise = int(rng.poisson(6.0)) + calls
         bracket = Bracket({CHILD: booking(rise)}, {}, {CHILD: total}, began, 0.06)
@@ -107,7 +107,7 @@ def test_what_one_request_may_call_is_bounded():
 def test_requests_that_fail_have_calls_of_their_own():
     footprints, *_ = learn([{CHILD: booking(1)}] * 6)
     footprints.add(PARENT, None, failed=True)
-    assert footprints.is_open(PARENT, PRESENT)
+    assert footprints.wants_bracket(PARENT, PRESENT)
     learn([{CHILD: booking(2)}] * 6, failed=True, footprints=footprints)
     assert footprints.calls(PARENT) == {CHILD: booking(2)}
     assert some(footprints.add(PARENT, None, failed=False)) == {CHILD: booking(1)}
@@ -116,7 +116,7 @@ def test_requests_that_fail_have_calls_of_their_own():
 
 def test_a_bracket_in_which_others_of_ours_raised_a_model_is_no_evidence_on_it():
     footprints = Footprints()
-    footprints.is_open(PARENT, PRESENT)
+    footprints.wants_bracket(PARENT, PRESENT)
     unclear = Bracket({CHILD: booking(3), OTHER: booking(1)}, {CHILD: booking(2)})
     footprints.add(PARENT, unclear, failed=False)
     rises = {CHILD: booking(1), OTHER: booking(1)}
@@ -129,11 +129,11 @@ def test_a_bracket_in_which_others_of_ours_raised_a_model_is_no_evidence_on_it()
 
 def test_a_model_that_gives_no_answer_is_not_bracketed_until_it_does():
     footprints = Footprints()
-    assert footprints.is_open(PARENT, PRESENT)
+    assert footprints.wants_bracket(PARENT, PRESENT)
     footprints.unanswered(PARENT)
-    assert not footprints.is_open(PARENT, PRESENT)
+    assert not footprints.wants_bracket(PARENT, PRESENT)
     footprints.add(PARENT, None, failed=False)
-    assert footprints.is_open(PARENT, PRESENT)
+    assert footprints.wants_bracket(PARENT, PRESENT)
 
 
 def test_requests_without_evidence_are_not_bracketed_for_ever():
@@ -143,8 +143,8 @@ def test_requests_without_evidence_are_not_bracketed_for_ever():
 
 def test_a_model_that_comes_may_be_called_from_then_on():
     footprints, *_ = learn([{CHILD: booking(1)}] * 20)
-    assert not footprints.is_open(PARENT, PRESENT)
-    assert footprints.is_open(PARENT, {*PRESENT, ("new", "1")})
+    assert not footprints.wants_bracket(PARENT, PRESENT)
+    assert footprints.wants_bracket(PARENT, {*PRESENT, ("new", "1")})
     # What it called before, it still calls.
     assert footprints.calls(PARENT) == {CHILD: booking(1)}
 
@@ -153,7 +153,7 @@ def test_a_model_that_is_loaded_again_is_learnt_anew_and_its_undecided_calls_are
     footprints, *_ = learn([{CHILD: booking(1)}] * 3)
     assert footprints.forget(("parent", "1")) == {CHILD: booking(3)}
     assert footprints.calls(PARENT) == footprints.waiting() == {}
-    assert footprints.is_open(PARENT, PRESENT)
+    assert footprints.wants_bracket(PARENT, PRESENT)
 
 
 @pytest.mark.parametrize("calls", [0, 1, 3])
@@ -164,7 +164,7 @@ def test_where_other_requests_of_ours_are_always_under_way_theirs_are_subtracted
     rng = np.random.default_rng(seed)
     footprints, tries = Footprints(), 0
     # One that begins or ends at the edge is booked in the bracket or is not.
-    while footprints.is_open(PARENT, PRESENT):
+    while footprints.wants_bracket(PARENT, PRESENT):
         ours = int(rng.integers(2, 6))
         booked = max(0, calls + ours + int(rng.choice([-1, 0, 0, 0, 1])))
         bracket = Bracket({CHILD: booking(booked)}, {CHILD: booking(ours)})
@@ -173,3 +173,40 @@ def test_where_other_requests_of_ours_are_always_under_way_theirs_are_subtracted
     assert tries == 16
     assert footprints.calls(PARENT) == ({CHILD: booking(calls)} if calls else {})
     assert footprints.waiting() == {}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_model_is_asked_for_all_the_time_is_hardly_held_back(seed):
+    rng = np.random.default_rng(seed)
+    footprints, total, began = Footprints(), 0, 0.0
+    for _ in range(15):
+        assert footprints.wants_bracket(PARENT, PRESENT)
+        # A thousand requests a second, 60 in a bracket, of which one call is ours.
+        rise = int(rng.poisson(60.0)) + 1
+        bracket = Bracket({CHILD: booking(rise)}, {}, {CHILD: total}, began, 0.06)
+        footprints.add(PARENT, bracket, failed=False)
+        total, began = total + rise + int(rng.poisson(4940.0)), began + 5.0
+    # All of the first bracket, of which no rate is known yet; 850 without the rate.
+    assert footprints.waiting()[CHILD].requests <= 61 + 25 + 14 * 8
+
+
+def test_reading_statistics_takes_a_small_share_of_the_time():
+    now = [0.0]
+    footprints = Footprints(credit_seconds=1.0, clock=lambda: now[0])
+    brackets = 0
+    for _ in range(10_000):
+        now[0] += 0.1
+        footprints.forget((PARENT.name, PARENT.version))
+        if footprints.wants_bracket(PARENT, PRESENT):
+            brackets += 1
+            footprints.has_read(0.05)
+    # A second at once, 2 % of a thousand seconds after that.
+    assert 0.9 * 21 < brackets * 0.05 <= 21.1
+
+
+def test_memory_for_pairs_of_models_is_bounded():
+    footprints = Footprints()
+    present = {(f"m{number}", "1") for number in range(500)}
+    specs = [ModelSpec(name, "1", (), (), backend="python") for name, _ in present]
+    assert sum(footprints.wants_bracket(spec, present) for spec in specs) == 20
+    assert footprints.add(specs[-1], Bracket({}), failed=False) == {}

@@ -14,7 +14,6 @@ REQUESTS_PER_SECOND = 40.0
 SLACK_SECONDS = 10.0
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("models", "hanging"), [(30, 28), (200, 190)])
 def test_models_that_answer_are_judged_within_two_intervals(
     start_sidecar, settings, models, hanging
@@ -64,7 +63,6 @@ def test_models_that_answer_are_judged_within_two_intervals(
         )
 
 
-@pytest.mark.timeout(300)
 def test_a_sidecar_that_was_stopped_does_not_take_the_server_for_dead(
     start_sidecar, settings
 ) -> None:
