@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import resource
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -138,7 +139,19 @@ def test_descriptors_run_out_for_new_connections_only(site, client) -> None:
         other.serves()
 
 
+def at_rest(process) -> None:
+    """Wait until the descriptors of connections that have ended are free."""
+    looks = [set()]
+
+    def unchanged() -> bool:
+        looks.append({path.name for path in Path(f"/proc/{process.pid}/fd").iterdir()})
+        return len(looks) > 10 and all(look == looks[-1] for look in looks[-10:])
+
+    wait_until(unchanged, "the server opens and closes nothing")
+
+
 def test_spare_descriptors_are_counted_from_what_is_open(site, client) -> None:
+    at_rest(site.server())
     with (
         in_effect(Descriptors(spare=2), site),
         contextlib.ExitStack() as connections,
