@@ -27,6 +27,8 @@ IDLE_SECONDS: Final = 75.0
 connection that ends at the very moment it is used again costs that scrape."""
 UNREAD_SECONDS: Final = 30.0
 """How long an answer may stay unread."""
+ANSWER_SECONDS: Final = 60.0
+"""From a request to the end of its answer, where the client does not read all at once."""
 HANDSHAKE_SECONDS: Final = 10.0
 """How long a TLS handshake may take."""
 
@@ -45,7 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._held_bytes = 0
         self._stalled = False
         self._waits_since = 0.0
-        self._body_since = 0.0
+        self._asked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(  # type: ignore[override]
@@ -72,7 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.waits:
             return self._waits_since
         # However steadily a body drips in, it counts from its beginning.
-        return self._body_since if self.cycle.more_body else None
+        return self._asked_at if self.cycle.more_body else None
 
     # Time.
 
@@ -86,7 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """The answer is not read fast enough."""
         super().pause_writing()
         self._stalled = True
-        self._wait(UNREAD_SECONDS)
+        self._wait(min(UNREAD_SECONDS, self._answer_left))
 
     def resume_writing(self) -> None:
         """The answer is being read."""
@@ -104,10 +106,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _late(self) -> None:
         waited = self.loop.time() - self._waits_since
-        if self.transport.get_write_buffer_size() and waited < UNREAD_SECONDS:
-            self._timer = self.loop.call_later(UNREAD_SECONDS - waited, self._late)
+        left = min(UNREAD_SECONDS - waited, self._answer_left)
+        if self.transport.get_write_buffer_size() and left > 0:
+            self._timer = self.loop.call_later(left, self._late)
         else:
             self.transport.abort()
+
+    @property
+    def _answer_left(self) -> float:
+        return max(0.0, self._asked_at + ANSWER_SECONDS - self.loop.time())
 
     def _unset_timer(self) -> None:
         if self._timer is not None:
@@ -149,7 +156,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _HeadError
         if not self._stalled:
             self._unset_timer()
-        self._body_since = self.loop.time()
+        self._asked_at = self.loop.time()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

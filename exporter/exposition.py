@@ -46,6 +46,12 @@ _OPENMETRICS_VERSIONS: Final = frozenset({"1.0.0", "0.0.1"})
 _SUFFIX: Final = {"counter": "_total", "info": "_info"}
 
 
+def negotiated(accept: str, accept_encoding: str) -> str:
+    """Return what a client gets for such headers: clients of one result get one page."""
+    packed = " gzip" if _takes_gzip(accept_encoding) else ""
+    return f"{_negotiated(accept)}{packed}"
+
+
 def render(
     samples: Iterable[AnySample], *, accept: str = "", accept_encoding: str = ""
 ) -> tuple[bytes, dict[str, str]]:

@@ -12,6 +12,7 @@ import structlog
 
 from exporter import browsers, exposition, page, status
 from exporter.multi_target import MultiTarget, ProbeRefusedError
+from exporter.scrape_pages import Rendered, ScrapePages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -22,6 +23,8 @@ log = structlog.get_logger()
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _MAX_FIELDS: Final = 100
+_PART_BYTES: Final = 64 << 10
+"""So much of an answer is buffered for a client that does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Response:
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": _TEXT})
+    page: Rendered | None = None
+    """The page of a scrape, to be given back when it is read."""
 
 
 def _text(message: str, status_code: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -56,6 +61,7 @@ class Surface:
         self._sidecar = sidecar
         self._reload = reload
         self._multi_target = MultiTarget()
+        self._pages = ScrapePages()
         self._routes: dict[
             tuple[str, str], Callable[[Request], Awaitable[Response]]
         ] = {
@@ -85,20 +91,11 @@ class Surface:
             )
         else:
             response = await self._answer(request)
-        headers = {
-            "content-length": str(len(response.body)),
-            "x-content-type-options": "nosniff",
-            **response.headers,
-        }
-        await send(
-            {
-                "type": "http.response.start",
-                "status": int(response.status),
-                "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
-            }
-        )
-        body = b"" if request.method == "HEAD" else response.body
-        await send({"type": "http.response.body", "body": body})
+        try:
+            await _send(response, send, is_head=request.method == "HEAD")
+        finally:
+            if response.page is not None:
+                self._pages.give_back(response.page)
 
     async def _answer(self, request: Request) -> Response:
         refused = browsers.refusal(
@@ -121,12 +118,17 @@ class Surface:
         return replace(refusal, headers={**refusal.headers, "allow": allowed})
 
     async def _metrics(self, request: Request) -> Response:
-        body, headers = exposition.render(
-            self._sidecar.samples(),
-            accept=request.headers.get("accept", ""),
-            accept_encoding=request.headers.get("accept-encoding", ""),
+        accept = request.headers.get("accept", "")
+        encoding = request.headers.get("accept-encoding", "")
+        page = self._pages.take(
+            exposition.negotiated(accept, encoding),
+            lambda: Rendered(
+                *exposition.render(
+                    self._sidecar.samples(), accept=accept, accept_encoding=encoding
+                )
+            ),
         )
-        return Response(body, headers=headers)
+        return Response(page.body, headers=page.headers, page=page)
 
     async def _healthy(self, _: Request) -> Response:
         return _text("tritonwatch is healthy")
@@ -187,6 +189,32 @@ class Surface:
         if problem is not None:
             return _text(problem, HTTPStatus.INTERNAL_SERVER_ERROR)
         return _text("reloaded")
+
+
+async def _send(
+    response: Response,
+    send: Callable[[dict[str, Any]], Awaitable[None]],
+    *,
+    is_head: bool,
+) -> None:
+    """Send an answer in parts: each waits until the client has read most of those before."""
+    headers = {
+        "content-length": str(len(response.body)),
+        "x-content-type-options": "nosniff",
+        **response.headers,
+    }
+    await send(
+        {
+            "type": "http.response.start",
+            "status": int(response.status),
+            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+        }
+    )
+    body = b"" if is_head else response.body
+    for start in range(0, max(len(body), 1), _PART_BYTES):
+        end = start + _PART_BYTES
+        part = {"body": body[start:end], "more_body": end < len(body)}
+        await send({"type": "http.response.body", **part})
 
 
 def _request(scope: Mapping[str, Any]) -> Request:
