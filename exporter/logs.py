@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
@@ -13,6 +14,8 @@ import structlog
 from exporter.standard_error import STANDARD_ERROR
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from exporter.config import LogSettings
 
 _LEVELS: Final = {
@@ -33,8 +36,41 @@ _SHOWN_CHARACTERS: Final = 300
 
 _LOQUACIOUS: Final = ("grpc", "urllib3")
 
+_MOST_KINDS: Final = 256
 
-def configure(settings: LogSettings) -> None:
+
+class _Allowance:
+    """How many lines of one kind may be written: some at once, then some a second.
+
+    Whoever connects to us can cause some of our lines and of the libraries'; a disk or a
+    log store must not fill up with them.
+    """
+
+    def __init__(
+        self, at_once: int, per_second: float, clock: Callable[[], float]
+    ) -> None:
+        self._at_once, self._per_second = at_once, per_second
+        self._clock = clock
+        self._kinds: dict[str, tuple[float, float, int]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, kind: str) -> int | None:
+        """Return how many lines were left out before this one; None if it is, too."""
+        now = self._clock()
+        with self._lock:
+            if kind not in self._kinds and len(self._kinds) >= _MOST_KINDS:
+                kind = ""
+            left, at, omitted = self._kinds.get(kind, (self._at_once, now, 0))
+            left = min(self._at_once, left + (now - at) * self._per_second)
+            allowed = left >= 1
+            rest = (left - 1, now, 0) if allowed else (left, now, omitted + 1)
+            self._kinds[kind] = rest
+        return omitted if allowed else None
+
+
+def configure(
+    settings: LogSettings, *, clock: Callable[[], float] = time.monotonic
+) -> None:
     """Send our events and those of the libraries through one renderer."""
     level = _LEVELS[settings.level]
     shared: list[structlog.typing.Processor] = [
@@ -44,6 +80,20 @@ def configure(settings: LogSettings) -> None:
         _remember,
         structlog.processors.format_exc_info,
     ]
+    own = _Allowance(at_once=1000, per_second=10, clock=clock)
+    libraries = _Allowance(at_once=20, per_second=1, clock=clock)
+
+    def limit(
+        _: object, __: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        omitted = own.take(str(event["event"])[:_SHOWN_CHARACTERS])
+        if omitted is None:
+            raise structlog.DropEvent
+        return {**event, "lines_omitted": omitted} if omitted else event
+
+    def is_allowed(record: logging.LogRecord) -> bool:
+        return libraries.take(record.name) is not None
+
     render: list[structlog.typing.Processor] = (
         [structlog.processors.JSONRenderer()]
         if settings.format == "json"
@@ -57,7 +107,7 @@ def configure(settings: LogSettings) -> None:
         ]
     )
     structlog.configure(
-        processors=[*shared, *render],
+        processors=[limit, *shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", STANDARD_ERROR)),
         cache_logger_on_first_use=False,
@@ -72,6 +122,7 @@ def configure(settings: LogSettings) -> None:
             ],
         )
     )
+    handler.addFilter(is_allowed)
     # They log every failed attempt with a traceback, which our counters and one line of
     # ours cover.
     for name in _LOQUACIOUS:

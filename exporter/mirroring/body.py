@@ -25,7 +25,7 @@ Direction = Literal["request", "response"]
 Parameters = dict[str, bool | int | float | str]
 
 MAX_TENSORS: Final = 4096
-MAX_NAME_CHARACTERS: Final = 1024
+MAX_NAME_CHARACTERS: Final = 256
 MAX_PARAMETERS: Final = 64
 _SCALARS: Final = (bool, int, float, str)
 

@@ -271,3 +271,37 @@ def test_a_library_logs_to_a_full_disk_without_an_error():
         logging.getLogger("library").error("one")
         structlog.get_logger().error("two")
     assert logs.recent()[0]["event"] == "two"
+
+
+def test_lines_of_one_kind_are_limited_and_those_left_out_are_counted(lines):
+    now = [0.0]
+    logs.configure(LogSettings(format="json"), clock=lambda: now[0])
+    log = structlog.get_logger()
+    for number in range(5000):
+        log.warning("refused", number=number)
+    log.warning("something_else")
+    now[0] = 1.0
+    log.warning("refused", number=-1)
+    found = [json.loads(line) for line in lines()]
+    assert [line["number"] for line in found[:-2]] == list(range(1000))
+    assert found[-2]["event"] == "something_else"
+    assert (found[-1]["number"], found[-1]["lines_omitted"]) == (-1, 4000)
+
+
+def test_lines_of_libraries_are_limited_by_logger(lines):
+    lines.configure()
+    for number in range(1000):
+        logging.getLogger("asyncio").error("socket.accept() failed %d", number)
+    logging.getLogger("uvicorn.error").error("once")
+    found = lines()
+    assert 20 <= len(found) <= 200
+    assert "once" in found[-1]
+
+
+def test_lines_of_ever_new_kinds_are_limited_together(lines):
+    lines.configure()
+    log = structlog.get_logger()
+    for number in range(5000):
+        event = f"event {number}"
+        log.warning(event)
+    assert 1000 <= len(lines()) < 2000
