@@ -81,6 +81,13 @@ OWN_REQUESTS: Final = MetricSpec(
     " failure); steps of ensembles are counted where the whole succeeded.",
     (*_MODEL, "outcome"),
 )
+WATCHER_UP: Final = MetricSpec(
+    "tritonwatch_watcher_up",
+    "gauge",
+    "1 while another sidecar (`watchers` of the collector `statistics`) can be read; while"
+    " it is 0, that sidecar's requests count as production.",
+    ("watcher",),
+)
 UNATTRIBUTED_REQUESTS: Final = MetricSpec(
     "triton_unattributed_requests_total",
     "counter",

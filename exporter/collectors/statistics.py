@@ -14,6 +14,7 @@ from exporter.collectors.production import Held, Production, Totals
 from exporter.footprints import Footprints
 from exporter.own_traffic import NOTHING, OwnCounts
 from exporter.samples import BucketSample, Sample
+from exporter.watchers import Address, Watchers
 from exporter.work import Look, ModelWork
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class StatisticsSettings(CollectorSettings):
     """Learn which models a Python model calls by itself (BLS), so that the calls of our
     probes are not production. Until a model's calls are known, each probe of it reads all
     statistics twice, for at most 2 % of the time once a minute has been spent on it."""
+    watchers: tuple[Address, ...] = Field(default=(), max_length=8)
+    """`host:port` of other sidecars that watch this server, without TLS or password: what
+    they ask is no production. It is counted as unattributed."""
 
     def build(self, access: Access) -> StatisticsCollector:
         """The collector."""
@@ -57,6 +61,7 @@ class StatisticsCollector:
         self._access = access
         if settings.learn_calls:
             access.own.footprints = Footprints()
+        self._watchers = Watchers(settings.watchers, settings.timeout_seconds)
         self._known: dict[ModelKey, _Known] = {}
         self._started = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
@@ -85,15 +90,21 @@ class StatisticsCollector:
         # a probe which Triton has already counted is never taken for production.
         held_back, waiting = self._access.own.held_back(), self._access.own.waiting()
         own = self._access.own.snapshot()
+        self._watchers.read()
         looked_at = self._access.clock()
         for key, raw in after.items():
             if key not in self._known and not self._started:
                 # What was there before us is not ours to count.
                 counted = ours_before.get(key, OwnCounts())
                 self._known[key] = _Known(Production(counted), raw)
-            ours = own.get(key, OwnCounts()), ours_before.get(key, OwnCounts())
+            ours = self._watchers.joined(
+                key, own.get(key, OwnCounts()), raw.success.count + raw.fail.count
+            )
+            before = ours_before.get(key, OwnCounts())
             held = Held(held_back, waiting.get(key, NOTHING))
-            samples += self._samples(key, raw, *ours, held)
+            samples += self._samples(key, raw, ours, before, held)
+        samples += self._watchers.samples()
+        self._watchers.forget(after)
         self._access.work.publish(Look(looked_at, self._work(after)))
         self._forget(after)
         self._started = True

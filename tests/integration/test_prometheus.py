@@ -31,6 +31,7 @@ NOT_IN_GOLDEN = {
     "probe_models_judged": "on /probe only",
     "probe_models_unjudged": "on /probe only",
     "triton_model_readiness_timeouts_total": "no readiness question hangs",
+    "tritonwatch_watcher_up": "no other sidecar is named",
     "triton_probe_last_duration_seconds": "on /probe only",
     "probe_success": "on /probe only",
     "probe_duration_seconds": "on /probe only",
