@@ -104,6 +104,14 @@ FAILURES_BOOKED_AS_SUCCESS: Final = MetricSpec(
     " times in its latency.",
     _MODEL,
 )
+OUTCOMES_DOUBTFUL: Final = MetricSpec(
+    "triton_request_outcomes_doubtful",
+    "gauge",
+    "1 if within ten minutes Triton counted a failure of the model as a success"
+    " (triton_failures_booked_as_success_total): its failure ratio and its latency"
+    " quantiles look better than they are.",
+    _MODEL,
+)
 STATISTICS_RESETS: Final = MetricSpec(
     "triton_statistics_resets_total",
     "counter",

@@ -39,8 +39,7 @@ SLO_BUDGET: Final = MetricSpec(
 SLO_DOUBTFUL: Final = MetricSpec(
     "triton_slo_doubtful",
     "gauge",
-    "1 if within ten minutes Triton counted a failure of one of the objective's models"
-    " as a success (triton_failures_booked_as_success_total), so that bad events are"
-    " among the good ones; of objectives on production's requests.",
+    "1 while triton_request_outcomes_doubtful is 1 for one of the objective's models, so"
+    " that bad events are among the good ones; of objectives on production's requests.",
     ("slo",),
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
@@ -51,6 +52,8 @@ class _Known:
     production: Production
     raw: ModelStatistics
     missing: int = field(default=0)
+    doubtful_until: float = field(default=-math.inf)
+    """Monotonic seconds; failures that Triton booked as successes were seen before."""
 
 
 class StatisticsCollector:
@@ -166,6 +169,9 @@ class StatisticsCollector:
         held: Held,
     ) -> Iterator[AnySample]:
         known = self._known.get(key)
+        booked = (
+            0 if known is None else known.production.totals.failures_booked_as_success
+        )
         own_when_gone = self._own_when_gone.pop(key, None)
         if known is None:
             # A model that came while we watched is counted from its first request.
@@ -182,6 +188,10 @@ class StatisticsCollector:
         known.raw = raw
         known.missing = 0
         yield from samples_of(key, known.production.totals, own)
+        now = self._access.clock()
+        if known.production.totals.failures_booked_as_success > booked:
+            known.doubtful_until = now + _DOUBTFUL_SECONDS
+        yield Sample(catalogue.OUTCOMES_DOUBTFUL, now < known.doubtful_until, key)
         yield Sample(catalogue.STATISTICS_RESETS, known.production.resets, key)
         yield Sample(catalogue.CACHE, raw.cache_hit.count, (*key, "hit"))
         yield Sample(catalogue.CACHE, raw.cache_miss.count, (*key, "miss"))
@@ -196,7 +206,9 @@ class StatisticsCollector:
                 self._own_when_gone.pop(key, None)
 
 
-_KEEP_MISSING_RUNS = 120
+_KEEP_MISSING_RUNS: Final = 120
+_DOUBTFUL_SECONDS: Final = 600.0
+"""So long after the last failure that was booked as a success."""
 
 
 def samples_of(key: ModelKey, totals: Totals, own: OwnCounts) -> Iterator[AnySample]:

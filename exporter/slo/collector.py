@@ -10,7 +10,6 @@ from exporter import catalogue
 from exporter.collectors.base import Access, CollectorSettings
 from exporter.samples import Sample
 from exporter.slo.budget import WINDOWS, Budget
-from exporter.slo.doubt import Doubt
 from exporter.slo.events import EventCounter
 from exporter.slo.objectives import (
     AvailabilityObjective,
@@ -19,9 +18,10 @@ from exporter.slo.objectives import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from exporter.samples import AnySample
+    from exporter.slo.objectives import Objective
 
 _DAY_SECONDS: Final = 86400.0
 
@@ -48,7 +48,6 @@ class SloCollector:
             (
                 EventCounter(objective),
                 Budget(objective.objective_ratio, objective.window_days * _DAY_SECONDS),
-                Doubt(objective),
             )
             for objective in settings.objectives
         ]
@@ -58,15 +57,26 @@ class SloCollector:
         now = self._access.clock()
         exposed = list(self._access.exposed())
         samples: list[AnySample] = []
-        for counter, budget, doubt in self._objectives:
+        for counter, budget in self._objectives:
             counter.look(exposed, now)
             budget.note(now, counter.good, counter.bad)
             samples += _samples(counter, budget, now)
-            if doubt.is_possible:
-                doubtful = float(doubt.look(exposed, now))
-                name = counter.objective.name
-                samples.append(Sample(catalogue.SLO_DOUBTFUL, doubtful, (name,)))
+            samples += doubt(counter.objective, exposed)
         return samples
+
+
+def doubt(objective: Objective, exposed: Iterable[AnySample]) -> Sequence[AnySample]:
+    """Say whether an objective's models are known to fail under the name of successes."""
+    if isinstance(objective, SignalObjective) or objective.source != "requests":
+        return ()
+    is_doubtful = any(
+        sample.spec is catalogue.OUTCOMES_DOUBTFUL
+        and isinstance(sample, Sample)
+        and sample.value
+        and objective.matches(sample.labels[0])
+        for sample in exposed
+    )
+    return (Sample(catalogue.SLO_DOUBTFUL, is_doubtful, (objective.name,)),)
 
 
 def _samples(counter: EventCounter, budget: Budget, now: float) -> Sequence[AnySample]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from accesses import access_to
 from fake_triton import UNAVAILABLE, Body, FakeModel, FakeTriton
@@ -21,7 +23,13 @@ class Looked:
     def __init__(self, fake):
         self.own = OwnTraffic(run_id="test")
         self.clients = GrpcClient(fake.grpc), HttpClient(fake.metrics)
-        access = access_to(self.clients[0], metrics=self.clients[1], own=self.own)
+        self.now = 0.0
+        access = access_to(
+            self.clients[0],
+            metrics=self.clients[1],
+            own=self.own,
+            clock=lambda: self.now,
+        )
         self.collector = StatisticsSettings().build(access)
 
     def __call__(self, model="m", outcome="success"):
@@ -99,6 +107,28 @@ def test_failures_are_counted_apart(looked, fake):
     fake.failed("m", 3)
     assert looked(outcome="failure") == 3
     assert looked() == 0
+
+
+def test_outcomes_are_doubtful_until_ten_minutes_after_a_failure_booked_as_success(
+    looked, fake
+):
+    def doubtful():
+        found = {s.spec.name: s for s in looked.collector.collect()}
+        return found["triton_request_outcomes_doubtful"].value
+
+    assert not doubtful()
+    with (
+        contextlib.suppress(errors.ModelError),
+        looked.own.request([(("m", "1"), 1)]),
+    ):
+        fake.served("m", 1)
+        raise errors.ModelError("INTERNAL")
+    # It is looked for when Triton has certainly booked it: one look later.
+    assert [doubtful(), doubtful()] == [False, True]
+    looked.now = 599.0
+    assert doubtful()
+    looked.now = 601.0
+    assert not doubtful()
 
 
 def test_a_metrics_page_of_garbage_costs_no_count(looked, fake):
