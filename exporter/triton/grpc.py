@@ -6,13 +6,13 @@ Calls are synchronous and made from worker threads: a blocking unary call answer
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter import errors
 from exporter.grpc_core import grpc
 from exporter.triton.control_channel import ControlChannel
+from exporter.triton.grpc_errors import translated_errors
 from exporter.triton.infer_messages import infer_message, outputs_of, parsed
 from exporter.triton.kserve import service_pb2, service_pb2_grpc
 from exporter.triton.model import (
@@ -30,7 +30,7 @@ from exporter.triton.model import (
 from exporter.triton.sequence_ids import common_type, types_of_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 # Its messages are made at run time; no type checker knows them.
 pb: Final[Any] = service_pb2
@@ -67,17 +67,6 @@ _OPTIONS: Final = (
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _SHOWN_CHARACTERS: Final = 1_000
 _SILENT_CALLS: Final = 2
-
-_NO_CONNECTION: Final = "failed to connect to all addresses"
-"""How gRPC's text begins where nothing was sent."""
-_INVALID: Final = frozenset(
-    {
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.NOT_FOUND,
-        grpc.StatusCode.OUT_OF_RANGE,
-        grpc.StatusCode.ALREADY_EXISTS,
-    }
-)
 
 
 class GrpcClient:
@@ -150,7 +139,7 @@ class GrpcClient:
 
     def ready_answer(self, call: Any) -> bool:
         """The answer to a question of `ready_later` that is done."""
-        with _translated():
+        with translated_errors():
             return bool(call.result().ready)
 
     def server_info(self, *, timeout_seconds: float) -> ServerInfo:
@@ -278,7 +267,7 @@ class GrpcClient:
         message = infer_message(request).SerializeToString()
         metadata = (*self._metadata, *request.headers.items())
         started = time.perf_counter()
-        with _translated():
+        with translated_errors():
             reply = self._infer(message, timeout=timeout_seconds, metadata=metadata)
         duration = time.perf_counter() - started
         return InferReply(outputs_of(parsed(reply)), duration)
@@ -293,7 +282,7 @@ class GrpcClient:
         outputs: tuple[OutputTensor, ...] = ()
         responses = 0
         started = time.perf_counter()
-        with _translated():
+        with translated_errors():
             # A single message half-closes the stream; Triton finishes what it has.
             stream = self._infer_stub.ModelStreamInfer(
                 iter((message,)),
@@ -313,7 +302,7 @@ class GrpcClient:
     ) -> Any:
         channel = self._channel
         try:
-            with _translated():
+            with translated_errors():
                 reply = method(
                     message, timeout=timeout_seconds, metadata=self._metadata
                 )
@@ -337,37 +326,6 @@ class GrpcClient:
         if self._silent >= _SILENT_CALLS:
             self._silent = 0
             self._connect()
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise _error(error) from None
-    except ValueError as error:  # what grpc raises on a closed channel
-        raise errors.UnavailableError(str(error)) from None
-
-
-def _error(error: Any) -> errors.TritonError:
-    code, details = error.code(), error.details() or ""
-    text = f"{code.name}: {details}"
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.DeadlineError(text)
-    # A proxy answers 400 where it refuses a client certificate; no server was asked.
-    if (
-        code is grpc.StatusCode.UNAVAILABLE
-        or "http2 header with status: 400" in details
-    ):
-        is_sent = not details.startswith(_NO_CONNECTION)
-        return (errors.UnavailableError if is_sent else errors.UnreachableError)(text)
-    if "deserializing" in details or "Failed parsing" in details:
-        return errors.ProtocolError(text)
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return errors.UnsupportedError(text)
-    if code in _INVALID:
-        return errors.InvalidRequestError(text)
-    return errors.ModelError(text)
 
 
 def _limits_its_queue(batching: Any) -> bool:

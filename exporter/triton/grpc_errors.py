@@ -1,0 +1,55 @@
+"""gRPC's errors as ours."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from exporter import errors
+from exporter.grpc_core import grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NO_CONNECTION: Final = "failed to connect to all addresses"
+"""How gRPC's text begins where nothing was sent."""
+_INVALID: Final = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.ALREADY_EXISTS,
+    }
+)
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise a TritonError in place of what gRPC raises."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise _error(error) from None
+    except ValueError as error:  # what grpc raises on a closed channel
+        raise errors.UnavailableError(str(error)) from None
+
+
+def _error(error: Any) -> errors.TritonError:
+    code, details = error.code(), error.details() or ""
+    text = f"{code.name}: {details}"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return errors.DeadlineError(text)
+    # A proxy answers 400 where it refuses a client certificate; no server was asked.
+    if (
+        code is grpc.StatusCode.UNAVAILABLE
+        or "http2 header with status: 400" in details
+    ):
+        is_sent = not details.startswith(_NO_CONNECTION)
+        return (errors.UnavailableError if is_sent else errors.UnreachableError)(text)
+    if "deserializing" in details or "Failed parsing" in details:
+        return errors.ProtocolError(text)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return errors.UnsupportedError(text)
+    if code in _INVALID:
+        return errors.InvalidRequestError(text)
+    return errors.ModelError(text)
