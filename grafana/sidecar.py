@@ -65,6 +65,20 @@ def _collectors() -> list[Any]:
         ),
         explained(
             number(
+                "Probes starved",
+                "Share of probes that decide nothing since the sidecar could not run in time.",
+                "percentunit",
+                Query(
+                    'sum(rate(triton_probe_total<s,outcome="late">[$__rate_interval]))'
+                    " / sum(rate(triton_probe_total<s>[$__rate_interval]))"
+                ),
+                span=8,
+                steps=good_below(0.1, 0.5),
+            ),
+            "TritonwatchStarved",
+        ),
+        explained(
+            number(
                 "Series dropped",
                 "Series over a collector's budget in the last hour.",
                 "short",
@@ -100,7 +114,7 @@ def _collectors() -> list[Any]:
                 " nothing is known, not even that their server is down.",
                 "percentunit",
                 Query("avg(up<s>)"),
-                span=12,
+                span=8,
                 steps=good_above(0.5, 1),
             ),
             "TritonwatchDown",
@@ -112,7 +126,7 @@ def _collectors() -> list[Any]:
                 " that nothing is sent through them.",
                 "short",
                 Query("sum(triton_models_unreadable<s>)"),
-                span=12,
+                span=8,
                 steps=good_below(1, 1),
             ),
             "TritonModelsUnreadable",
