@@ -1,4 +1,4 @@
-"""Drift: what counting costs, what is kept, and how soon a change is found.
+"""Drift: what counting costs, and what is kept.
 
 All times are CPU time of one thread; nothing here waits or uses a second one.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import figures
 import numpy as np
-from drifting import BUDGET, MIXED, counted, delay, draw
+from drifting import BUDGET, MIXED, counted, draw
 from scipy import stats
 from timing import cpu_seconds
 
@@ -219,33 +219,6 @@ def state() -> Iterator[Figure]:
         n=whole.cells.size,
         seed=figures.SEED,
     )
-
-
-def detection_delay(*, quick: bool = False) -> Iterator[Figure]:
-    """Windows of 500 from a change in one of 20 features to the alarm, budget 1/1000."""
-    plans: tuple[tuple[str, dict[str, float], float], ...] = (
-        ("shift_0.1", {"shift": 0.1}, 10),
-        ("shift_0.25", {"shift": 0.25}, 2),
-        ("scale_1.1", {"scale": 1.1}, 6),
-        ("missing_0_to_1_percent", {"missing": 0.01}, 2),
-    )
-    for name, change, goal in plans:
-        for clean in (0, 20):
-            rng = np.random.default_rng([figures.SEED, clean])
-            runs = 10 if quick else 60
-            delays = [delay(rng, clean=clean, **change) for _ in range(runs)]
-            found = figures.median([float(d) for d in delays])
-            yield figures.at_most(
-                f"drift.delay.{name}.after_{clean}_clean",
-                found.pop("value"),
-                "windows",
-                goal,
-                measured="median, reference of 10,000 drawn anew each run",
-                n=runs,
-                seed=figures.SEED,
-                p90=float(np.quantile(delays, 0.9)),
-                **found,
-            )
 
 
 def footprint() -> Iterator[Figure]:

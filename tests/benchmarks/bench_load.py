@@ -77,14 +77,12 @@ def _ratio(
     peer_name: str,
     measured: str,
 ) -> Figure:
-    return figures.at_most(
+    return figures.ratio_at_most(
         name,
-        unit="ratio",
-        goal=goal,
+        ours,
+        theirs,
+        goal,
         measured=f"{measured}; median of n rounds",
-        n=len(ours),
-        seed=figures.SEED,
-        **figures.median_ratio(ours, theirs),
         ours=figures.median(ours)["value"],
         peer=figures.median(theirs)["value"],
         peer_name=peer_name,
