@@ -38,12 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write tests/data/golden.prom anew from a real scrape",
     )
-    parser.addoption(
-        "--undo-times",
-        type=Path,
-        metavar="FILE",
-        help="with -m exhaustive: add to FILE how long each undo took; see undo_times.py",
-    )
 
 
 @pytest.fixture(scope="session")

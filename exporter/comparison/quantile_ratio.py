@@ -9,7 +9,7 @@ are the interval.
 At any one look this is an exact sign test where the two of a pair are exchangeable: to
 swap them moves no joint quantile. Over all looks the joint quantile moves, by an order
 less than the walk does (Bahadur 1966, Kiefer 1967), so that there it is asymptotic;
-the simulations of tests/benchmarks/bench_comparisons.py say how well it holds. A density
+docs/comparisons.md has how well it holds in simulations. A density
 that differs between the two enters by its ratio alone, which widens the boundary by
 sqrt(2) at most. The one-sample sequences of Howard and Ramdas (Bernoulli 2022), one for
 each side, would be exact and need about four times as many pairs. No I/O, no clock.

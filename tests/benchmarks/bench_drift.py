@@ -1,11 +1,10 @@
-"""Drift: what counting costs, what is kept, and whether the alarm keeps its promise.
+"""Drift: what counting costs, and what is kept.
 
 All times are CPU time of one thread; nothing here waits or uses a second one.
 """
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import time
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import figures
 import numpy as np
-import real_records
-from drifting import BUDGET, MIXED, counted, delay, draw, false_alarms
+from drifting import BUDGET, MIXED, counted, draw
 from scipy import stats
+from timing import cpu_seconds
 
 from drift import statistics
 from drift.alarms.monitor import Monitor
@@ -75,7 +74,7 @@ def update(*, quick: bool = False) -> Iterator[Figure]:
             for request in requests:
                 window.update(request)
 
-        spent = [seconds / per for seconds in _timed(count, 5 if quick else 30)]
+        spent = [seconds / per for seconds in cpu_seconds(count, 5 if quick else 30)]
         found = figures.median(spent)
         yield figures.at_most(
             f"drift.update.{size}_rows",
@@ -107,8 +106,8 @@ def window_100k(*, quick: bool = False) -> Iterator[Figure]:
         for column in range(FEATURES):
             stats.ks_2samp(data["x"][:, column], reference["x"][:, column])
 
-    spent = _timed(ours, 5 if quick else 15)
-    peer = min(_timed(scipy_ks, 2))
+    spent = cpu_seconds(ours, 5 if quick else 15)
+    peer = min(cpu_seconds(scipy_ks, 2))
     found = figures.median(spent)
     value = found.pop("value")
     yield figures.at_most(
@@ -145,7 +144,7 @@ def distances(*, quick: bool = False) -> Figure:
         for statistic in EVERY_DISTANCE:
             statistic.distance(comparison)
 
-    found = figures.median(_timed(all_of_them, 50 if quick else 300))
+    found = figures.median(cpu_seconds(all_of_them, 50 if quick else 300))
     return figures.at_most(
         "drift.distances",
         found.pop("value") * 1e3,
@@ -222,101 +221,6 @@ def state() -> Iterator[Figure]:
     )
 
 
-def false_alarm_rate(*, quick: bool = False) -> Iterator[Figure]:
-    """Clean windows, 20 mixed features, budget 1 in 1,000; reference drawn anew."""
-    # Rows of the reference and of a window, references, windows beside each.
-    plans = (
-        (10_000, 500, 500, 20),
-        (1000, 500, 500, 20),
-        (10_000, 100, 500, 20),
-        (1000, 100, 500, 20),
-        (10_000, 5000, 500, 20),
-        (1000, 5000, 500, 20),
-    )
-    for reference, rows, references, windows in plans:
-        runs = max(references // 50, 2) if quick else references
-        rng = np.random.default_rng([figures.SEED, reference, rows])
-        alarms = sum(
-            false_alarms(rng, reference=reference, rows=rows, windows=windows)
-            for _ in range(runs)
-        )
-        yield _rate_of_alarms(
-            f"drift.false_alarms.reference_{reference}.rows_{rows}",
-            alarms,
-            runs * windows,
-            1.0,
-            f"clean windows, {windows} beside each of {runs} references",
-        )
-
-
-def false_alarm_rate_of_real_days(*, quick: bool = False) -> Iterator[Figure]:
-    """A year of flights and of weather, dealt out in stretches of days, day by day."""
-    for name in ("flights", "weather"):
-        records = real_records.load(name)
-        for stretch in (1, 7, 28):
-            runs = 2 if quick else 60
-            replays = [
-                real_records.replay(
-                    records,
-                    stretch,
-                    np.random.default_rng([figures.SEED, stretch, run]),
-                )
-                for run in range(runs)
-            ]
-            yield _rate_of_alarms(
-                f"drift.false_alarms.{name}.stretches_of_{stretch}_days",
-                sum(len(replay.alarms) for replay in replays),
-                sum(replay.windows for replay in replays),
-                2.0,
-                f"days of a year dealt out {runs} times in stretches of {stretch}, two "
-                "thirds of them the reference, the others windows",
-            )
-
-
-def _rate_of_alarms(
-    name: str, alarms: int, windows: int, goal: float, measured: str
-) -> Figure:
-    low, high = _poisson_interval(alarms)
-    return figures.at_most(
-        name,
-        1000 * alarms / windows,
-        "alarms/1000 windows",
-        goal,
-        measured=measured,
-        n=windows,
-        seed=figures.SEED,
-        ci_low=1000 * low / windows,
-        ci_high=1000 * high / windows,
-    )
-
-
-def detection_delay(*, quick: bool = False) -> Iterator[Figure]:
-    """Windows of 500 from a change in one of 20 features to the alarm, budget 1/1000."""
-    plans: tuple[tuple[str, dict[str, float], float], ...] = (
-        ("shift_0.1", {"shift": 0.1}, 10),
-        ("shift_0.25", {"shift": 0.25}, 2),
-        ("scale_1.1", {"scale": 1.1}, 6),
-        ("missing_0_to_1_percent", {"missing": 0.01}, 2),
-    )
-    for name, change, goal in plans:
-        for clean in (0, 20):
-            rng = np.random.default_rng([figures.SEED, clean])
-            runs = 10 if quick else 60
-            delays = [delay(rng, clean=clean, **change) for _ in range(runs)]
-            found = figures.median([float(d) for d in delays])
-            yield figures.at_most(
-                f"drift.delay.{name}.after_{clean}_clean",
-                found.pop("value"),
-                "windows",
-                goal,
-                measured="median, reference of 10,000 drawn anew each run",
-                n=runs,
-                seed=figures.SEED,
-                p90=float(np.quantile(delays, 0.9)),
-                **found,
-            )
-
-
 def footprint() -> Iterator[Figure]:
     """A fresh process: import, then 50 features watched over a million rows."""
     script = (
@@ -358,26 +262,9 @@ def _table(rng: np.random.Generator, rows: int) -> dict[str, NDArray[np.generic]
     }
 
 
-def _timed(act: Callable[[], None], times: int) -> list[float]:
-    """CPU seconds of this thread: other work on the machine is not what is measured."""
-    act()
-    gc.collect()
-    spent = []
-    for _ in range(times):
-        started = time.thread_time()
-        act()
-        spent.append(time.thread_time() - started)
-    return spent
-
-
 def _peak_bytes(act: Callable[[], None]) -> int:
     tracemalloc.start()
     act()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak
-
-
-def _poisson_interval(events: int) -> tuple[float, float]:
-    low = float(stats.chi2.ppf(0.025, 2 * events) / 2) if events else 0.0
-    return low, float(stats.chi2.ppf(0.975, 2 * events + 2) / 2)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import time
 from typing import TYPE_CHECKING
 
 import figures
@@ -11,11 +9,12 @@ from fleet import fleet_of, series_in
 from prometheus_client import exposition as peer_text
 from prometheus_client.openmetrics import exposition as peer_openmetrics
 from prometheus_client.openmetrics import parser
+from timing import in_turns
 
 from exporter import exposition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from figures import Figure
     from prometheus_client.core import Metric
@@ -55,17 +54,19 @@ def render(*, quick: bool = False) -> Iterator[Figure]:
         count, families = series_in(samples), Families(samples)
         for name, accept in _ACCEPT.items():
             write = _PEERS.get(name)
-            ours, theirs = _interleaved(
+            calls = [
                 lambda accept=accept, samples=samples: exposition.render(
                     samples, accept=accept
-                ),
-                None
-                if write is None
-                else lambda write=write, families=families: write(families),
-                repeats=5 if quick else 31,
+                )
+            ]
+            if write is not None:
+                calls.append(lambda write=write, families=families: write(families))
+            ours, *others = (
+                [1e3 * seconds for seconds in spent]
+                for spent in in_turns(calls, repeats=5 if quick else 31)
             )
             peer = {}
-            if theirs:
+            for theirs in others:
                 peer = {
                     "peer": figures.median(theirs)["value"],
                     "ratio": figures.median_ratio(ours, theirs)["value"],
@@ -82,19 +83,3 @@ def render(*, quick: bool = False) -> Iterator[Figure]:
                 **peer,
                 versions=figures.versions("prometheus-client"),
             )
-
-
-def _interleaved(
-    ours: Callable[[], object], theirs: Callable[[], object] | None, repeats: int
-) -> tuple[list[float], list[float]]:
-    """CPU milliseconds of each call, in turns."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        for call, kept in zip((ours, theirs), times, strict=True):
-            if call is None:
-                continue
-            gc.collect()
-            started = time.thread_time()
-            call()
-            kept.append((time.thread_time() - started) * 1e3)
-    return times

@@ -1,28 +1,25 @@
-"""The latency histogram: what recording, merging and reading cost, and what they hold."""
+"""The latency histogram: what recording, merging and reading cost."""
 
 from __future__ import annotations
 
-import gc
-import time
 from typing import TYPE_CHECKING
 
 import figures
 import numpy as np
 from figures import SEED
+from timing import cpu_seconds, in_turns
 
 from exporter.buckets import upper_bound
 from exporter.histogram import Histogram, WindowedHistogram
-from exporter.quantiles import minimum_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from figures import Figure
     from numpy.typing import NDArray
 
 ARRAY = 1_000_000
 CALLS = 2_000
-RUNS = 1_000
 SLOTS = 30
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _NOTE = "20 ms median, lognormal(sigma 0.5), CPU time of one thread"
@@ -32,10 +29,15 @@ def record_many(*, quick: bool = False) -> Figure:
     """A million values in one array; beside numpy.histogram with the same bounds."""
     values = _latencies(ARRAY)
     edges = np.array([upper_bound(index) for index in range(-960, 641)])
-    ours, theirs = _interleaved(
-        [lambda: Histogram().record_many(values), lambda: np.histogram(values, edges)],
-        repeats=5 if quick else 21,
-        scale=1e9 / ARRAY,
+    ours, theirs = (
+        [1e9 / ARRAY * seconds for seconds in spent]
+        for spent in in_turns(
+            [
+                lambda: Histogram().record_many(values),
+                lambda: np.histogram(values, edges),
+            ],
+            repeats=5 if quick else 21,
+        )
     )
     return figures.at_most(
         "histogram_record_many",
@@ -106,59 +108,6 @@ def read(*, quick: bool = False) -> Iterator[Figure]:
         yield _cost(name, every, what, goal=None, calls=CALLS // 10, quick=quick)
 
 
-def quantile_error(*, quick: bool = False) -> Figure:
-    """The worst relative error of p50 to p99.9 against the exact quantile of the data."""
-    rng = np.random.default_rng(SEED)
-    worst, runs = 0.0, 20 if quick else 200
-    for _ in range(runs):
-        values = rng.lognormal(rng.uniform(-13.0, 6.0), rng.uniform(0.001, 2.0), 20_000)
-        values = values[(values >= 1e-6) & (values <= 3600.0)]
-        histogram = _histogram_of(values)
-        for q in (0.5, 0.9, 0.95, 0.99, 0.999):
-            exact = float(np.quantile(values, q, method="inverted_cdf"))
-            worst = max(worst, abs((histogram.quantile(q) or 0.0) / exact - 1.0))
-    return figures.at_most(
-        "histogram_quantile_error",
-        worst,
-        "ratio",
-        0.012,
-        measured="the worst relative error of five quantiles, over n sets of up to "
-        "20,000 lognormal latencies of random place and width between 1 us and 1 h",
-        n=runs,
-        seed=SEED,
-    )
-
-
-def interval_coverage(*, quick: bool = False) -> Iterator[Figure]:
-    """How often the 95 % interval holds the true quantile, when runs are resampled."""
-    for q in (0.99, 0.999):
-        for multiple in (1.1, 10.0):
-            count = int(minimum_count(q) * multiple)
-            yield _coverage(q, count, runs=RUNS // 10 if quick else RUNS)
-
-
-def _coverage(q: float, count: int, *, runs: int) -> Figure:
-    rng = np.random.default_rng(SEED)
-    population = 0.02 * rng.lognormal(0.0, 0.5, 1_000_000)
-    truth = float(np.quantile(population, q, method="inverted_cdf"))
-    hits = 0
-    for _ in range(runs):
-        sample = population[rng.integers(0, population.size, count)]
-        low, high = _histogram_of(sample).quantile_interval(q) or (1.0, 0.0)
-        hits += low <= truth <= high
-    return figures.at_most(
-        f"histogram_interval_coverage_p{q * 100:g}_{count}",
-        abs(hits / runs - 0.95),
-        "ratio",
-        0.02,
-        measured=f"how far from 95 % of n runs the interval of p{q * 100:g} held the "
-        f"true quantile: {count} values resampled from a million, {hits} hits",
-        n=runs,
-        coverage=hits / runs,
-        seed=SEED,
-    )
-
-
 def _cost(
     name: str,
     every: Callable[[], None],
@@ -170,7 +119,8 @@ def _cost(
     calls: int = CALLS,
 ) -> Figure:
     scale, full = {"ns": (1e9, "nanoseconds"), "us": (1e6, "microseconds")}[unit]
-    (times,) = _interleaved([every], 5 if quick else 21, scale / calls)
+    spent = cpu_seconds(every, 5 if quick else 21)
+    times = [scale / calls * seconds for seconds in spent]
     return figures.at_most(
         f"histogram_{name}",
         unit=full,
@@ -181,20 +131,6 @@ def _cost(
         seed=SEED,
         versions=figures.versions("numpy"),
     )
-
-
-def _interleaved(
-    calls: Sequence[Callable[[], object]], repeats: int, scale: float
-) -> list[list[float]]:
-    """CPU time of each call in turns, in seconds times `scale`."""
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(repeats):
-        for call, kept in zip(calls, times, strict=True):
-            gc.collect()
-            started = time.thread_time()
-            call()
-            kept.append((time.thread_time() - started) * scale)
-    return times
 
 
 def _latencies(count: int) -> NDArray[np.float64]:

@@ -46,7 +46,7 @@ def closed_loop(*, quick: bool = False) -> Iterator[Figure]:
         over_http: list[float] = []
         for _ in range(rounds):
             ours.append(_p50(attempt, "grpc"))
-            theirs.append(analyzer.closed_loop(MODEL, triton.grpc).p50_seconds)
+            theirs.append(analyzer.closed_loop(MODEL, triton.grpc))
             over_http.append(_p50(attempt, "http"))
     yield _ratio(
         "probe_p50_grpc",
@@ -88,9 +88,8 @@ def paced(*, quick: bool = False) -> Figure:
                 time.sleep(7)
                 ours.append(_window_p50(port))
                 process.pause()
-                run = analyzer.paced(MODEL, triton.grpc, _PER_SECOND)
+                theirs.append(analyzer.paced(MODEL, triton.grpc, _PER_SECOND))
                 process.resume()
-                theirs.append(run.p50_seconds)
     return _ratio(
         "probe_p50_grpc_paced",
         ours,
@@ -110,14 +109,12 @@ def _ratio(
     goal: float | None,
     measured: str,
 ) -> Figure:
-    return figures.at_most(
+    return figures.ratio_at_most(
         name,
-        unit="ratio",
-        goal=goal,
+        ours,
+        theirs,
+        goal,
         measured=measured,
-        n=len(ours),
-        seed=figures.SEED,
-        **figures.median_ratio(ours, theirs),
         ours_microseconds=figures.median(ours)["value"] * 1e6,
         peer=figures.median(theirs)["value"] * 1e6,
         peer_name="perf_analyzer, microseconds",

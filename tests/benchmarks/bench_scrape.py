@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import figures
 from fake_triton import FakeTriton, Hung, many
+from monitoring import free_port
 from processes import (
     MODELS,
     Process,
     Scraper,
     first_page,
-    free_port,
     launched,
     require_triton,
     sidecar,

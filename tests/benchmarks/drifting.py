@@ -68,18 +68,3 @@ def false_alarms(
     return sum(
         monitor.update(counted(profile, draw(rng, rows))).raised for _ in range(windows)
     )
-
-
-def delay(
-    rng: np.random.Generator, *, clean: int, limit: int = 40, **change: float
-) -> int:
-    """Windows of 500 rows from the change to the alarm; `limit` + 1 if none came."""
-    profile = fit(MIXED, draw(rng, 10_000))
-    monitor = Monitor(profile, BUDGET)
-    for _ in range(clean):
-        monitor.update(counted(profile, draw(rng, 500)))
-    for number in range(1, limit + 1):
-        verdict = monitor.update(counted(profile, draw(rng, 500, **change)))
-        if verdict.alarm:
-            return number
-    return limit + 1

@@ -86,19 +86,26 @@ def median_ratio(
     }
 
 
-def rate(events: int, exposure: float) -> dict[str, float]:
-    """`value`, `ci_low`, `ci_high`: events per exposure and the exact 95 % interval of
-    their Poisson mean: chi2(0.025, 2 n) / 2 and chi2(0.975, 2 n + 2) / 2, the lower one
-    0 for none (Garwood, Biometrika 28, 1936)."""
-    from scipy.stats import chi2  # noqa: PLC0415 - a second, for the few that ask
-
-    low = chi2.ppf(_TAIL, 2 * events) / 2 if events else 0.0
-    high = chi2.ppf(1 - _TAIL, 2 * events + 2) / 2
-    return {
-        "value": events / exposure,
-        "ci_low": float(low) / exposure,
-        "ci_high": float(high) / exposure,
-    }
+def ratio_at_most(
+    name: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    goal: float | None,
+    *,
+    measured: str,
+    **more: object,
+) -> Figure:
+    """Ours over theirs, measured in pairs; `more` as of `at_most`."""
+    return at_most(
+        name,
+        unit="ratio",
+        goal=goal,
+        measured=measured,
+        n=len(ours),
+        seed=SEED,
+        **median_ratio(ours, theirs),
+        **more,
+    )
 
 
 def versions(*distributions: str, **more: str) -> dict[str, str]:

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,19 +29,6 @@ _LIBB64: Final = "apt-get install libb64-0d"
 _WINDOW_MILLISECONDS: Final = 1500
 _WINDOWS: Final = 3
 _TIMEOUT_SECONDS: Final = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What one run reports."""
-
-    p50_seconds: float
-    p99_seconds: float
-    requests_per_second: float
-    server_seconds: float
-    """Mean of what the server's statistics account for: queue and compute."""
-    outside_seconds: float
-    """Mean of the rest: sending, receiving, and the server's network side."""
 
 
 class PerfAnalyzer:
@@ -71,16 +57,16 @@ class PerfAnalyzer:
         """What it has to be run with."""
         return self._environment()
 
-    def closed_loop(self, model: str, grpc: str) -> Run:
-        """One request at a time over gRPC, back to back, for three windows of 1.5 s."""
+    def closed_loop(self, model: str, grpc: str) -> float:
+        """p50 in seconds of one request at a time over gRPC, back to back, for three windows of 1.5 s."""
         return self._run(model, grpc, "--concurrency-range", "1")
 
-    def paced(self, model: str, grpc: str, per_second: float) -> Run:
-        """Requests over gRPC at a constant rate, for three windows of 1.5 s."""
+    def paced(self, model: str, grpc: str, per_second: float) -> float:
+        """p50 in seconds of requests over gRPC at a constant rate, for three windows of 1.5 s."""
         rate = f"{per_second:g}"
         return self._run(model, grpc, "--request-rate-range", rate)
 
-    def _run(self, model: str, grpc: str, *load: str) -> Run:
+    def _run(self, model: str, grpc: str, *load: str) -> float:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.csv"
             command = [
@@ -105,21 +91,7 @@ class PerfAnalyzer:
                 )
             with report.open(newline="", encoding="utf-8") as lines:
                 row = next(csv.DictReader(lines))
-        return Run(
-            p50_seconds=float(row["p50 latency"]) / 1e6,
-            p99_seconds=float(row["p99 latency"]) / 1e6,
-            requests_per_second=float(row["Inferences/Second"]),
-            server_seconds=_microseconds(
-                row,
-                "Server Queue",
-                "Server Compute Input",
-                "Server Compute Infer",
-                "Server Compute Output",
-            ),
-            outside_seconds=_microseconds(
-                row, "Client Send", "Network+Server Send/Recv", "Client Recv"
-            ),
-        )
+        return float(row["p50 latency"]) / 1e6
 
     def _fetch(self) -> None:
         """Download the wheel, checked by its hash, and take the program out of it."""
@@ -174,10 +146,6 @@ class PerfAnalyzer:
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "LD_LIBRARY_PATH": str(self._folder)}
-
-
-def _microseconds(row: dict[str, str], *columns: str) -> float:
-    return sum(float(row[column]) for column in columns) / 1e6
 
 
 if __name__ == "__main__":

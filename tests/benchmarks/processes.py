@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 from figures import require
+from monitoring import free_port
 
 from exporter.errors import EmbeddedTritonError
 from exporter.triton import backend
@@ -115,13 +115,6 @@ class Scraper:
 def triton_settings(triton: EmbeddedTriton) -> dict[str, str]:
     """`target` of a configuration file."""
     return {"grpc": triton.grpc, "http": triton.http, "metrics": triton.metrics}
-
-
-def free_port() -> int:
-    """A port of loopback that nobody has right now."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return int(holder.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -61,9 +61,12 @@ def test_a_fault_says_what_it_does_and_what_can_be_set(kind) -> None:
 
 
 @ALL
-def test_a_fault_stands_on_the_page_of_chaos(kind) -> None:
+def test_a_fault_and_its_strength_stand_on_the_page_of_chaos(kind) -> None:
     page = Path(loadtests.chaos.__file__).with_name("README.md").read_text("utf-8")
-    assert re.search(rf"^\| .*`{kind}`", page, re.MULTILINE)
+    row = re.search(rf"^\|[^|]*`{kind}`[^|]*\|.*$", page, re.MULTILINE)
+    assert row is not None
+    strength = FAULTS[kind].strength
+    assert strength is None or f"`{strength}`" in row[0]
 
 
 @ALL

@@ -45,7 +45,7 @@ BY_NAME = {"chaoslib": "loadtests/chaos/running/foreign.py"}
 # that of `make mutants`.
 ELSEWHERE = {
     "triton_python_backend_utils", "alibi_detect", "cosmic_ray", "evidently",
-    "mlperf_loadgen", "parso",
+    "parso",
     "mlserver", "mlserver.codecs", "mlserver.types", "nannyml",
     "peers", "pandas", "whylogs",
 }  # fmt: skip

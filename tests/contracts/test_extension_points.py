@@ -21,15 +21,19 @@ from fake_triton import (
 from pydantic import BaseModel
 
 import exporter.collectors
+import exporter.energy.sources
 import exporter.probes
+import loadtests.profiles
 from exporter.catalogue import CATALOGUE
 from exporter.collectors import AnyCollector
+from exporter.energy.sources import AnySource
 from exporter.errors import PartialResultError, TritonError
 from exporter.inventory import Inventory
 from exporter.probes import AnyProbe
 from exporter.probes.base import OUTCOMES
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
+from loadtests.profiles import AnyProfile
 
 if TYPE_CHECKING:
     from exporter.collectors.base import Access
@@ -57,8 +61,13 @@ def kinds_in(package) -> set[type]:
 
 @pytest.mark.parametrize(
     ("package", "members"),
-    [(exporter.collectors, COLLECTORS), (exporter.probes, PROBES)],
-    ids=["collectors", "probes"],
+    [
+        (exporter.collectors, COLLECTORS),
+        (exporter.probes, PROBES),
+        (exporter.energy.sources, get_args(get_args(AnySource)[0])),
+        (loadtests.profiles, get_args(get_args(AnyProfile)[0])),
+    ],
+    ids=["collectors", "probes", "sources of power", "profiles"],
 )
 def test_everything_with_a_kind_is_in_the_union(package, members) -> None:
     assert kinds_in(package) == set(members)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import exposition as text_format
 from prometheus_client.core import Exemplar as ClientExemplar
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 
     from exporter.samples import AnySample, MetricSpec
 
+PATIENT = settings(deadline=None)  # a busy machine is no failure
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"
 SPECS = st.sampled_from(CATALOGUE)
 AWKWARD = st.text(max_size=12) | st.sampled_from(
@@ -124,6 +123,7 @@ def one_sample(draw: st.DrawFn) -> AnySample:
     return HistogramSample(spec, histogram, labels, exemplars, total_since)
 
 
+@PATIENT
 @given(st.lists(one_sample(), max_size=8))
 def test_a_text_page_is_what_prometheus_client_would_write(
     samples: list[AnySample],
@@ -135,6 +135,7 @@ def test_a_text_page_is_what_prometheus_client_would_write(
     assert headers["content-type"] == text_format.CONTENT_TYPE_PLAIN_0_0_4
 
 
+@PATIENT
 @given(st.lists(one_sample(), max_size=8))
 def test_an_openmetrics_page_is_what_prometheus_client_would_write(
     samples: list[AnySample],
@@ -150,29 +151,6 @@ PROTOBUF = (
     "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
     "encoding=delimited"
 )
-
-
-@pytest.mark.parametrize(
-    ("accept", "expected"),
-    [
-        ("", "text/plain"),
-        ("*/*", "text/plain"),
-        ("text/plain;version=0.0.4", "text/plain"),
-        (OPENMETRICS, "application/openmetrics-text"),
-        (f"{PROTOBUF},{OPENMETRICS};q=0.7", "application/vnd.google.protobuf"),
-        (f"{PROTOBUF};q=0.3, {OPENMETRICS}", "application/openmetrics-text"),
-        (f"{PROTOBUF};q=0.3, text/plain", "text/plain"),
-        ("application/openmetrics-text;q=0, text/plain;q=0.1", "text/plain"),
-        ("application/vnd.google.protobuf;encoding=text", "text/plain"),
-        ("application/json, nonsense;q=x;;=", "text/plain"),
-    ],
-)
-def test_the_client_gets_the_format_it_likes_best(accept: str, expected: str) -> None:
-    body, headers = exposition.render(every_metric(), accept=accept)
-
-    assert headers["content-type"].split(";")[0] == expected
-    assert (body[:1] == b"#") == (expected != "application/vnd.google.protobuf")
-    assert body.endswith(b"# EOF\n") == (expected == "application/openmetrics-text")
 
 
 def every_metric() -> list[AnySample]:
@@ -201,16 +179,6 @@ def test_every_metric_of_the_catalogue_is_written_as_prometheus_client_would(
     write = openmetrics.generate_latest if accept else text_format.generate_latest
     assert body == write(Reference(samples, created=bool(accept)))  # type: ignore[arg-type]
     assert body.count(b"# TYPE ") == len(CATALOGUE)
-
-
-def test_what_was_escaped_reads_back_as_it_was() -> None:
-    spec = next(s for s in CATALOGUE if s.name == "triton_model_ready")
-    labels = ('a "b" \\ c', "line\nbreak")
-
-    body, _ = exposition.render([Sample(spec, math.inf, labels)])
-
-    [(name, found, value)] = exposition.parse_text(body)
-    assert (name, tuple(found.values()), value) == (spec.name, labels, math.inf)
 
 
 def test_an_exemplar_too_long_for_openmetrics_is_left_out_and_the_page_stays_whole() -> (
@@ -242,17 +210,6 @@ def test_a_sample_with_too_few_or_too_many_labels_is_refused_by_name(
 
     with pytest.raises(ValueError, match="triton_model_ready takes the labels"):
         exposition.render([Sample(spec, 1, labels)])
-
-
-def test_a_client_that_takes_gzip_gets_the_same_page_compressed() -> None:
-    samples = every_metric()
-
-    plain, _ = exposition.render(samples)
-    packed, headers = exposition.render(samples, accept_encoding="br, gzip;q=0.8")
-
-    assert headers["content-encoding"] == "gzip"
-    assert gzip.decompress(packed) == plain
-    assert len(packed) < len(plain)
 
 
 def test_protobuf_carries_when_each_total_began() -> None:

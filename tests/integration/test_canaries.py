@@ -64,10 +64,11 @@ def leaks(folder: Path, spared: Iterable[Path] = ()) -> list[str]:
 
 class TestTheSidecar:
     def config(self, fake, receiver, settings) -> dict[str, Any]:
+        url = receiver.url.replace("://", f"://user:{CANARY}@")
         config = settings(
             fake,
             otlp={
-                "endpoint": f"{receiver.url}/otlp?token={CANARY}",
+                "endpoint": f"{url}/{CANARY}?token={CANARY}",
                 "headers": {"API-Key": CANARY},
                 "resource": {"deployment.environment": "test"},
                 "interval_seconds": 0.2,

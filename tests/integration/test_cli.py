@@ -46,19 +46,6 @@ def test_wrong_usage_exits_2_and_says_what_is_there(arguments) -> None:
     assert "usage: tritonwatch" in result.stderr
 
 
-def test_check_exits_0_on_a_good_file_and_1_with_every_error_on_a_bad_one(
-    tmp_path,
-) -> None:
-    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
-    good.write_text("models: {include: ['a*']}\n")
-    bad.write_text("modells: {}\nlisten: {port: 99999}\n")
-    assert run("check", "--config", str(good)).returncode == 0
-    result = run("check", "--config", str(bad))
-    assert result.returncode == 1
-    assert "modells" in result.stderr
-    assert "listen.port" in result.stderr
-
-
 @pytest.mark.parametrize("text", ["modells: {}\n", "a: [\n"])
 def test_serve_with_a_bad_file_exits_2_and_says_why(text, tmp_path) -> None:
     file = tmp_path / "bad.yaml"

@@ -4,9 +4,7 @@ what state that is in costs the client nothing."""
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
-import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -16,10 +14,11 @@ import pytest
 from mirrored_traffic import (
     MODEL,
     Client,
+    assert_mirror_costs_nothing,
     binary_request,
     json_request,
-    latencies,
     sidecar_config,
+    spoiled_tap,
 )
 from monitoring import free_port
 from parts import lacking
@@ -173,29 +172,9 @@ def test_a_sidecar_in_a_bad_state_costs_the_client_nothing(
 ):
     """Held against a second Envoy that mirrors nothing, in turns on the same machine."""
     taps = free_port(), free_port()
-    with contextlib.ExitStack() as stack:
-        if state == "slow":
-            # Take connections and never answer.
-            for port in taps:
-                silent = socket.create_server(("127.0.0.1", port), backlog=4096)
-                stack.enter_context(silent)
-        else:
-            config = sidecar_config(settings, playground, taps[0], grpc_port=taps[1])
-            sidecar = start_sidecar(config)
-            sidecar.wait(
-                lambda page: page.value("triton_model_ready", model=MODEL) == 1
-            )
-            number = signal.SIGSTOP if state == "frozen" else signal.SIGKILL
-            stack.callback(sidecar.process.send_signal, signal.SIGCONT)
-        mirrored = start_proxy(*taps).port
-        plain = start_proxy(*taps, mirrors=False).port
-        first = latencies([mirrored, plain], 20)
-        if state != "slow":
-            sidecar.process.send_signal(number)
-        found = latencies([mirrored, plain], 200)
-    assert max(first[mirrored] + found[mirrored]) < PATIENCE_SECONDS / 4
-    middle = {port: statistics.median(times) for port, times in found.items()}
-    tail = {port: np.quantile(times, 0.95) for port, times in found.items()}
-    # A copy costs the proxy some work; a wait would cost a hundred times this.
-    assert middle[mirrored] < 3 * middle[plain] + 0.005
-    assert tail[mirrored] < 3 * tail[plain] + 0.01
+    config = sidecar_config(settings, playground, taps[0], grpc_port=taps[1])
+    with spoiled_tap(state, taps, lambda: start_sidecar(config)) as spoil:
+        mirrored, plain = start_proxy(*taps), start_proxy(*taps, mirrors=False)
+        assert_mirror_costs_nothing(
+            mirrored.port, plain.port, spoil, PATIENCE_SECONDS / 4
+        )

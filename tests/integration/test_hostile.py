@@ -171,37 +171,6 @@ def test_an_accept_header_that_makes_no_sense_gets_the_text_format(sidecar):
         assert answer.headers["content-type"].startswith("text/plain")
 
 
-# Secrets.
-
-
-def test_no_secret_leaves_by_a_page_or_the_log(fake, settings, start_sidecar):
-    canary = "canary-4711"
-    url = f"http://user:{canary}@127.0.0.1:1/{canary}?key={canary}"
-    config = settings(
-        fake,
-        otlp={
-            "endpoint": url,
-            "headers": {"API-Key": canary},
-            "interval_seconds": 0.2,
-            "timeout_seconds": 1,
-        },
-        multi_target={"allow": [fake.grpc]},
-        probe={"overrides": {"m": {"parameters": {"key": canary}}}},
-    )
-    config["target"]["headers"] = {"triton-key": canary}
-    sidecar = start_sidecar(config)
-    sidecar.wait(lambda p: p.value("tritonwatch_otlp_exports_total", outcome="failed"))
-    sidecar.file.write_text(f'target: {{headers: {{x: "{canary}\\n"}}}}', "utf-8")
-    sidecar.process.send_signal(signal.SIGHUP)
-    sidecar.wait(lambda p: p.value("tritonwatch_config_last_reload_successful") == 0)
-    probed = f"/probe?target={fake.grpc}&debug=true"
-    for path in ("/", "/api/v1/status", "/metrics", probed):
-        assert canary not in sidecar.get(path).text, path
-    assert sidecar.end()[0] == 0
-    assert "otlp_push_failed" in sidecar.log
-    assert canary not in sidecar.log
-
-
 # Signals.
 
 

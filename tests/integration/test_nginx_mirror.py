@@ -5,22 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
-import statistics
 import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from mirrored_traffic import (
     MODEL,
     Client,
+    assert_mirror_costs_nothing,
     binary_request,
     json_request,
-    latencies,
     sidecar_config,
+    spoiled_tap,
 )
 from monitoring import free_port
 from parts import require
@@ -143,32 +141,16 @@ def test_a_sidecar_in_a_bad_state_costs_the_client_nothing(
 ):
     """Held against a second proxy without a mirror, in turns on the same machine."""
     tap = free_port()
-    with contextlib.ExitStack() as stack:
-        if state == "slow":
-            # Takes connections and never answers.
-            stack.enter_context(socket.create_server(("127.0.0.1", tap), backlog=4096))
-        else:
-            sidecar = start_sidecar(sidecar_config(settings, playground, tap))
-            sidecar.wait(
-                lambda page: page.value("triton_model_ready", model=MODEL) == 1
-            )
-            number = signal.SIGSTOP if state == "frozen" else signal.SIGKILL
-            stack.callback(sidecar.process.send_signal, signal.SIGCONT)
-        patience = {"timeout 100ms": f"timeout {PATIENCE_SECONDS}s"}
-        mirrored = start_proxy(playground.http, f"127.0.0.1:{tap}", **patience).port
+    config = sidecar_config(settings, playground, tap)
+    with spoiled_tap(state, [tap], lambda: start_sidecar(config)) as spoil:
+        patient = {"timeout 100ms": f"timeout {PATIENCE_SECONDS}s"}
+        mirrored = start_proxy(playground.http, f"127.0.0.1:{tap}", **patient)
         plain = start_proxy(
             playground.http,
             f"127.0.0.1:{tap}",
             **{"        mirror /_tritonwatch;\n": ""},
-        ).port
-        first = latencies([mirrored, plain], 20)
-        if state != "slow":
-            sidecar.process.send_signal(number)
-        found = latencies([mirrored, plain], 200)
-    # Whoever waited for the tap once waited for nearly all of nginx's patience.
-    assert max(first[mirrored] + found[mirrored]) < PATIENCE_SECONDS / 2
-    middle = {port: statistics.median(times) for port, times in found.items()}
-    tail = {port: np.quantile(times, 0.95) for port, times in found.items()}
-    # A copy costs the proxy some work; a wait would cost a hundred times this.
-    assert middle[mirrored] < 3 * middle[plain] + 0.005
-    assert tail[mirrored] < 3 * tail[plain] + 0.01
+        )
+        # Whoever waited for the tap once waited for nearly all of nginx's patience.
+        assert_mirror_costs_nothing(
+            mirrored.port, plain.port, spoil, PATIENCE_SECONDS / 2
+        )

@@ -34,19 +34,6 @@ def probing(value: float) -> dict[str, object]:
     return {"overrides": {"erring": {"inputs": {"x": {"values": [value]}}}}}
 
 
-@pytest.mark.parametrize("value", [1.0, 2.0], ids=["raises", "answers"])
-def test_a_probe_that_fails_is_not_counted_as_production(
-    value, erring, settings, start_sidecar
-) -> None:
-    sidecar = start_sidecar(settings(erring, probe=probing(value)))
-    sidecar.wait(lambda p: p.sum("triton_probe_total", outcome="model_error") > 10, 30)
-    page = sidecar.settle()
-    assert page.value("triton_model_serving", model="erring") == 0
-    assert page.value("triton_model_ready", model="erring") == 1
-    for counter in COUNTERS:
-        assert page.sum(counter) == 0, counter
-
-
 def test_production_is_never_overstated_beside_probes_that_fail(
     erring, settings, start_sidecar
 ) -> None:

@@ -14,8 +14,10 @@ from fake_triton import (
     Body,
     Dripping,
     Dropped,
+    EmptyTensor,
     FakeModel,
     FakeTriton,
+    Filled,
     Garbage,
     HalfAnswer,
     Hung,
@@ -23,6 +25,9 @@ from fake_triton import (
     NotReady,
     Shifted,
     ShortTensor,
+    Slow,
+    WrongDtype,
+    WrongShape,
 )
 
 PRODUCTION = "triton_requests_total"
@@ -65,6 +70,7 @@ def test_a_freeze_is_no_load_of_models_and_a_kill_is_one(
     sidecar = start_sidecar(settings(playground))
     sidecar.wait(all_well)
     playground.triton.freeze()
+    sidecar.wait(is_down, limits.notice, since=time.monotonic())
     page = sidecar.wait(is_lost, 2 * limits.recovery)
     assert is_down(page)
     # That an answer is late shows before it is given up.
@@ -80,7 +86,9 @@ def test_a_freeze_is_no_load_of_models_and_a_kill_is_one(
     assert page.sum("triton_statistics_resets_total") == 0
 
     playground.triton.kill()
+    sidecar.wait(is_down, limits.notice, since=time.monotonic())
     page = sidecar.wait(is_lost, 2 * limits.recovery)
+    assert set(page.values("triton_model_serving")) == {0}
     for protocol in PROTOCOLS:
         assert outcomes(page, "unavailable", protocol=protocol) > 0
     playground.triton.start()
@@ -140,6 +148,15 @@ BAD_ANSWERS = [
     (Body(b"{}"), {"bad_output"}),
     (ShortTensor(), {"bad_output"}),
     (MissingOutput(), {"bad_output"}),
+    (EmptyTensor(), {"bad_output"}),
+    (WrongDtype(), {"bad_output"}),
+    (WrongShape(), {"bad_output"}),
+    (Filled(float("nan")), {"bad_output"}),
+    (Filled(float("inf")), {"bad_output"}),
+    (Garbage(), {"bad_output", "unavailable", "model_error"}),
+    (HalfAnswer(), {"bad_output", "unavailable", "model_error"}),
+    (Hung(), {"timeout"}),
+    (Slow(0.9), {"timeout"}),
 ]
 
 
@@ -151,27 +168,37 @@ def test_a_model_that_answers_badly_costs_no_other(
 ):
     before = sidecar.page()
     fake.on("infer", model="m").reply(behaviour)
-    page = sidecar.wait(
+    sidecar.wait(
         lambda p: set(p.values("triton_probe_success", model="m")) == {0},
         limits.recovery,
     )
-    for protocol in PROTOCOLS:
-        labels = {"model": "m", "protocol": protocol}
-        new = {
+
+    def new(page, protocol):
+        return {
             found["outcome"]
-            for found, value in page.all("triton_probe_total", **labels)
+            for found, value in page.all(
+                "triton_probe_total", model="m", protocol=protocol
+            )
             if value > before.value("triton_probe_total", **found)
-        }
-        assert new - {"ok"}
-        assert new <= expected | {"ok"}
+        } - {"ok"}
+
+    # That an answer is late shows before it is given up.
+    page = sidecar.wait(
+        lambda p: all(new(p, protocol) for protocol in PROTOCOLS), limits.recovery
+    )
+    for protocol in PROTOCOLS:
+        assert new(page, protocol) <= expected
     assert page.value("triton_model_serving", model="m") == 0
     assert page.value("triton_model_serving", model="n") == 1
+    assert set(page.values("triton_model_ready")) == {1}
 
     fake.behave()
     sidecar.wait(all_well, limits.recovery)
 
 
-@pytest.mark.parametrize("behaviour", [HalfAnswer(), Dropped(), UNAVAILABLE], ids=named)
+@pytest.mark.parametrize(
+    "behaviour", [HalfAnswer(), Garbage(), Hung(), Dropped(), UNAVAILABLE], ids=named
+)
 def test_a_server_that_answers_nothing_well(well, fake, sidecar, limits, behaviour):
     fake.on("any").reply(behaviour)
     page = sidecar.wait(is_lost, 2 * limits.recovery)

@@ -171,16 +171,6 @@ def test_a_late_answer_is_a_timeout_and_still_ours(playground, settings, start_s
     assert page.sum("tritonwatch_own_requests_unresolved_total") == 0
 
 
-def test_what_was_counted_before_the_sidecar_came_is_not_production(
-    playground, traffic, settings, start_sidecar
-):
-    traffic.double(25)
-    sidecar = start_sidecar(settings(playground))
-    assert successes(sidecar.settle()) == 0
-    traffic.double(4)
-    settled(sidecar, 4)
-
-
 def test_probes_over_a_kill_and_a_restart_are_no_production(
     eager, playground, traffic, limits
 ):

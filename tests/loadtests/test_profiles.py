@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
-import pkgutil
 from typing import TYPE_CHECKING, get_args
 from xml.etree import ElementTree as ET
 
@@ -13,9 +11,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
-import loadtests.profiles
 from exporter.cli import main
-from exporter.settings import Settings
 from loadtests.plan import MAX_REQUESTS, checked
 from loadtests.profiles import AnyProfile
 from loadtests.profiles.curve import Curve
@@ -64,21 +60,6 @@ def made(kind: str, recording, **values) -> Profile:
 
 
 KINDS = sorted(profile.model_fields["kind"].default for profile in PROFILES)
-
-
-def test_every_profile_with_a_kind_is_in_the_union() -> None:
-    found = set()
-    for module in pkgutil.iter_modules(loadtests.profiles.__path__):
-        loaded = importlib.import_module(f"loadtests.profiles.{module.name}")
-        found |= {
-            value
-            for value in vars(loaded).values()
-            if isinstance(value, type)
-            and issubclass(value, Settings)
-            and "kind" in value.model_fields
-            and value.__module__ == loaded.__name__
-        }
-    assert found == set(PROFILES)
 
 
 @pytest.mark.parametrize("kind", KINDS)

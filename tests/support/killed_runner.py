@@ -50,8 +50,6 @@ class Ended:
     """Its journal as it was then."""
     refused: str
     """Why the fault cannot be injected here; empty where it can."""
-    mechanism: str
-    """Which one the fault has chosen; empty where it has no choice, or was not injected."""
 
 
 class Nursery:
@@ -157,7 +155,6 @@ class _Points:
         self._over = False
         self._unrecorded = 0
         self.journal: Path | None = None
-        self.mechanism = ""
 
     def trace(self, frame: FrameType, event: str, _arg: object) -> Any:
         if self._over:
@@ -190,7 +187,6 @@ class _Points:
             "killed_at": killed_at,
             "journal": journal,
             "refused": refused,
-            "mechanism": self.mechanism,
         }
         Path(self._order["out"]).write_text(json.dumps(told))
 
@@ -226,7 +222,6 @@ def _run(order: dict[str, Any]) -> None:
         faults.revert(injected)
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type]
-        points.mechanism = str(injected.entry.record.get("mechanism", ""))
         points.tell(None)
 
 

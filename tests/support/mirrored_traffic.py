@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import signal
+import socket
+import statistics
 import threading
 import time
 
@@ -79,6 +83,40 @@ def latencies(ports, requests):
     assert not failed
     assert all(len(times) == CLIENTS * requests for times in found.values())
     return found
+
+
+@contextlib.contextmanager
+def spoiled_tap(state, ports, start):
+    """What makes the taps on these ports bad when it is called.
+
+    "frozen" and "dead" are states of the sidecar that `start` starts; "slow" is somebody
+    in its place who takes connections and never answers.
+    """
+    with contextlib.ExitStack() as stack:
+        if state == "slow":
+            for port in ports:
+                silent = socket.create_server(("127.0.0.1", port), backlog=4096)
+                stack.enter_context(silent)
+            yield lambda: None
+            return
+        sidecar = start()
+        sidecar.wait(lambda page: page.value("triton_model_ready", model=MODEL) == 1)
+        stack.callback(sidecar.process.send_signal, signal.SIGCONT)
+        number = signal.SIGSTOP if state == "frozen" else signal.SIGKILL
+        yield lambda: sidecar.process.send_signal(number)
+
+
+def assert_mirror_costs_nothing(mirrored, plain, spoil, longest_seconds):
+    """Compare a proxy that mirrors with one that does not, in turns on one machine."""
+    first = latencies([mirrored, plain], 20)
+    spoil()
+    found = latencies([mirrored, plain], 200)
+    assert max(first[mirrored] + found[mirrored]) < longest_seconds
+    middle = {port: statistics.median(times) for port, times in found.items()}
+    tail = {port: np.quantile(times, 0.95) for port, times in found.items()}
+    # A copy costs the proxy some work; a wait would cost a hundred times this.
+    assert middle[mirrored] < 3 * middle[plain] + 0.005
+    assert tail[mirrored] < 3 * tail[plain] + 0.01
 
 
 def sidecar_config(settings, playground, tap_port, *, grpc_port=None):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
 
 def page_with(name: str, content: str, page: str) -> str:
@@ -30,19 +28,3 @@ def show(name: str, content: str, page: Path, *, write: bool) -> None:
         page.write_text(page_with(name, content, page.read_text("utf-8")), "utf-8")
     else:
         print(content.strip())
-
-
-def show_results(
-    name: str,
-    content_of: Callable[[list[dict[str, Any]]], str],
-    page: Path,
-    arguments: list[str],
-) -> int:
-    """What `content_of` makes of the files of results among a program's arguments.
-
-    Printed, or with `--write` written into the page; the value is the exit status.
-    """
-    sources = [Path(word) for word in arguments if not word.startswith("--")]
-    content = content_of([json.loads(source.read_text("utf-8")) for source in sources])
-    show(name, content, page, write="--write" in arguments)
-    return 0

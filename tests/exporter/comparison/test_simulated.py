@@ -1,16 +1,10 @@
-"""The simulated error rate and delay of comparisons, small; in full in make bench."""
+"""The error rate and delay of comparisons in simulations."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from comparing import (
+from simulated_pairs import (
     Plan,
     difference_decisions,
     lognormal_quantile_pairs,
@@ -18,7 +12,7 @@ from comparing import (
     quantile_decisions,
     variance_decisions,
 )
-from comparing_windows import Traffic, window_decisions
+from simulated_windows import Traffic, window_decisions
 
 from exporter.comparison.confidence import (
     WARM_UP_PAIRS,
@@ -44,6 +38,20 @@ def normal(ratio: float = 1.0, sigma: float = 1.0):
     )
 
 
+def growing(pairs):
+    """A load that grows tenfold over a run and makes neighbours alike."""
+    begin = 0
+
+    def draw(rng, shape):
+        nonlocal begin
+        at = np.arange(begin, begin + shape[1]) / pairs
+        begin += shape[1]
+        load = (1 + 9 * at) * np.exp(np.sin(40 * at))
+        return load * rng.lognormal(0, 1, shape), load * rng.lognormal(0, 1, shape)
+
+    return draw
+
+
 def test_equal_models_are_hardly_ever_called_different_at_any_look():
     plan = Plan(RUNS, 1500, seed=1)
     called = {
@@ -51,6 +59,8 @@ def test_equal_models_are_hardly_ever_called_different_at_any_look():
         "p95": quantile_decisions(plan, 0.95, normal(), 0.8, 3.2),
         "accuracy": difference_decisions(plan, 0.02, 0.02),
         "variance": variance_decisions(plan, normal()),
+        "mean under a load that grows": mean_decisions(plan, growing(plan.pairs)),
+        "variance under that load": variance_decisions(plan, growing(plan.pairs)),
         # Of a quantile so far out it takes more pairs to be wrong.
         "p99": quantile_decisions(Plan(RUNS, 2000, seed=1), 0.99, normal(), 1.4, 4.4),
     }
@@ -60,6 +70,22 @@ def test_equal_models_are_hardly_ever_called_different_at_any_look():
     assert (called["mean"] > 0).any()
     assert (called["p95"] > 0).any()
     assert (called["variance"] > 0).any()
+
+
+def test_models_with_one_p95_and_two_spreads_hardly_ever_have_different_p95s():
+    runs, pairs = 60, 3000
+    looks = np.unique(np.geomspace(400, pairs, 20).astype(int))
+    rng = np.random.default_rng(7)
+    called = 0
+    for _ in range(runs):
+        x, y = (
+            np.exp(spread * (rng.standard_normal(pairs) - 1.6448536269514722))
+            for spread in (0.25, 0.5)
+        )
+        found = (quantile_ratio(x[:look], y[:look], 0.95, 0.05) for look in looks)
+        called += any(f is not None and not f.low <= 0 <= f.high for f in found)
+    # Four standard deviations above 5 %.
+    assert called <= 0.05 * runs + 4 * (0.05 * 0.95 * runs) ** 0.5
 
 
 def test_equal_models_in_production_are_hardly_ever_called_different_at_any_look():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from golden_probing import Probing, labelled
 
@@ -60,24 +58,6 @@ class TestLies:
         lie("digits_fp32")
         probing.round()
         assert probing.failing() == set()
-
-    def test_two_points_lost_are_told_in_the_time_theory_allows(
-        self, access, lie
-    ) -> None:
-        probing = Probing(access, data=labelled(), samples_per_request=64, loss=0.02)
-        probing.round()
-        # Two rows of a hundred are struck, others each time.
-        lie("digits_fp32", "shifted_class", share=0.02)
-        after, before = 1 - 436 / 449 * 0.98, 13 / 449
-        divergence = after * math.log(after / before) + (1 - after) * math.log(
-            (1 - after) / (1 - before)
-        )
-        bound = math.log(100_000) / divergence
-        samples = 0
-        while "labels" not in probing.failing():
-            probing.attempt()
-            samples += 64
-            assert samples < 4 * bound, "one run in thousands takes so long"
 
     def test_what_is_wrong_is_said_with_row_and_values(
         self, access, recorded, lie

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import undo_times
 from chaos_site import MODEL, Deployment, left_on_host
 from fault_needs import require_for
 from killed_runner import Nursery
@@ -43,6 +42,7 @@ OTHER_WAYS: tuple[dict[str, Any], ...] = (
 """Of faults that can be done otherwise than by default."""
 EVERY = (*({"kind": kind} for kind in sorted(FAULTS)), *OTHER_WAYS)
 EARLY_POINTS = 5
+LATE_POINTS = 20
 _DEADLINE_SECONDS = 20.0
 
 
@@ -88,9 +88,9 @@ def spread(ended: Ended) -> list[int]:
     """Points of a run: a few before the undo record is on disk, twenty from there on."""
     first, rest = ended.unrecorded, ended.points - ended.unrecorded
     assert first >= EARLY_POINTS
-    assert rest >= undo_times.POINTS
+    assert rest >= LATE_POINTS
     early = [1 + n * first // EARLY_POINTS for n in range(EARLY_POINTS)]
-    late = [1 + n * rest // undo_times.POINTS for n in range(undo_times.POINTS)]
+    late = [1 + n * rest // LATE_POINTS for n in range(LATE_POINTS)]
     return [*early, *(first + place for place in late)]
 
 
@@ -107,7 +107,6 @@ class Undoing:
         quick: bool,
     ) -> None:
         self.name = name_of(fault)
-        self.way = ""
         self._quick = quick
         self._kind = FAULTS[fault["kind"]]
         self._fault = fault
@@ -135,7 +134,6 @@ class Undoing:
         ended = self.run()
         assert ended.refused == ""
         self._settled(ended, time.monotonic())
-        self.way = ended.mechanism
         return ended
 
     def end_at(self, point: int, number: signal.Signals) -> None:
@@ -193,13 +191,8 @@ def test_a_runner_that_is_ended_leaves_nothing(undoing: Undoing) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("undoing", EVERY, indirect=True, ids=name_of)
-def test_a_runner_that_is_ended_at_any_point_leaves_nothing(
-    undoing: Undoing, pytestconfig: pytest.Config
-) -> None:
+def test_a_runner_that_is_ended_at_any_point_leaves_nothing(undoing: Undoing) -> None:
     places = spread(undoing.whole())
     for number in SIGNALS:
         for place in places:
             undoing.end_at(place, number)
-    file = pytestconfig.getoption("--undo-times")
-    if file is not None:
-        undo_times.append(file, undoing.name, undoing.way, undoing.took)

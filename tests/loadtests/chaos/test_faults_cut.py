@@ -1,4 +1,7 @@
-"""An injection that is killed at some moment is undone by whoever has its record."""
+"""An injection that is killed at some moment is undone by whoever has its record.
+
+At each point of it, and by each signal: `test_chaos_undo_after_kill.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,24 @@ from typing import TYPE_CHECKING
 import pytest
 from cut_injections import Injector
 from fault_cycles import Client, kind_of, recorded, undone
+from fault_needs import require_for
+from monitoring import free_port
 from sites import EmbeddedSite
 
 from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.corrupt_inputs import CorruptInputs
+from loadtests.chaos.faults.cpu_hog import CpuHog
 from loadtests.chaos.faults.descriptors import Descriptors
+from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.freeze_server import FreezeServer
-from loadtests.chaos.faults.freeze_stub import FreezeStub
-from loadtests.chaos.faults.kill_server import KillServer
-from loadtests.chaos.faults.kill_stub import KillStub
+from loadtests.chaos.faults.memory_hog import MemoryHog
 from loadtests.chaos.faults.models import LyingModel
-from loadtests.chaos.faults.oversized_inputs import OversizedInputs
-from loadtests.chaos.faults.response_cache import ResponseCache
-from loadtests.chaos.faults.restart_loop import RestartLoop
+from loadtests.chaos.faults.network import NetworkDelay, Partition
+from loadtests.chaos.faults.peers import OtlpHang
+from loadtests.chaos.faults.resources import CpuLimit, MemoryLimit
+from loadtests.chaos.faults.tap_stalled import TapStalled
 from loadtests.chaos.faults.unload_model import UnloadModel
+from loadtests.chaos.network.proxy_process import FaultProxy
 from loadtests.chaos.primitives import faketime
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.undoing.undo import SETTLE_SECONDS
@@ -40,7 +47,7 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.faults import Fault
 
-QUICK = [
+PROCESSES_AND_MODELS = [
     ClockJump(),
     CorruptInputs(model="double"),
     Descriptors(),
@@ -49,15 +56,19 @@ QUICK = [
     UnloadModel(model="double"),
 ]
 """One of each way to break something that does not take the server down."""
-OTHERS = [
-    FreezeStub(model="double"),
-    KillServer(),
-    KillStub(model="double"),
-    OversizedInputs(model="double", megabytes=2),
-    ResponseCache(model="double"),
-    RestartLoop(up_seconds=0.0),
-    UnloadModel(model="double", every_seconds=0.1),
+REST = [
+    Partition(mechanism="proxy"),
+    CpuHog(busy_percent=1, processes=3),
+    MemoryHog(available_percent=1),
+    OtlpHang(),
+    TapStalled(),
+    Partition(mechanism="nft"),
+    NetworkDelay(mechanism="proxy"),
+    CpuLimit(),
+    MemoryLimit(headroom_mebibytes=512),
+    DiskFull(mechanism="mount"),
 ]
+"""Of the network, of resources and of peers."""
 
 
 @dataclass
@@ -91,19 +102,16 @@ def site(breakable: Playground, tmp_path: Path) -> Generator[EmbeddedSite]:
         process.kill()
 
 
-def cut(fault: Fault, site: EmbeddedSite, injector: Injector, after: float) -> None:
-    """Kill what injects after so many seconds; undo; all is as before."""
-    record = recorded(fault, site)
-    injecting = injector.begin(fault, record)
-    time.sleep(after)
-    injecting.send(signal.SIGKILL)
-    type(fault).revert(record)
-    # As undo does: what the server or a child was told may come about a moment later.
-    time.sleep(SETTLE_SECONDS)
-    undone(fault, record)
-    site.start_again()
-    with Client(site.http) as client:
-        client.serves()
+@pytest.fixture(scope="module")
+def loaded_site(loaded, tmp_path_factory) -> Generator[EmbeddedSite]:
+    """All that the rest needs, and nobody at the addresses of the peers."""
+    with FaultProxy(grpc=loaded.grpc, http=loaded.http) as proxy:
+        yield EmbeddedSite(
+            loaded,
+            proxy=proxy.control,
+            trace_folder=tmp_path_factory.mktemp("traces"),
+            peers={name: f"127.0.0.1:{free_port()}" for name in ("otlp", "tap")},
+        )
 
 
 def seconds_of(fault: Fault, site: EmbeddedSite, injector: Injector) -> float:
@@ -114,28 +122,45 @@ def seconds_of(fault: Fault, site: EmbeddedSite, injector: Injector) -> float:
     taken = time.monotonic() - started
     assert fault.missing(record) == []
     undone(fault, record)
-    site.start_again()
     return taken
 
 
-def cut_often(fault: Fault, site: EmbeddedSite, injector: Injector, times: int) -> None:
-    whole = seconds_of(fault, site, injector)
-    rng = random.Random(kind_of(fault))  # noqa: S311 - moments
-    for number in range(times):
-        # Evenly over the injection, and a little beyond its end.
-        cut(fault, site, injector, 1.1 * whole * (number + rng.random()) / times)
+def cut(fault: Fault, site: EmbeddedSite, injector: Injector, after: float) -> None:
+    """Kill what injects after so many seconds; undo; nothing is left."""
+    record = recorded(fault, site)
+    injecting = injector.begin(fault, record)
+    time.sleep(after)
+    injecting.send(signal.SIGKILL)
+    type(fault).revert(record)
+    # As undo does: what the server or a child was told may come about a moment later.
+    time.sleep(SETTLE_SECONDS)
+    undone(fault, record)
 
 
-@pytest.mark.parametrize("fault", QUICK, ids=kind_of)
+def moments(fault: Fault, whole: float, times: int) -> list[float]:
+    """Evenly over the injection, and a little beyond its end."""
+    rng = random.Random(f"{fault}")  # noqa: S311 - moments
+    return [1.1 * whole * (number + rng.random()) / times for number in range(times)]
+
+
+@pytest.mark.parametrize("fault", PROCESSES_AND_MODELS, ids=kind_of)
 def test_a_cut_injection_leaves_nothing(fault, site, injector) -> None:
     undone(fault, recorded(fault, site))
-    cut_often(fault, site, injector, 2)
+    whole = seconds_of(fault, site, injector)
+    for after in moments(fault, whole, times=2):
+        site.start_again()
+        cut(fault, site, injector, after)
+        site.start_again()
+        with Client(site.http) as client:
+            client.serves()
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("fault", [*QUICK, *OTHERS], ids=kind_of)
-def test_an_injection_cut_at_twenty_moments_leaves_nothing(
-    fault, site, injector
+@pytest.mark.parametrize("fault", REST, ids=kind_of)
+def test_a_cut_injection_beside_the_server_leaves_nothing(
+    fault, loaded_site, injector
 ) -> None:
-    undone(fault, recorded(fault, site))
-    cut_often(fault, site, injector, 20)
+    require_for(fault.model_dump())
+    undone(fault, recorded(fault, loaded_site))
+    whole = seconds_of(fault, loaded_site, injector)
+    cut(fault, loaded_site, injector, *moments(fault, whole, times=1))
+    assert loaded_site.triton.running

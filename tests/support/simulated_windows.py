@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from comparing import boundaries
+from simulated_pairs import boundaries
 
 from exporter.buckets import BUCKETS_PER_OCTAVE
 from exporter.comparison.confidence import WARM_UP_PAIRS
