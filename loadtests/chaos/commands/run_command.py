@@ -176,8 +176,7 @@ def _told(
 ) -> int:
     """Write and tell what was seen; the exit status."""
     from loadtests.chaos.measuring.findings import findings  # noqa: PLC0415
-    from loadtests.chaos.report.chaos_document import repetition  # noqa: PLC0415
-    from loadtests.chaos.report.words import repetition_name  # noqa: PLC0415
+    from loadtests.chaos.report import repetition_report  # noqa: PLC0415
     from loadtests.chaos.results import journal_file  # noqa: PLC0415 - heavy, only here
     from pages import page_text  # noqa: PLC0415
 
@@ -186,8 +185,10 @@ def _told(
         journal_file.write(options.json / f"{loaded.name}.json", found, judged)
     sys.stdout.write(f"{loaded.name}: {loaded.experiment.title}\n")
     for one in judged:
-        sys.stdout.write(f"  {repetition_name(one)} {one.verdict.upper()}\n")
-        for line in page_text.blocks_text(repetition(one), "    "):
+        sys.stdout.write(
+            f"  {repetition_report.repetition_name(one)} {one.verdict.upper()}\n"
+        )
+        for line in page_text.blocks_text(repetition_report.repetition(one), "    "):
             sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
     if found[-1].status == "interrupted":
