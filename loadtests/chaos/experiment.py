@@ -238,7 +238,7 @@ def fault_of(activity: Action | Probe, where: str = "method") -> Fault | None:
 
 
 def _require_within(fault: Fault, radius: BlastRadius, where: str) -> None:
-    kind = str(type(fault).model_fields["kind"].default)
+    kind = fault.name()
     if radius.kinds is not None and kind not in radius.kinds:
         raise ValueError(
             f"found the fault {kind!r} in {where}, outside of blast_radius.kinds; "

@@ -40,12 +40,11 @@ class ClockJump(Fault):
             )
         return seconds
 
-    def require(self, site: Site) -> None:
-        """Require a sidecar that was started under libfaketime, and its file."""
-        _clock_of(sidecar_of(site))
-
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the process, its file, and the file's contents before and after."""
+        """Return the process, its file, and the file's contents before and after.
+
+        The sidecar has to run under libfaketime.
+        """
         sidecar = sidecar_of(site)
         file = _clock_of(sidecar)
         return {

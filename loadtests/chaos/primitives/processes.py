@@ -10,10 +10,16 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from loadtests.chaos.errors import FaultFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TOKEN_VARIABLE: Final = "TRITONWATCH_CHAOS"  # noqa: S105 - names a process, opens nothing
 _POLL_SECONDS: Final = 0.005
+_STOP_SECONDS: Final = 0.5
 _STATE, _START = 0, 19
 """Places in /proc/PID/stat after the name: proc(5) counts from pid as field 1."""
 
@@ -142,3 +148,31 @@ def started_with(token: str) -> list[ProcessRef]:
                 if reference is not None:
                     found.append(reference)
     return found
+
+
+def stop(processes: Sequence[ProcessRef]) -> None:
+    """Stop them in this order, and wait until they are; one that is gone stays gone."""
+    for process in processes:
+        process.send(signal.SIGSTOP)
+    for process in processes:
+        process.wait_until("Tt", _STOP_SECONDS)
+
+
+def resume(processes: Sequence[ProcessRef]) -> None:
+    """Resume them in this order, and wait until they run.
+
+    Raises:
+        FaultFailedError: one does not; says how to help it.
+    """
+    for process in processes:
+        process.send(signal.SIGCONT)
+    for process in processes:
+        if process.alive and not process.wait_until("RSDI", _STOP_SECONDS):
+            raise FaultFailedError(
+                f"process {process.pid} is still stopped; kill -CONT {process.pid}"
+            )
+
+
+def is_stopped(process: ProcessRef) -> bool:
+    """Return whether it is there and stopped."""
+    return process.state in {"T", "t"}

@@ -72,7 +72,7 @@ class Injections:
         fault.require(site)
         self._watchdog.require()
         record = fault.prepare(site)
-        kind = str(type(fault).model_fields["kind"].default)
+        kind = fault.name()
         entry = self._journal.open(kind, record)
         began = time.perf_counter()
         try:

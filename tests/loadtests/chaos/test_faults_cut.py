@@ -17,17 +17,17 @@ from fault_cycles import Client, kind_of, recorded, undone
 from sites import EmbeddedSite
 
 from loadtests.chaos.faults.clock_jump import ClockJump
-from loadtests.chaos.faults.corrupt_inputs import CorruptInputs
-from loadtests.chaos.faults.descriptors import Descriptors
-from loadtests.chaos.faults.freeze_server import FreezeServer
-from loadtests.chaos.faults.freeze_stub import FreezeStub
-from loadtests.chaos.faults.kill_server import KillServer
-from loadtests.chaos.faults.kill_stub import KillStub
+from loadtests.chaos.faults.loading import ResponseCache, UnloadModel
 from loadtests.chaos.faults.models import LyingModel
-from loadtests.chaos.faults.oversized_inputs import OversizedInputs
-from loadtests.chaos.faults.response_cache import ResponseCache
-from loadtests.chaos.faults.restart_loop import RestartLoop
-from loadtests.chaos.faults.unload_model import UnloadModel
+from loadtests.chaos.faults.processes import (
+    FreezeServer,
+    FreezeStub,
+    KillServer,
+    KillStub,
+    RestartLoop,
+)
+from loadtests.chaos.faults.requests import CorruptInputs, OversizedInputs
+from loadtests.chaos.faults.resources import Descriptors
 from loadtests.chaos.primitives import faketime
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.undoing.undo import SETTLE_SECONDS

@@ -14,13 +14,10 @@ from fault_needs import require_for
 from monitoring import free_port
 from sites import EmbeddedSite
 
-from loadtests.chaos.faults.cpu_hog import CpuHog
 from loadtests.chaos.faults.disk_full import DiskFull
-from loadtests.chaos.faults.memory_hog import MemoryHog
 from loadtests.chaos.faults.network import NetworkDelay, Partition
-from loadtests.chaos.faults.peers import OtlpHang
-from loadtests.chaos.faults.resources import CpuLimit, MemoryLimit
-from loadtests.chaos.faults.tap_stalled import TapStalled
+from loadtests.chaos.faults.peers import OtlpHang, TapStalled
+from loadtests.chaos.faults.resources import CpuHog, CpuLimit, MemoryHog, MemoryLimit
 from loadtests.chaos.network.proxy_process import FaultProxy
 from loadtests.chaos.undoing.undo import SETTLE_SECONDS
 

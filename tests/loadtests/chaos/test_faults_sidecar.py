@@ -27,8 +27,8 @@ from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.clock_jump import ClockJump
-from loadtests.chaos.faults.descriptors import Descriptors
-from loadtests.chaos.faults.kill_sidecar import KillSidecar
+from loadtests.chaos.faults.processes import KillSidecar
+from loadtests.chaos.faults.resources import Descriptors
 from loadtests.chaos.primitives import faketime
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.undoing.journal import Journal
