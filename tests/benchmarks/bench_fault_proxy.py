@@ -11,8 +11,7 @@ import numpy as np
 from tcp_peers import TcpServer, connect, echo, receive
 
 from loadtests.chaos.network.effect import Effect
-from loadtests.chaos.network.proxy_control import ask
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_client import FaultProxy, ask
 
 if TYPE_CHECKING:
     import socket

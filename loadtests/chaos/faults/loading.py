@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from exporter.processes import arguments_of
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import (
     Fault,
@@ -18,7 +19,6 @@ from loadtests.chaos.faults.base import (
     SustainedFault,
 )
 from loadtests.chaos.primitives import model_control
-from loadtests.chaos.primitives.backends import command_line
 from loadtests.chaos.primitives.model_control import ControlError
 from loadtests.chaos.primitives.processes import new_token
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.site import Site
 
-_SWITCHES = (b"--cache-config", b"--response-cache-byte-size")
+_SWITCHES = ("--cache-config", "--response-cache-byte-size")
 
 
 class UnloadModel(SustainedFault):
@@ -127,7 +127,7 @@ class ResponseCache(Fault):
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return the model's configuration as it is, and with the cache on."""
         server = needs.server_of(site)
-        if not any(word.startswith(_SWITCHES) for word in command_line(server.pid)):
+        if not any(word.startswith(_SWITCHES) for word in arguments_of(server.pid)):
             raise FaultRefusedError(
                 f"{site.name} was started without a response cache",
                 "start it with --cache-config=local,size=1048576",

@@ -11,10 +11,10 @@ from pydantic import Field, field_validator
 
 from loadtests.chaos.faults.base import Fault, FaultFailedError
 from loadtests.chaos.network.effect import Directions, Effect
-from loadtests.chaos.network.mechanism import Wanted, choose
+from loadtests.chaos.network.mechanism import choose
 from loadtests.chaos.network.netem import Netem
 from loadtests.chaos.network.nft import Nft
-from loadtests.chaos.network.through_proxy import ThroughProxy
+from loadtests.chaos.network.proxy_client import ThroughProxy
 from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
@@ -62,10 +62,13 @@ class NetworkFault(Fault):
         """Return the mechanism, and what that needs."""
         names = list(_MECHANISMS) if self.mechanism == "auto" else [self.mechanism]
         name = choose(_MECHANISMS, names, site, self.effect())
-        wanted = Wanted(
-            self.effect(), tuple(dict.fromkeys(self.protocols)), new_token()
-        )
-        return {"mechanism": name, **_MECHANISMS[name].prepare(site, wanted)}
+        protocols, token = tuple(dict.fromkeys(self.protocols)), new_token()
+        return {
+            "mechanism": name,
+            "token": token,
+            "effect": self.effect().to_record(),
+            **_MECHANISMS[name].prepare(site, protocols, token),
+        }
 
     def inject(self, record: dict[str, Any]) -> None:
         """Make the network bad."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import tempfile
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from exporter.processes import arguments_of
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import (
     Fault,
@@ -27,7 +27,6 @@ from loadtests.chaos.faults.base import (
 from loadtests.chaos.primitives import model_control
 from loadtests.chaos.primitives.backends import (
     Belongings,
-    command_line,
     listener,
     stubs_of,
 )
@@ -104,7 +103,7 @@ class RestartLoop(SustainedFault):
         return {
             "token": token,
             "first": Belongings.of(server).to_record(),
-            "program": os.fsdecode(command_line(server.pid)[0]),
+            "program": arguments_of(server.pid)[0],
             "address": site.http,
             "ledger": str(Path(tempfile.gettempdir()) / f"{token}.killed"),
             "up_seconds": self.up_seconds,
@@ -117,9 +116,8 @@ class RestartLoop(SustainedFault):
         _kill(first.server)
         first.sweep()
         ready()
-        program = record["program"].encode()
         while True:
-            server = listener(record["address"], program)
+            server = listener(record["address"], record["program"])
             if server is None:
                 time.sleep(_POLL_SECONDS)
                 continue

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from exporter.processes import resident_bytes
 from loadtests.chaos.faults.base import (
     Fault,
     FaultFailedError,
@@ -143,7 +144,9 @@ class MemoryHog(SustainedFault):
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """Report memory that it does not hold."""
-        held = sum(_resident(each.pid) for each in started_with(record["token"]))
+        held = sum(
+            resident_bytes(each.pid) or 0 for each in started_with(record["token"])
+        )
         if held >= _HELD_RATIO * record["bytes"]:
             return []
         return [f"it holds {held} bytes of {record['bytes']}"]
@@ -160,27 +163,15 @@ class MemoryHog(SustainedFault):
 
 
 def _available() -> int:
-    found = _bytes_of(_MEMINFO, "MemAvailable")
-    if found is None:
-        raise FaultRefusedError(
-            f"{_MEMINFO} does not say how much memory is available",
-            "take memory_limit, which needs no such thing",
-        )
-    return found
-
-
-def _resident(pid: int) -> int:
-    return _bytes_of(Path(f"/proc/{pid}/status"), "VmRSS") or 0
-
-
-def _bytes_of(file: Path, wanted: str) -> int | None:
-    """A field of a file of /proc that counts kibibytes; None where it is not there."""
     with contextlib.suppress(OSError):
-        for line in file.read_text("utf-8").splitlines():
+        for line in _MEMINFO.read_text("ascii").splitlines():
             name, _, value = line.partition(":")
-            if name == wanted:
+            if name == "MemAvailable":
                 return int(value.split()[0]) * 1024
-    return None
+    raise FaultRefusedError(
+        f"{_MEMINFO} does not say how much memory is available",
+        "take memory_limit, which needs no such thing",
+    )
 
 
 class GroupLimit(Fault):

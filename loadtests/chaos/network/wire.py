@@ -14,8 +14,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.network.effect import DIRECTIONS
-from loadtests.chaos.network.link import Link
+from loadtests.chaos.network.effect import DIRECTIONS, Link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

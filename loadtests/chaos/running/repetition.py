@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.evidence import Evidence, Status
     from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.site import Site
-    from loadtests.chaos.targets.local import LocalSite
     from loadtests.chaos.undoing.injection import Injected, Injections
 
 _BRING_UP_SECONDS: Final = 120.0
@@ -92,7 +91,7 @@ class Repetition:
         self._stop = threading.Event()
         self._why: str | None = None
         self._load: Load | None = None
-        self._site: LocalSite | None = None
+        self._site: Site | None = None
         self._faults: Injections | None = None
         self._injected: list[Injected] = []
         self._status: Status = "completed"

@@ -20,7 +20,7 @@ from parts import missing
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.faults import FAULTS
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_client import FaultProxy
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -17,11 +17,14 @@ import pytest
 from tcp_peers import TcpServer, connect, echo, receive
 from waiting import patience, wait_until
 
-from loadtests.chaos.network.effect import Effect
-from loadtests.chaos.network.link import RETRANSMISSION_SECONDS
+from loadtests.chaos.network.effect import RETRANSMISSION_SECONDS, Effect
 from loadtests.chaos.network.proxy import MAX_FAULTS
-from loadtests.chaos.network.proxy_control import ProxyFailedError, ProxyGoneError, ask
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_client import (
+    FaultProxy,
+    ProxyFailedError,
+    ProxyGoneError,
+    ask,
+)
 from loadtests.chaos.network.wire import ALL_HELD_BYTES
 from loadtests.chaos.primitives.processes import ProcessRef
 
@@ -306,7 +309,7 @@ def test_nobody_there_is_told_apart_from_a_refusal(tmp_path: Path):
 
 OWNER = """
 import sys, time
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_client import FaultProxy
 from loadtests.chaos.network.wire import ALL_HELD_BYTES
 with FaultProxy(grpc=sys.argv[1], http=sys.argv[1]) as proxy:
     print(proxy.pid, proxy.control.control, flush=True)

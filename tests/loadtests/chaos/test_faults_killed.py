@@ -18,7 +18,7 @@ from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.network import NetworkDelay, Partition
 from loadtests.chaos.faults.peers import OtlpHang, TapStalled
 from loadtests.chaos.faults.resources import CpuHog, CpuLimit, MemoryHog, MemoryLimit
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_client import FaultProxy
 from loadtests.chaos.undoing.undo import SETTLE_SECONDS
 
 if TYPE_CHECKING:

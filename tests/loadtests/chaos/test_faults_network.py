@@ -30,10 +30,8 @@ from loadtests.chaos.faults.network import (
     Partition,
     Reset,
 )
-from loadtests.chaos.network.effect import Effect
-from loadtests.chaos.network.link import RETRANSMISSION_SECONDS
-from loadtests.chaos.network.proxy_control import ask
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.effect import RETRANSMISSION_SECONDS, Effect
+from loadtests.chaos.network.proxy_client import FaultProxy, ask
 from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, new_token
 from loadtests.chaos.undoing.journal import Journal
 from loadtests.chaos.undoing.undo import undo_all

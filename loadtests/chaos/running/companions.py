@@ -27,8 +27,8 @@ from loadtests.errors import LoadError
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
+    from loadtests.chaos.site import Site
     from loadtests.chaos.targets.base import Surroundings, Target
-    from loadtests.chaos.targets.local import LocalSite
 
 HOST: Final = "127.0.0.1"
 PROGRAM: Final = "prometheus"
@@ -46,7 +46,7 @@ OBJECTIVE: Final = AvailabilityObjective(
 
 
 @contextlib.contextmanager
-def beside(target: Target, site: LocalSite, around: Surroundings) -> Generator[None]:
+def companions(target: Target, site: Site, around: Surroundings) -> Generator[None]:
     """Start what the target wants beside it, and tell the site.
 
     Raises:
@@ -54,7 +54,7 @@ def beside(target: Target, site: LocalSite, around: Surroundings) -> Generator[N
     """
     with contextlib.ExitStack() as stack:
         if target.proxy:
-            from loadtests.chaos.network.proxy_process import FaultProxy  # noqa: PLC0415
+            from loadtests.chaos.network.proxy_client import FaultProxy  # noqa: PLC0415
 
             proxy = FaultProxy(grpc=site.grpc, http=site.http, seed=around.seed)
             site.proxy = stack.enter_context(proxy).control
@@ -160,7 +160,7 @@ def _ready(client: HttpClient) -> bool:
     return True
 
 
-def _start_sidecar(child: Child, over: Mapping[str, Any], site: LocalSite) -> None:
+def _start_sidecar(child: Child, over: Mapping[str, Any], site: Site) -> None:
     with bind(HOST, 0) as page, bind(HOST, 0) as tap:
         port, tap_port = page.getsockname()[1], tap.getsockname()[1]
     file = child.folder / "tritonwatch.yaml"
@@ -200,7 +200,7 @@ def _start_collector(
 
 
 def sidecar_config(
-    site: LocalSite, port: int, tap_port: int, over: Mapping[str, Any]
+    site: Site, port: int, tap_port: int, over: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Looks every second; what `over` says goes over it, key by key at the top."""
     at_proxy = site.proxy
@@ -232,7 +232,7 @@ def sidecar_config(
 
 
 def _start_prometheus(
-    stack: contextlib.ExitStack, site: LocalSite, around: Surroundings
+    stack: contextlib.ExitStack, site: Site, around: Surroundings
 ) -> None:
     if shutil.which(PROGRAM) is None:
         text = (
