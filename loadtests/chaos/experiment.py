@@ -30,7 +30,13 @@ from exporter.settings import Settings
 from loadtests.chaos.faults import AnyFault
 from loadtests.chaos.measuring.detection import DetectSettings
 from loadtests.chaos.measuring.recovery import RecoverySettings
-from loadtests.chaos.running.hypothesis import Action, Hypothesis, Limit, Probe
+from loadtests.chaos.running.activities import (
+    TOOLKIT,
+    Action,
+    Hypothesis,
+    Limit,
+    Probe,
+)
 from loadtests.chaos.running.users import LoadSettings
 from loadtests.chaos.targets import AnyTarget
 
@@ -41,7 +47,6 @@ if TYPE_CHECKING:
     from loadtests.scenario import Scenario
 
 NAME: Final = "tritonwatch"
-TOOLKIT: Final = "loadtests.chaos.toolkit"
 FOLDER: Final = Path(__file__).with_name("experiments")
 _ACTION_SECONDS: Final = 10.0
 """What one activity may take beside its pauses, for schedules and deadlines."""

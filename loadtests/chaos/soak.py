@@ -14,6 +14,7 @@ import numpy as np
 
 from exporter.settings import Settings
 from loadtests.chaos import experiment
+from loadtests.chaos.running.activities import TOOLKIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -148,7 +149,7 @@ def _activity(
 ) -> dict[str, Any]:
     provider: dict[str, Any] = {
         "type": "python",
-        "module": experiment.TOOLKIT,
+        "module": TOOLKIT,
         "func": function,
     }
     if arguments is not None:

@@ -125,7 +125,7 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
 
     None where the sidecar shows none.
     """
-    from loadtests.chaos.measuring.watching import page_of  # noqa: PLC0415 - it imports much
+    from loadtests.chaos.measuring.polling import page_of  # noqa: PLC0415 - it imports much
 
     site = _current().site
     if site is None or site.sidecar_url is None:
@@ -144,7 +144,7 @@ def server_ready(patience_seconds: float = 0.0) -> bool:
 
     While a model is loaded it does not, for some tenths of a second.
     """
-    from loadtests.chaos.measuring.watching import answers  # noqa: PLC0415 - it imports much
+    from loadtests.chaos.measuring.polling import answers  # noqa: PLC0415 - it imports much
 
     site = _current().site
     if site is None:
@@ -159,7 +159,7 @@ def server_ready(patience_seconds: float = 0.0) -> bool:
 
 def sidecar_up() -> bool:
     """Probe: whether the sidecar answers."""
-    from loadtests.chaos.measuring.watching import answers  # noqa: PLC0415 - it imports much
+    from loadtests.chaos.measuring.polling import answers  # noqa: PLC0415 - it imports much
 
     site = _current().site
     if site is None or site.sidecar_url is None:

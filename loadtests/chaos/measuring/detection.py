@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator
 
 from exporter.settings import Settings
-from loadtests.chaos.measuring.shown import Shown, shown
-from loadtests.chaos.running.conditions import Condition
+from loadtests.chaos.measuring.signals import (
+    Alerted,
+    Condition,
+    Shown,
+    alerted,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -62,18 +66,6 @@ class DetectSettings(Settings):
     def metrics(self) -> frozenset[str]:
         """Names of the metrics that are to be watched."""
         return frozenset(condition.metric for condition in self.conditions)
-
-
-class Alerted(Settings):
-    """What an alert did after a fault."""
-
-    name: str
-    before: bool
-    """Whether it was firing before."""
-    pending_seconds: float | None = None
-    firing_seconds: float | None = None
-    resolved_seconds: float | None = None
-    """When it fired no more; None while it fires."""
 
 
 class Detection(Settings):
@@ -130,57 +122,8 @@ def detection_of(
     known = [one for one in found if one.held_seconds is not None]
     return Detection(
         metrics=found,
-        alerts=tuple(_alerted(alerts, span)),
+        alerts=tuple(alerted(alerts, span.inject_seconds, span.next_seconds)),
         first=min(known, key=lambda one: one.held_seconds or 0.0, default=None),
-    )
-
-
-def _alerted(changes: Iterable[AlertChange], span: Span) -> list[Alerted]:
-    names: dict[str, list[AlertChange]] = defaultdict(list)
-    end = float("inf") if span.next_seconds is None else span.next_seconds
-    for change in sorted(changes, key=lambda c: c.at_seconds):
-        if change.at_seconds < end:
-            names[change.name].append(change)
-    found = [
-        _one_alert(name, mine, span.inject_seconds) for name, mine in names.items()
-    ]
-    never = float("inf")
-    return sorted(
-        (one for one in found if one is not None),
-        key=lambda a: never if a.firing_seconds is None else a.firing_seconds,
-    )
-
-
-def _one_alert(
-    name: str, changes: Sequence[AlertChange], start: float
-) -> Alerted | None:
-    """Of all its series together: it fires while one of them does."""
-    states: dict[tuple[tuple[str, str], ...], str] = {}
-    before = False
-    pending = firing = resolved = None
-    for change in changes:
-        states[tuple(sorted(change.labels.items()))] = change.state
-        if change.at_seconds < start:
-            before = "firing" in states.values()
-            continue
-        at = change.at_seconds
-        if change.state == "pending" and pending is None:
-            pending = at
-        if change.state == "firing" and not before and firing is None:
-            firing = at
-        fires = "firing" in states.values()
-        resolved = (
-            at if firing is not None and not fires and resolved is None else resolved
-        )
-        resolved = None if fires else resolved
-    if pending is firing is resolved is None and not before:
-        return None
-    return Alerted(
-        name=name,
-        before=before,
-        pending_seconds=pending,
-        firing_seconds=firing,
-        resolved_seconds=resolved,
     )
 
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from exporter.quantiles import quantile_rank
 from exporter.settings import Settings
-from loadtests.chaos.measuring.outage import Outage, outage_of
+from loadtests.chaos.measuring.answers import Outage, outage_of
 from loadtests.chaos.measuring.windows import BAD, GOOD, UNKNOWN, Judged, stretches
 
 if TYPE_CHECKING:

@@ -15,15 +15,14 @@ from exporter import catalogue
 from exporter.quantiles import quantile_rank
 from exporter.settings import Settings
 from loadtests.chaos.measuring.evidence import UP
-from loadtests.chaos.measuring.shown import shown
-from loadtests.chaos.running.conditions import Condition
+from loadtests.chaos.measuring.signals import Condition, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from loadtests.chaos.measuring.evidence import Evidence, Sample, Scrape
     from loadtests.chaos.measuring.recovery import Recovery, Span
-    from loadtests.chaos.measuring.shown import Shown
+    from loadtests.chaos.measuring.signals import Shown
 
 WATCHED: Final = frozenset({catalogue.PROBE_INTERVAL.name})
 """Metrics that are wanted of every sidecar, beside what is to be detected."""

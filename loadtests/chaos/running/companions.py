@@ -21,7 +21,7 @@ from exporter.slo.rules import rules_file
 from exporter.triton.http import HttpClient
 from loadtests.chaos.primitives import faketime
 from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef
-from loadtests.chaos.running.supervisor import Supervisor
+from loadtests.chaos.running.pace import Supervisor
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One time through an experiment: load all the while, looks all the while, undo always.
+"""One run of an experiment: load and checks throughout, undo always.
 
     before     load alone; the steady state has to hold at its end, or nothing is broken
     during     the method, in order; then the rollbacks, always, and whatever they leave
@@ -23,14 +23,12 @@ from loadtests.chaos import toolkit
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.experiment import fault_of
 from loadtests.chaos.faults.clock_jump import ClockJump
-from loadtests.chaos.measuring.record import Record
-from loadtests.chaos.measuring.watching import AlertWatch, SidecarWatch, versions_of
+from loadtests.chaos.measuring.evidence import Record
+from loadtests.chaos.measuring.polling import AlertWatch, SidecarWatch, versions_of
 from loadtests.chaos.primitives.processes import new_token
 from loadtests.chaos.running.foreign import Foreign
-from loadtests.chaos.running.loading import Load
-from loadtests.chaos.running.looking import LimitWatch, Looks
-from loadtests.chaos.running.method import Method
-from loadtests.chaos.running.right_answers import with_right_answers
+from loadtests.chaos.running.load import Load, with_right_answers
+from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, Method
 from loadtests.chaos.targets.base import Surroundings
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
@@ -278,35 +276,35 @@ class Repetition:
     def _go_through(self) -> None:
         timing, hypothesis = self._extension.timing, self._experiment.hypothesis
         with contextlib.ExitStack() as stack:
-            looks: Looks | None = None
+            checks: HypothesisChecks | None = None
             if hypothesis is not None:
-                looks = Looks(
+                checks = HypothesisChecks(
                     hypothesis, timing.every_seconds, self._record, self._foreign
                 )
-                stack.enter_context(looks)
+                stack.enter_context(checks)
             for limit in self._extension.abort:
                 stack.enter_context(
                     LimitWatch(limit, self._record, self._foreign, self._abort)
                 )
             method = Method(self._experiment, self._record, self._foreign, self._stop)
             try:
-                if self._steady(looks):
+                if self._steady(checks):
                     self._break(method)
             except Interrupted as error:
                 self._interrupted(error)
             finally:
                 self._undo(method)
             if self._status in {"completed", "failed"}:
-                self._watch_after(looks)
+                self._watch_after(checks)
 
-    def _steady(self, looks: Looks | None) -> bool:
+    def _steady(self, checks: HypothesisChecks | None) -> bool:
         """Return whether users are well before anything is broken."""
         timing = self._extension.timing
         self._options.tell(f"steady state for {timing.before_seconds:g} s …")
         if self._load is not None:
             begun = time.perf_counter() - self._load.origin
             self._stop.wait(max(timing.before_seconds - begun, 0.0))
-        found = [] if looks is None else looks.look()
+        found = [] if checks is None else checks.check()
         missed = [check for check in found if not check.met]
         for check in missed:
             self._record.problem(
@@ -343,7 +341,7 @@ class Repetition:
         self._record.leftovers += self.undo()
         self._ended = time.perf_counter()
 
-    def _watch_after(self, looks: Looks | None) -> None:
+    def _watch_after(self, checks: HypothesisChecks | None) -> None:
         if self._record.phase == "before":
             return
         self._enter("after")
@@ -354,8 +352,8 @@ class Repetition:
                 self._stop.wait(seconds)
             # As in Chaos Toolkit, "after" is one look, when it has had time to recover.
             self._record.phase = "after"
-            if looks is not None:
-                looks.look()
+            if checks is not None:
+                checks.check()
         except Interrupted as error:
             self._interrupted(error)
 
@@ -376,7 +374,6 @@ class Repetition:
             self._record.leftovers += residue(injected.entry)
         if load is not None and load.problem is not None:
             self._record.problem(f"the load ended early: {load.problem}")
-        self._record.leftovers = list(dict.fromkeys(self._record.leftovers))
         return self._record.evidence(
             self._loaded.document,
             origin=None if load is None else load.origin,

@@ -26,7 +26,7 @@ from loadtests.errors import LoadError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.running.hypothesis import Activity
+    from loadtests.chaos.running.activities import Activity
     from loadtests.chaos.targets.base import Surroundings
 
 Runtime = Literal["docker", "podman", "nerdctl", "runc", "crun"]

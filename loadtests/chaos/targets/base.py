@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from loadtests.chaos.measuring.evidence import What
-    from loadtests.chaos.running.hypothesis import Activity
+    from loadtests.chaos.running.activities import Activity
     from loadtests.chaos.site import Site
 
     Note = Callable[[What, Mapping[str, Any]], None]

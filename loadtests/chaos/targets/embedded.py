@@ -16,7 +16,7 @@ from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.running.companions import companions
-from loadtests.chaos.running.supervisor import Supervisor
+from loadtests.chaos.running.pace import Supervisor
 from loadtests.chaos.site import Site
 from loadtests.chaos.targets.base import ALWAYS_ALLOWED, Target
 

@@ -16,7 +16,7 @@ from exporter import cli
 from exporter.errors import ConfigError
 from loadtests.chaos import experiment
 from loadtests.chaos.running import foreign
-from loadtests.chaos.running.hypothesis import is_simple, tolerates
+from loadtests.chaos.running.activities import is_simple, tolerates
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:

@@ -13,13 +13,12 @@ from exporter.errors import TritonError
 from exporter.exposition import parse_text
 from exporter.triton.http import HttpClient
 from loadtests.chaos.measuring.evidence import UP, AlertChange, Sample, Scrape
-from loadtests.chaos.running.looking import Pace
+from loadtests.chaos.running.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from loadtests.chaos.measuring.evidence import AlertState
-    from loadtests.chaos.measuring.record import Record
+    from loadtests.chaos.measuring.evidence import AlertState, Record
     from loadtests.chaos.primitives.processes import ProcessRef
 
 EVERY_SECONDS: Final = 0.25
@@ -77,14 +76,13 @@ class SidecarWatch(_Watch):
             series = list(parse_text(page))
         except (TritonError, ValueError):
             taken = time.perf_counter() - began
-            self._record.add(self._record.scrapes, Scrape(began, taken, ok=False))
+            self._record.add(Scrape(began, taken, ok=False))
             self._keep(began + taken, UP, {}, 0.0)
             return
         ended = time.perf_counter()
         self._keep(ended, UP, {}, 1.0)
         own = {name: value for name, _, value in series}
         self._record.add(
-            self._record.scrapes,
             Scrape(
                 began,
                 ended - began,
@@ -102,7 +100,7 @@ class SidecarWatch(_Watch):
         self, at: float, name: str, labels: Mapping[str, str], value: float
     ) -> None:
         row = Sample(at, name, dict(labels), value)
-        self._record.add(self._record.samples, row)
+        self._record.add(row)
 
 
 class AlertWatch(_Watch):
@@ -128,7 +126,7 @@ class AlertWatch(_Watch):
                 told = dict(labels)
                 name = told.pop("alertname", "")
                 row = AlertChange(now, name, told, state)
-                self._record.add(self._record.alerts, row)
+                self._record.add(row)
         self._known = states
 
 
