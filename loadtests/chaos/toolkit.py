@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.site import Site
 
-
-_LOOK_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
 
 
 class Running(Protocol):
@@ -125,15 +124,13 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
 
     None where the sidecar shows none.
     """
-    from loadtests.chaos.measuring.polling import page_of  # noqa: PLC0415 - it imports much
+    from exporter.exposition import parse_text  # noqa: PLC0415 - it imports much
 
-    site = _current().site
-    if site is None or site.sidecar_url is None:
-        raise NotRunningError("sidecar")
+    page = _fetch(_sidecar(), "/metrics") or b""
     wanted = (labels or {}).items()
     found = [
         value
-        for series, given, value in page_of(site.sidecar_url)
+        for series, given, value in parse_text(page)
         if series == name and wanted <= given.items()
     ]
     return max(found, default=None)
@@ -144,27 +141,33 @@ def server_ready(patience_seconds: float = 0.0) -> bool:
 
     While a model is loaded it does not, for some tenths of a second.
     """
-    from loadtests.chaos.measuring.polling import answers  # noqa: PLC0415 - it imports much
-
     site = _current().site
     if site is None:
         raise NotRunningError("target")
     deadline = time.monotonic() + patience_seconds
-    while not answers(site.http, "/v2/health/ready"):
+    while _fetch(site.http, "/v2/health/ready") is None:
         if time.monotonic() > deadline:
             return False
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return True
 
 
 def sidecar_up() -> bool:
     """Probe: whether the sidecar answers."""
-    from loadtests.chaos.measuring.polling import answers  # noqa: PLC0415 - it imports much
+    return _fetch(_sidecar(), "/-/healthy") is not None
 
+
+def _fetch(address: str, path: str) -> bytes | None:
+    from loadtests.chaos.measuring.polling import fetch  # noqa: PLC0415 - it imports much
+
+    return fetch(address, path)
+
+
+def _sidecar() -> str:
     site = _current().site
     if site is None or site.sidecar_url is None:
         raise NotRunningError("sidecar")
-    return answers(site.sidecar_url.rpartition("//")[2], "/-/healthy")
+    return site.sidecar_url.rpartition("//")[2]
 
 
 def _current() -> Running:

@@ -222,7 +222,7 @@ def _run(order: dict[str, Any]) -> None:
         threading.settrace(points.trace)
         sys.settrace(points.trace)
         injected = faults.inject(fault, site)
-        faults.revert(injected)
+        faults.revert_all()
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type]
         points.mechanism = str(injected.entry.record.get("mechanism", ""))

@@ -16,14 +16,13 @@ from loadtests.chaos.measuring.evidence import UP, AlertChange, Sample, Scrape
 from loadtests.chaos.running.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from loadtests.chaos.measuring.evidence import AlertState, Record
     from loadtests.chaos.primitives.processes import ProcessRef
 
 EVERY_SECONDS: Final = 0.25
 _TIMEOUT_SECONDS: Final = 1.0
-_UNREADABLE: Final = (TritonError, ValueError, LookupError)
 _RESIDENT: Final = "process_resident_memory_bytes"
 _OPEN_FDS: Final = "process_open_fds"
 ALWAYS: Final = frozenset(
@@ -130,33 +129,20 @@ class AlertWatch(_Watch):
         self._known = states
 
 
-def page_of(url: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """The series of a sidecar's page now; none where it does not answer."""
-    with contextlib.closing(HttpClient(url.rpartition("//")[2])) as client:
-        try:
-            page = client.get("/metrics", timeout_seconds=_TIMEOUT_SECONDS)
-        except TritonError:
-            return
-    yield from parse_text(page)
-
-
-def answers(address: str, path: str) -> bool:
-    """Return whether a GET is answered with 200 within a second."""
+def fetch(address: str, path: str) -> bytes | None:
+    """Return what a GET gives within a second; None where it fails."""
     with contextlib.closing(HttpClient(address, connections=1)) as client:
         try:
-            client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
+            return client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
         except TritonError:
-            return False
-    return True
+            return None
 
 
 def versions_of(http: str) -> dict[str, str]:
-    """Versions of tritonwatch and of the server, where it tells it."""
+    """Return the versions of tritonwatch and of the server, where it reports it."""
     found = {"tritonwatch": version("tritonwatch")}
-    client = HttpClient(http, connections=1)
-    with contextlib.closing(client), contextlib.suppress(*_UNREADABLE):
-        said = json.loads(client.get("/v2", timeout_seconds=_TIMEOUT_SECONDS))
-        found["triton"] = str(said["version"])
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        found["triton"] = str(json.loads(fetch(http, "/v2") or b"")["version"])
     return found
 
 

@@ -87,13 +87,6 @@ class Injections:
         """Those not undone."""
         return self._journal.contents().entries
 
-    def revert(self, injected: Injected) -> list[str]:
-        """Undo one; what is left of it. Nothing to do where it is undone already."""
-        numbers = {entry.number for entry in self.open()}
-        if injected.entry.number not in numbers:
-            return []
-        return self._revert((injected.entry,))
-
     def revert_all(self) -> list[str]:
         """Undo all that are in effect, the last first; what is left."""
         return self._revert(self.open())
