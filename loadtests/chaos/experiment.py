@@ -17,17 +17,18 @@ is kept as it is, so that an experiment is exported as it was imported.
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from exporter import config_file, config_problems
 from exporter.errors import ConfigError
 from exporter.settings import Settings
-from loadtests.chaos.faults import AnyFault
+from loadtests.chaos import faults
 from loadtests.chaos.measuring.detection import DetectSettings
 from loadtests.chaos.measuring.recovery import RecoverySettings
 from loadtests.chaos.running.activities import (
@@ -50,8 +51,6 @@ NAME: Final = "tritonwatch"
 FOLDER: Final = Path(__file__).with_name("experiments")
 _ACTION_SECONDS: Final = 10.0
 """What one activity may take beside its pauses, for schedules and deadlines."""
-
-_FAULTS: TypeAdapter[Fault] = TypeAdapter(AnyFault)
 
 
 class TimingSettings(Settings):
@@ -204,42 +203,25 @@ class Loaded:
         sweep = self.experiment.extension.sweep
         if sweep is None:
             return self
-        method, done = [], False
-        for activity in self.document["method"]:
+        document = copy.deepcopy(dict(self.document))
+        for activity in document["method"]:
             arguments = activity.get("provider", {}).get("arguments", {})
-            if isinstance(arguments, dict) and "fault" in arguments and not done:
-                fault = {**arguments["fault"], sweep.setting: value}
-                provider = {
-                    **activity["provider"],
-                    "arguments": {**arguments, "fault": fault},
-                }
-                activity = {**activity, "provider": provider}  # noqa: PLW2901
-                done = True
-            method.append(activity)
-        return self.changed({**self.document, "method": method})
+            if isinstance(arguments, dict) and "fault" in arguments:
+                arguments["fault"][sweep.setting] = value
+                break
+        return self.changed(document)
 
 
 def fault_of(activity: Action | Probe, where: str = "method") -> Fault | None:
-    """The fault that an activity injects; None where it injects none.
+    """Return the fault that an activity injects; None where it injects none.
 
     Raises:
-        ValueError: it names one that cannot be.
+        ValueError: it is invalid.
     """
     provider = activity.provider
     if provider.module != TOOLKIT or provider.func != "inject":
         return None
-    given = provider.arguments.get("fault")
-    try:
-        return _FAULTS.validate_python(given)
-    except ValidationError as error:
-        told = "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
-            for item in error.errors(include_url=False)
-        )
-        raise ValueError(
-            f"found a fault in {where} that cannot be: {told}; "
-            "`tritonwatch chaos list` shows faults and their settings"
-        ) from None
+    return faults.parse(provider.arguments.get("fault"), where)
 
 
 def _require_within(fault: Fault, radius: BlastRadius, where: str) -> None:

@@ -12,9 +12,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pydantic import TypeAdapter, ValidationError
-
-from loadtests.chaos.faults import AnyFault
+from loadtests.chaos import faults
 from loadtests.chaos.faults.base import FaultFailedError
 from loadtests.errors import LoadError
 
@@ -61,7 +59,6 @@ class NotRunningError(LoadError):
 
 
 _running: Running | None = None
-_FAULTS: TypeAdapter[Fault] = TypeAdapter(AnyFault)
 
 
 @contextlib.contextmanager
@@ -84,9 +81,9 @@ def inject(fault: dict[str, Any]) -> dict[str, Any]:
     """
     run = _current()
     try:
-        wanted = _FAULTS.validate_python(fault)
-    except ValidationError as error:
-        raise FaultFailedError(f"found a fault that cannot be: {error}") from None
+        wanted = faults.parse(fault, "inject")
+    except ValueError as error:
+        raise FaultFailedError(str(error)) from None
     run.inject(wanted)
     return wanted.model_dump(mode="json")
 

@@ -159,7 +159,7 @@ def _options(options: argparse.Namespace) -> RunOptions:
             grafana_token_file=options.grafana_token_file,
             otlp=options.otlp,
         ),
-        tell=progress(options),
+        progress=progress(options),
     )
 
 

@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace) -> int:
     from pages import page_text  # noqa: PLC0415
 
     loaded = drawn(options.minutes, options.seed)
-    found = run(loaded, RunOptions(state=state_of(options), tell=progress(options)))
+    found = run(loaded, RunOptions(state=state_of(options), progress=progress(options)))
     judged = [findings(one) for one in found]
     if options.json is not None:
         journal_file.write(options.json / f"{loaded.name}.json", found, judged)

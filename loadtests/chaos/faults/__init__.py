@@ -6,9 +6,9 @@ network, resources, peers (of the sidecar), disk_full, clock_jump.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, get_args
+from typing import Annotated, Any, Final, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.clock_jump import ClockJump
@@ -85,4 +85,33 @@ FAULTS: Final[dict[str, type[Fault]]] = {
 }
 """By kind, for reverting from a record."""
 
-__all__ = ["FAULTS", "AnyFault", "Fault", "FaultFailedError", "FaultRefusedError"]
+_ADAPTER: Final[TypeAdapter[Fault]] = TypeAdapter(AnyFault)
+
+
+def parse(given: Any, where: str) -> Fault:
+    """Return the fault that an experiment describes.
+
+    Raises:
+        ValueError: it describes none; names every problem.
+    """
+    try:
+        return _ADAPTER.validate_python(given)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
+            for item in error.errors(include_url=False)
+        )
+        raise ValueError(
+            f"invalid fault in {where}: {problems}; "
+            "`tritonwatch chaos list` shows faults and their settings"
+        ) from None
+
+
+__all__ = [
+    "FAULTS",
+    "AnyFault",
+    "Fault",
+    "FaultFailedError",
+    "FaultRefusedError",
+    "parse",
+]

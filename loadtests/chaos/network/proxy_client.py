@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import shutil
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from loadtests.chaos.errors import FaultFailedError
+from loadtests.chaos.primitives.processes import first_line
 from loadtests.chaos.site import ProxyControl
 from loadtests.errors import LoadError
 
@@ -116,7 +116,7 @@ class FaultProxy:
     def __init__(self, *, grpc: str, http: str, seed: int = 0) -> None:
         self._arguments = [f"--grpc={grpc}", f"--http={http}", f"--seed={seed}"]
         self._folder = Path()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
         self._control: ProxyControl | None = None
 
     def __enter__(self) -> Self:
@@ -129,11 +129,18 @@ class FaultProxy:
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            text=True,
             # Ctrl-C is the runner's to handle, which needs the proxy until the end.
             start_new_session=True,
         )
         try:
-            addresses = json.loads(self._first_line())
+            addresses = json.loads(first_line(self._process, _START_SECONDS))
+        except ValueError:
+            self.__exit__()
+            raise LoadError(
+                f"the fault proxy did not start in {_START_SECONDS:g} s; "
+                "its standard error says why"
+            ) from None
         except BaseException:
             self.__exit__()
             raise
@@ -172,20 +179,6 @@ class FaultProxy:
         if self._process is None:
             raise LoadError("the proxy has no process outside its `with` block")
         return self._process.pid
-
-    def _first_line(self) -> bytes:
-        assert self._process is not None  # noqa: S101 - for the type checker
-        assert self._process.stdout is not None  # noqa: S101 - for the type checker
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            ready = selector.select(_START_SECONDS)
-        line = self._process.stdout.readline() if ready else b""
-        if not line:
-            raise LoadError(
-                f"the fault proxy did not start in {_START_SECONDS:g} s; "
-                "its standard error says why"
-            )
-        return line
 
 
 class ThroughProxy:

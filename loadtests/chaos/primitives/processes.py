@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from loadtests.chaos.errors import FaultFailedError
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
 
 TOKEN_VARIABLE: Final = "TRITONWATCH_CHAOS"  # noqa: S105 - names a process, opens nothing
@@ -176,3 +177,10 @@ def resume(processes: Sequence[ProcessRef]) -> None:
 def is_stopped(process: ProcessRef) -> bool:
     """Return whether it is there and stopped."""
     return process.state in {"T", "t"}
+
+
+def first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """Return the first line of a process's output; empty where none comes in time."""
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    ready, _, _ = select.select([process.stdout], [], [], seconds)
+    return process.stdout.readline().strip() if ready else ""

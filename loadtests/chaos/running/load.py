@@ -103,7 +103,7 @@ class Load:
 
     def _run(self) -> None:
         options = Options(
-            progress=self._told,
+            progress=self._progressed,
             progress_seconds=_PROGRESS_SECONDS,
             stop=lambda: self._stopped_at is not None,
             backoff=self._backoff,
@@ -117,7 +117,7 @@ class Load:
         finally:
             self._begun.set()
 
-    def _told(self, progress: Progress) -> None:
+    def _progressed(self, progress: Progress) -> None:
         self.live.feed(progress)
         if self._origin is None:
             self._origin = time.perf_counter() - progress.elapsed_seconds

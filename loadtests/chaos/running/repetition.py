@@ -55,16 +55,16 @@ _BRING_UP_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run may be told beside the experiment."""
+    """Options of a run beside the experiment."""
 
     allow: Sequence[str] = ()
     """Targets that may be broken, beside the embedded one; shell-style patterns."""
     state: Path = field(default_factory=default_folder)
     """Where undo journals lie."""
     announcers: Sequence[Announcer] = ()
-    """Who is told of the run, beside the target's own sidecar."""
-    tell: Callable[[str], None] = lambda _line: None
-    """Called with a line now and then, for whoever watches."""
+    """Further receivers of annotations, beside the target's own sidecar."""
+    progress: Callable[[str], None] = lambda _line: None
+    """Called with a line at each step."""
 
 
 class Repetition:
@@ -95,16 +95,16 @@ class Repetition:
         self._status: Status = "completed"
         self._ended = 0.0
         self._breaking = False
-        self._told: AnnouncedRun | None = None
+        self._announced: AnnouncedRun | None = None
 
     @property
     def site(self) -> Site | None:
-        """What is broken."""
+        """The deployment that is broken."""
         return self._site
 
     @property
     def live(self) -> LiveWindow | None:
-        """What users see now."""
+        """Availability and latency of the last moment."""
         return None if self._load is None else self._load.live
 
     def run(self) -> Evidence:
@@ -157,7 +157,7 @@ class Repetition:
         self._injected.append(injected)
         self._record.note("inject", detail, max(injected.at, began))
         self._record.note("injected", detail, injected.verified_at)
-        self._options.tell(f"injected {injected.entry.kind}")
+        self._options.progress(f"injected {injected.entry.kind}")
 
     def undo(self) -> list[str]:
         """Undo everything that is in effect; what is left."""
@@ -172,7 +172,7 @@ class Repetition:
         for kind in kinds:
             self._record.note("revert", {"kind": kind}, began)
             self._record.note("reverted", {"kind": kind, "left": left}, ended)
-        self._options.tell(f"undone {', '.join(kinds)} in {ended - began:.2f} s")
+        self._options.progress(f"undone {', '.join(kinds)} in {ended - began:.2f} s")
         return left
 
     def _deadline_seconds(self) -> float:
@@ -205,7 +205,7 @@ class Repetition:
                 ),
                 folder=self._loaded.folder,
             )
-            self._options.tell(f"bringing up {extension.target.name} …")
+            self._options.progress(f"bringing up {extension.target.name} …")
             self._site = stack.enter_context(extension.target.opened(around))
             self._require()
             record.versions |= versions_of(self._site.http)
@@ -249,7 +249,7 @@ class Repetition:
         if tap is not None:
             announcers.append(SidecarAnnouncer(f"http://{tap}"))
         told = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
-        self._told = told
+        self._announced = told
         stack.callback(self._remark, told.problems)
         phases = (Phase("before", 0.0, math.inf, None),)
         stack.enter_context(telling(told, announcers, phases))
@@ -266,8 +266,8 @@ class Repetition:
             told.ended(replace(of_load, told=ending))
 
     def _enter(self, phase: str) -> None:
-        if self._told is not None:
-            self._told.enter(phase)
+        if self._announced is not None:
+            self._announced.enter(phase)
 
     def _remark(self, texts: Sequence[str]) -> None:
         for text in texts:
@@ -300,7 +300,7 @@ class Repetition:
     def _steady(self, checks: HypothesisChecks | None) -> bool:
         """Return whether users are well before anything is broken."""
         timing = self._extension.timing
-        self._options.tell(f"steady state for {timing.before_seconds:g} s …")
+        self._options.progress(f"steady state for {timing.before_seconds:g} s …")
         if self._load is not None:
             begun = time.perf_counter() - self._load.origin
             self._stop.wait(max(timing.before_seconds - begun, 0.0))
@@ -346,7 +346,7 @@ class Repetition:
             return
         self._enter("after")
         seconds = self._extension.timing.after_seconds
-        self._options.tell(f"recovery for {seconds:g} s …")
+        self._options.progress(f"recovery for {seconds:g} s …")
         try:
             if self._load is not None:
                 self._stop.wait(seconds)

@@ -73,8 +73,8 @@ class LoadSettings(Settings):
             wrong = error.errors(include_url=False)[0]
             where = ".".join(map(str, wrong["loc"][1:]))
             raise ValueError(
-                f"found a profile that cannot be: {where}: {wrong['msg']}; want one "
-                "that lasts as long as it is told (`duration_seconds`), like "
+                f"invalid profile: {where}: {wrong['msg']}; want one "
+                "with a duration of its own (`duration_seconds`), like "
                 "{kind: poisson, requests_per_second: 50}"
             ) from None
         if profile.concurrency is not None:

@@ -62,18 +62,16 @@ class Injections:
         return self._watchdog.pid
 
     def inject(self, fault: Fault, site: Site) -> Injected:
-        """Break it, and see that it is broken.
+        """Inject it, and verify that it is in effect.
 
         Raises:
             FaultRefusedError: it cannot be done there; nothing was touched.
             FaultFailedError: it was not done; what was begun is undone.
             JournalError: the undo record could not be kept; nothing was touched.
         """
-        fault.require(site)
-        self._watchdog.require()
         record = fault.prepare(site)
-        kind = fault.name()
-        entry = self._journal.open(kind, record)
+        self._watchdog.require()
+        entry = self._journal.open(fault.name(), record)
         began = time.perf_counter()
         try:
             fault.inject(record)

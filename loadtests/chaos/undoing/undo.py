@@ -72,7 +72,7 @@ def _undo(path: Path, *, force: bool) -> UndoneRun | None:
         return UndoneRun(run, path, busy=True) if path.exists() else None
     try:
         contents = journals.read(path)
-        held = Journal.adopt(path, descriptor, contents.token or "")
+        held = Journal(path, descriptor, contents.token or "")
         return undo_journal(held, contents)
     finally:
         os.close(descriptor)

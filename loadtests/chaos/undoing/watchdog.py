@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from loadtests.chaos.faults.base import FaultFailedError
-from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.primitives.processes import ProcessRef, first_line
 from loadtests.chaos.undoing.journal import Journal
 from loadtests.chaos.undoing.undo import go_first, undo_journal
 
@@ -114,10 +114,7 @@ class Watchdog:
 
     def _wait(self) -> None:
         assert self._process is not None  # noqa: S101 - for the type checker
-        assert self._process.stdout is not None  # noqa: S101
-        ready, _, _ = select.select([self._process.stdout], [], [], _START_SECONDS)
-        said = self._process.stdout.readline().strip() if ready else ""
-        if said != READY:
+        if first_line(self._process, _START_SECONDS) != READY:
             raise FaultFailedError(
                 f"the watchdog was not ready within {_START_SECONDS:g} s, so nothing "
                 "was broken"
@@ -149,7 +146,7 @@ def main(arguments: list[str]) -> int:
     os.write(1, f"{READY}\n".encode())
     # Where the runner is killed, nobody reads on.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    held = Journal.adopt(path, descriptor, "")
+    held = Journal(path, descriptor, "")
     if not _ended(pipe, deadline):
         _end_runner(held.contents(), pipe)
     if path.exists():
