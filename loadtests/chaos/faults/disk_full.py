@@ -16,7 +16,7 @@ from pydantic import Field
 
 from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.base import Fault
-from loadtests.chaos.primitives import programs
+from loadtests.chaos.primitives import agents, programs
 from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class DiskFull(Fault):
         if record["mechanism"] == "fill":
             _ballast(record).unlink(missing_ok=True)
             return
-        programs.end_all(token)
+        agents.stop(token)
         for _ in range(_MOST_MOUNTS):
             if not _mounted(token):
                 return

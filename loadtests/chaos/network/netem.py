@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.network.effect import DIRECTIONS, Effect
 from loadtests.chaos.network.mechanism import loopback_refusal, ports_of
-from loadtests.chaos.primitives import programs
+from loadtests.chaos.primitives import agents, programs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ class Netem:
 
     def revert(self, record: dict[str, Any]) -> None:
         """Remove the root, and with it all below it."""
-        programs.end_all(record["token"])
+        agents.stop(record["token"])
         if not self.residue(record):
             return
         command = ["tc", "qdisc", "del", "dev", "lo", "root"]

@@ -85,7 +85,7 @@ class Nft:
     def revert(self, record: dict[str, Any]) -> None:
         """End programs started for the fault, and remove the table."""
         token = record["token"]
-        programs.end_all(token)
+        agents.stop(token)
         command = ["nft", "delete", "table", _FAMILY, token]
         if programs.attempt(token, command).returncode and _exists(token):
             raise FaultFailedError(

@@ -25,13 +25,14 @@ from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.primitives.processes import (
     TOKEN_VARIABLE,
     ProcessRef,
+    end_started_with,
     started_with,
 )
 
 _READY: Final = "ready"
 _FAILED: Final = "failed: "
 _READY_SECONDS: Final = 15.0
-_END_SECONDS: Final = 0.5
+_END_SECONDS: Final = 1.0
 
 
 def start(
@@ -92,23 +93,14 @@ def running(token: str) -> bool:
 
 
 def stop(token: str) -> None:
-    """End every agent with this token.
+    """End every process with this token.
 
     Raises:
         FaultFailedError: one does not end, or is another user's.
     """
-    for process in started_with(token):
-        try:
-            gone = process.kill(_END_SECONDS)
-        except PermissionError:
-            raise FaultFailedError(
-                f"process {process.pid} is another user's; as that user: "
-                f"kill -KILL {process.pid}"
-            ) from None
-        if not gone:
-            raise FaultFailedError(
-                f"process {process.pid} does not end; kill -KILL {process.pid}"
-            )
+    problems = end_started_with(token, _END_SECONDS)
+    if problems:
+        raise FaultFailedError("; ".join(problems))
 
 
 def left(token: str) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE: Final = "TRITONWATCH_CHAOS"  # noqa: S105 - names a process, opens nothing
 _POLL_SECONDS: Final = 0.005
 _STOP_SECONDS: Final = 0.5
+_PAUSE_SECONDS: Final = 0.02
 _STATE, _START = 0, 19
 """Places in /proc/PID/stat after the name: proc(5) counts from pid as field 1."""
 
@@ -149,6 +150,38 @@ def started_with(token: str) -> list[ProcessRef]:
                 if reference is not None:
                     found.append(reference)
     return found
+
+
+def end_started_with(token: str, seconds: float, looks: int = 1) -> list[str]:
+    """Kill every process that was started with this token; those that stay, in sentences.
+
+    Args:
+        token: in their environment.
+        seconds: for all of them to end.
+        looks: how often in a row none may be found; for a moment while it begins a program,
+            a process shows no environment.
+    """
+    deadline = time.monotonic() + seconds
+    without = 0
+    while without < looks:
+        found = [p for p in started_with(token) if p.pid != os.getpid()]
+        for process in found:
+            try:
+                process.kill(max(deadline - time.monotonic(), 0.0))
+            except PermissionError:
+                pid = process.pid
+                return [
+                    f"process {pid} is another user's; as that user: kill -KILL {pid}"
+                ]
+        if found and time.monotonic() > deadline:
+            return [
+                f"process {process.pid} does not end; kill -KILL {process.pid}"
+                for process in found
+            ]
+        without = 0 if found else without + 1
+        if without < looks:
+            time.sleep(_PAUSE_SECONDS)
+    return []
 
 
 def stop(processes: Sequence[ProcessRef]) -> None:
