@@ -39,7 +39,7 @@ from loadtests.chaos.primitives.processes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from loadtests.chaos.site import Site
 
@@ -47,12 +47,40 @@ _END_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.05
 
 
-def _kill(process: ProcessRef) -> None:
-    if not process.kill(_END_SECONDS):
-        raise FaultFailedError(f"process {process.pid} does not end after SIGKILL")
+def _processes(record: dict[str, Any]) -> list[ProcessRef]:
+    """The processes that a record names, under the key of its fault."""
+    for key in ("processes", "victims"):
+        if key in record:
+            return [ProcessRef.from_record(entry) for entry in record[key]]
+    key = "server" if "server" in record else "sidecar"
+    return [ProcessRef.from_record(record[key])]
 
 
-class KillServer(Fault):
+def _kill(processes: Sequence[ProcessRef]) -> None:
+    for process in processes:
+        process.send(signal.SIGKILL)
+    for process in processes:
+        if not process.kill(_END_SECONDS):
+            raise FaultFailedError(f"process {process.pid} does not end after SIGKILL")
+
+
+class _Kill(Fault):
+    """SIGKILL to the processes of a record."""
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Kill them."""
+        _kill(_processes(record))
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report those that still run; new ones are the deployment's."""
+        return [
+            f"process {process.pid} still runs"
+            for process in _processes(record)
+            if process.alive
+        ]
+
+
+class KillServer(_Kill):
     """Connections are reset and refused; a restart loads every model anew."""
 
     kind: Literal["kill_server"] = "kill_server"
@@ -60,15 +88,6 @@ class KillServer(Fault):
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return its process, its backend processes and their shared memory."""
         return Belongings.of(needs.server_of(site)).to_record()
-
-    def inject(self, record: dict[str, Any]) -> None:
-        """Kill it."""
-        _kill(Belongings.from_record(record).server)
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report that process while it runs; a new one is the deployment's."""
-        server = Belongings.from_record(record).server
-        return [f"process {server.pid} still runs"] if server.alive else []
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
@@ -113,7 +132,7 @@ class RestartLoop(SustainedFault):
     def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
         """Kill the first server, and each one of the same program that follows it."""
         first = Belongings.from_record(record["first"])
-        _kill(first.server)
+        _kill([first.server])
         first.sweep()
         ready()
         while True:
@@ -126,7 +145,7 @@ class RestartLoop(SustainedFault):
             # Before the kill, so that undo knows what may be left.
             with Path(record["ledger"]).open("a", encoding="utf-8") as ledger:
                 ledger.write(json.dumps(belongings.to_record()) + "\n")
-            _kill(server)
+            _kill([server])
             belongings.sweep()
 
     def missing(self, record: dict[str, Any]) -> list[str]:
@@ -164,7 +183,7 @@ def _killed(record: dict[str, Any]) -> list[Belongings]:
     return found
 
 
-class KillSidecar(Fault):
+class KillSidecar(_Kill):
     """Production should feel nothing of it, and somebody should be told."""
 
     kind: Literal["kill_sidecar"] = "kill_sidecar"
@@ -172,15 +191,6 @@ class KillSidecar(Fault):
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return its process."""
         return {"sidecar": needs.sidecar_of(site).to_record()}
-
-    def inject(self, record: dict[str, Any]) -> None:
-        """Kill it."""
-        _kill(ProcessRef.from_record(record["sidecar"]))
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report that process while it runs; a new one is the deployment's."""
-        sidecar = ProcessRef.from_record(record["sidecar"])
-        return [f"sidecar {sidecar.pid} still runs"] if sidecar.alive else []
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
@@ -192,7 +202,7 @@ class KillSidecar(Fault):
         return []
 
 
-class KillStub(Fault):
+class KillStub(_Kill):
     """A model without its backend process: listed as ready, and every request fails.
 
     Before Triton 2.65 live, ready and the model's ready stay true; from there on the model
@@ -219,22 +229,6 @@ class KillStub(Fault):
             "http": site.http if self.repair else None,
             "belongings": Belongings.of(needs.server_of(site)).to_record(),
         }
-
-    def inject(self, record: dict[str, Any]) -> None:
-        """Kill them."""
-        for victim in _processes(record):
-            victim.send(signal.SIGKILL)
-        for victim in _processes(record):
-            if not victim.wait_until(None, _END_SECONDS):
-                raise FaultFailedError(f"process {victim.pid} does not end")
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report those that still run."""
-        return [
-            f"backend process {victim.pid} of {record['model']} still runs"
-            for victim in _processes(record)
-            if victim.alive
-        ]
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
@@ -347,8 +341,3 @@ class FreezeStub(_Freeze):
         """Report processes that are still stopped, and what an aborted server left."""
         left = Belongings.from_record(record["belongings"]).left()
         return super().residue(record) + left
-
-
-def _processes(record: dict[str, Any]) -> list[ProcessRef]:
-    listed = record["processes" if "processes" in record else "victims"]
-    return [ProcessRef.from_record(entry) for entry in listed]
