@@ -197,11 +197,12 @@ def _rows(journal: Journal) -> Iterator[Row]:
     for one in journal.findings:
         groups.setdefault(one.strength, []).append(one)
     for strength, found in groups.items():
+        verdicts: list[Verdict] = [one.verdict for one in found]
         kept = [one.sidecar for one in found if one.sidecar is not None]
         yield Row(
             title=journal.title,
             strength=strength,
-            verdict=max((one.verdict for one in found), key=_VERDICTS.index),
+            verdict=max(verdicts, key=_VERDICTS.index),
             deviated=any(one.deviated for one in found),
             lost=_sum([one.lost for one in found]),
             wrong=_sum([one.wrong for one in found]),
@@ -229,7 +230,7 @@ def _row_change(
             for name in _MATTERS
             if name in old or name in new
         )
-        certain = [c.call for c in changes if c.call in {"better", "worse"}]
+        certain: list[Call] = [c.call for c in changes if c.call in {"better", "worse"}]
         call = _together([_of_verdicts(before.verdict, after.verdict), *certain])
     return RowChange(
         title=key[0],

@@ -96,7 +96,7 @@ class Child:
         self.command: list[str] = []
         self.address = ""
         self.environment = {**os.environ, TOKEN_VARIABLE: around.token}
-        self._folder = around.folder
+        self._working_folder = around.folder
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -123,7 +123,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 env=self.environment,
-                cwd=self._folder,
+                cwd=self._working_folder,
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_SECONDS
