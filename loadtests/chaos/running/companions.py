@@ -17,8 +17,8 @@ import yaml
 from exporter.listening import bind
 from exporter.slo.objectives import AvailabilityObjective
 from exporter.slo.rules import rules_file
+from loadtests.chaos.faults import clock_jump
 from loadtests.chaos.measuring.polling import fetch
-from loadtests.chaos.primitives import faketime
 from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef
 from loadtests.chaos.running.pace import Supervisor
 from loadtests.errors import LoadError
@@ -63,7 +63,7 @@ def companions(target: Target, site: Site, around: Surroundings) -> Generator[No
                 over = {"otlp": _start_collector(stack, around)} | over
             sidecar = Child("sidecar", around)
             if around.clocks:
-                sidecar.environment |= faketime.environment(sidecar.folder / "clock")
+                sidecar.environment |= clock_jump.environment(sidecar.folder / "clock")
             stack.callback(sidecar.stop)
             _start_sidecar(sidecar, over, site)
             delay = target.sidecar_restart_seconds

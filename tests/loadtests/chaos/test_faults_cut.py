@@ -16,6 +16,7 @@ from cut_injections import Injector
 from fault_cycles import Client, kind_of, recorded, undone
 from sites import EmbeddedSite
 
+from loadtests.chaos.faults import clock_jump
 from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.loading import ResponseCache, UnloadModel
 from loadtests.chaos.faults.models import LyingModel
@@ -28,7 +29,6 @@ from loadtests.chaos.faults.processes import (
 )
 from loadtests.chaos.faults.requests import CorruptInputs, OversizedInputs
 from loadtests.chaos.faults.resources import Descriptors
-from loadtests.chaos.primitives import faketime
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.undoing.undo import SETTLE_SECONDS
 
@@ -83,7 +83,7 @@ def site(breakable: Playground, tmp_path: Path) -> Generator[EmbeddedSite]:
         "-c",
         "import threading; print(flush=True); threading.Event().wait(600)",
     ]
-    environment = {**os.environ, **faketime.environment(tmp_path / "clock")}
+    environment = {**os.environ, **clock_jump.environment(tmp_path / "clock")}
     with subprocess.Popen(sleep, env=environment, stdout=subprocess.PIPE) as process:
         # Before it runs, its libraries are not in memory.
         process.stdout.readline()
