@@ -54,7 +54,7 @@ _ACTION_SECONDS: Final = 10.0
 
 
 class TimingSettings(Settings):
-    """How long what is watched, beside the method's own pauses."""
+    """Durations beside the method's own pauses."""
 
     before_seconds: float = Field(default=5.0, ge=1, le=3600)
     """Load before the method: the baseline."""
@@ -65,7 +65,7 @@ class TimingSettings(Settings):
 
 
 class BlastRadius(Settings):
-    """What may be touched; what a fault names beside it is refused."""
+    """Limits on what faults may touch; others are refused."""
 
     text: str = Field(default="", max_length=1000)
     """In words, for whoever agrees to it."""
@@ -85,7 +85,7 @@ class SweepSettings(Settings):
 
 
 class Extension(Settings):
-    """What an experiment needs here beside Chaos Toolkit's own keys."""
+    """Our extension of an experiment, beside Chaos Toolkit's own keys."""
 
     name: str = Field(pattern=f"^{NAME}$")
     target: AnyTarget | None = Field(default=None)
@@ -122,7 +122,7 @@ AnyActivity = Annotated[Action | Probe, Field(discriminator="type")]
 
 
 class Experiment(Settings):
-    """What we read of an experiment's file; `document` has all of it."""
+    """The keys of an experiment that are read; `Loaded.document` has all of them."""
 
     version: str = Field(default="1.0.0")
     title: str = Field(min_length=1, max_length=200)
@@ -163,7 +163,7 @@ class Experiment(Settings):
 
     @property
     def pauses_seconds(self) -> float:
-        """How long method and rollbacks wait, which is most of what they take."""
+        """Seconds that method and rollbacks wait, most of their duration."""
         activities = (*self.method, *self.rollbacks)
         return sum(a.pauses.before + a.pauses.after for a in activities)
 

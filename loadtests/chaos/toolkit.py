@@ -31,12 +31,12 @@ class Running(Protocol):
 
     @property
     def site(self) -> Site | None:
-        """What is broken."""
+        """The deployment that is broken."""
         ...
 
     @property
     def live(self) -> LiveWindow | None:
-        """What users see now."""
+        """Availability and latency of the last moment."""
         ...
 
     def inject(self, fault: Fault) -> None:

@@ -157,7 +157,7 @@ class Partition(NetworkFault):
 
 
 class Reset(NetworkFault):
-    """What a failing load balancer or a full connection table does: TCP resets."""
+    """TCP resets, as from a failing load balancer or a full connection table."""
 
     kind: Literal["reset"] = "reset"
     reset_percent: float = Field(default=100.0, gt=0, le=100)

@@ -285,7 +285,7 @@ class MemoryLimit(GroupLimit):
 
 
 class Descriptors(Fault):
-    """What is connected goes on; new connections hang, and files cannot be opened.
+    """New connections hang and files cannot be opened; existing connections stay.
 
     Only the soft limit: it can be raised again without privileges, the hard one cannot.
     """

@@ -88,7 +88,7 @@ class Outage(Settings):
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
+        """Its length."""
         return self.end_seconds - self.start_seconds
 
 

@@ -1,4 +1,4 @@
-"""Which metric and which alert showed a fault, when, and when they said it was over."""
+"""Detection of a fault: the metrics and alerts that showed it, and from when to when."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class DetectSettings(Settings):
-    """What has to show the fault, and within which time."""
+    """A metric or an alert that has to show the fault, and its time limit."""
 
     fault: str | None = Field(default=None)
     """The kind that it is to show, each time it comes, where a method has several; the
@@ -69,7 +69,7 @@ class DetectSettings(Settings):
 
 
 class Detection(Settings):
-    """How one fault was detected. Times are of the load; None did not happen."""
+    """The signals of one fault. Times are of the load; None did not happen."""
 
     metrics: tuple[Shown, ...]
     alerts: tuple[Alerted, ...]
@@ -79,7 +79,7 @@ class Detection(Settings):
 
 
 class Detected(Settings):
-    """Whether what was to show a fault did so in time. None cannot be told."""
+    """A required signal of a fault, and whether it came in time. None is unknown."""
 
     metric: str | None
     metric_after_seconds: float | None
@@ -186,7 +186,7 @@ def in_effect(
     kind: str | None,
     first_bad_seconds: float | None,
 ) -> float:
-    """When a fault of a span was in effect, in seconds of the load.
+    """Return when a fault of a span was in effect, in seconds of the load.
 
     Injecting takes a while: processes are started, models loaded anew. It is over when
     the fault was seen to be there, and where users feel it before, it is there.
@@ -198,7 +198,7 @@ def in_effect(
 
 
 def begun_at(events: Iterable[Event], span: Span, kind: str | None) -> float:
-    """When the first fault of a span was begun, or the first of that kind."""
+    """Return when injecting the first fault of a span began, or the first of that kind."""
     found = _first(events, span, kind, "inject")
     return span.inject_seconds if found is None else found
 

@@ -147,7 +147,7 @@ class Evidence:
 
     @property
     def seen_seconds(self) -> float:
-        """How long anything was watched."""
+        """Seconds until the last observation."""
         ends = [self.ended_seconds]
         ends += [rows[-1].at_seconds for rows in (self.samples, self.scrapes) if rows]
         if self.load is not None:

@@ -35,7 +35,7 @@ State = Literal["unaffected", "recovered", "not_recovered", "unknown"]
 
 
 class RecoverySettings(Settings):
-    """When users count as served again."""
+    """The conditions under which users count as served again."""
 
     window_seconds: float = Field(default=1.0, gt=0, le=60)
     """Length of the windows that are good or bad."""
@@ -68,7 +68,7 @@ class Span(Settings):
 
 
 class Recovery(Settings):
-    """What one fault did, and when it was over. None is unknown, or did not happen."""
+    """The effect of one fault and its end. None is unknown, or did not happen."""
 
     state: State
     reason: str
@@ -340,7 +340,7 @@ class _Course:
         return stretch.grade == GOOD and stretch.seconds >= needed - _ROUNDING_SECONDS
 
     def _due(self, stretch: Stretch) -> float:
-        """When the first good request of a stretch was due: before it nothing was shown.
+        """Return when the first good request of a stretch was due.
 
         The quantile lets some of the first be late still, and then they are.
         """

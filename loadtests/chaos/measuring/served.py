@@ -41,7 +41,7 @@ class Served(Settings):
 
 
 class Budget(Settings):
-    """What a fault took of the error budget, from its injection to the end of the load."""
+    """The error budget spent, from a fault's injection to the end of the load."""
 
     objective_ratio: float
     window_seconds: float

@@ -116,7 +116,7 @@ def _fits(found: str, operator: str, wanted: str) -> bool:
 
 
 class Shown(Settings):
-    """When a condition on the metrics began to hold, and when it ended."""
+    """The span in which a condition on the metrics held."""
 
     condition: str
     before: bool | None
@@ -134,7 +134,7 @@ class Shown(Settings):
 
 
 class Alerted(Settings):
-    """What an alert did after a fault."""
+    """The states of an alert after a fault."""
 
     name: str
     before: bool

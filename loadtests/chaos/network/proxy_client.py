@@ -168,7 +168,7 @@ class FaultProxy:
 
     @property
     def control(self) -> ProxyControl:
-        """Where it listens, and how it is told what to do."""
+        """Its addresses and its control socket."""
         if self._control is None:
             raise LoadError("the proxy has no ports before its `with` block")
         return self._control

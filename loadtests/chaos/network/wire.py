@@ -171,7 +171,7 @@ class End(asyncio.Protocol):
         self.pace(other_is_full=False)
 
     def effects_changed(self) -> None:
-        """What was delayed and is no more arrives now."""
+        """Send what is no longer delayed."""
         if self._queue:
             self._flush()
 

@@ -1,4 +1,4 @@
-"""Which processes and shared-memory regions belong to a Triton on this host.
+"""Processes and shared-memory regions of a Triton on this host.
 
 A process of the Python backend ("stub") says whose it is by its own arguments: the
 model's file, its region in /dev/shm, and the pid of the server that started it. In a
@@ -29,7 +29,7 @@ _END_SECONDS: Final = 0.5
 
 
 class Known(NamedTuple):
-    """What a process is called where it runs."""
+    """A pid with the namespace that it is of."""
 
     namespace: str
     """Of pids, as /proc/PID/ns/pid names it; empty where one may not see it."""
@@ -104,7 +104,7 @@ def stubs_of(server: ProcessRef, model: str | None = None) -> list[ProcessRef]:
 
 @dataclass(frozen=True, slots=True)
 class Belongings:
-    """What a server has on this host that its sudden death would leave there."""
+    """The processes and regions of a server that its sudden death would leave behind."""
 
     server: ProcessRef
     known: Known

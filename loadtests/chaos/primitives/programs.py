@@ -18,7 +18,7 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def find(name: str) -> str | None:
-    """Where a program is, in the folders of administration too."""
+    """Return the path of a program, from the folders of administration too."""
     return shutil.which(name) or shutil.which(name, path=_PATH)
 
 

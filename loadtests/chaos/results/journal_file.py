@@ -87,7 +87,7 @@ _SHARED: Final = tuple(
 
 
 class Block(Settings):
-    """What is ours of a journal."""
+    """Our block of a journal."""
 
     format: Literal["tritonwatch-chaos-journal"] = FORMAT
     version: Literal[1] = VERSION

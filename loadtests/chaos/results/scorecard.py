@@ -60,7 +60,7 @@ class Row(Settings):
 
     @property
     def key(self) -> tuple[str, float | None]:
-        """What makes it the same row on another card."""
+        """The identity of the row on another card."""
         return self.title, self.strength
 
 

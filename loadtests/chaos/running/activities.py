@@ -32,7 +32,7 @@ class Pauses(Settings):
 
 
 class Provider(Settings):
-    """Who does it: a function, a program or a URL."""
+    """A function, a program or a URL."""
 
     type: Literal["python", "process", "http"]
     module: str | None = Field(default=None)
@@ -62,7 +62,7 @@ class Provider(Settings):
 
 
 class Activity(Settings):
-    """What is done or asked."""
+    """An action or a probe."""
 
     name: str = Field(min_length=1, max_length=200)
     provider: Provider
@@ -98,7 +98,7 @@ class Limit(Probe):
 
 
 class Hypothesis(Settings):
-    """What is so as long as users are well."""
+    """The steady state: probes with their tolerances."""
 
     title: str = Field(min_length=1, max_length=200)
     probes: tuple[Probe, ...] = Field(min_length=1, max_length=50)

@@ -92,7 +92,7 @@ class Load:
 
     @property
     def problem(self) -> str | None:
-        """What ended it before it was stopped."""
+        """The error that ended it before it was stopped."""
         return None if self._error is None else str(self._error)
 
     def stop(self) -> None:

@@ -53,7 +53,7 @@ def require_allowed(target: Target | None, allowed: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a run gives to its target."""
+    """The surroundings that a run gives to its target."""
 
     scratch: Path
     """A folder of the run's own."""
@@ -90,7 +90,7 @@ class Target(Settings):
 
     @property
     def name(self) -> str:
-        """What the allow-list calls it."""
+        """Its name on the allow-list."""
         raise NotImplementedError
 
     def covers(self, activity: Activity) -> bool:  # noqa: ARG002 - none, by default

@@ -30,7 +30,7 @@ _TRACE_RATE: Final = 50
 
 
 class RestartSettings(Settings):
-    """What keeps the server up, as systemd or Kubernetes would."""
+    """Restarts of the server, as by systemd or Kubernetes."""
 
     delay_seconds: float = Field(default=0.5, ge=0, le=600)
     """From its end to its next start."""

@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a journal says."""
+    """The contents of a journal."""
 
     path: Path
     run: str

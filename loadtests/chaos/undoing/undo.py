@@ -39,7 +39,7 @@ started when its runner was killed may do its work a moment later."""
 
 @dataclass(frozen=True, slots=True)
 class UndoneRun:
-    """What became of one journal."""
+    """The outcome of undoing one journal."""
 
     run: str
     path: Path
