@@ -15,8 +15,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.primitives.processes import first_line
@@ -25,7 +26,6 @@ from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
-    from types import TracebackType
 
     from loadtests.chaos.network.effect import Effect
     from loadtests.chaos.site import Site
@@ -98,10 +98,20 @@ def _line(connection: socket.socket) -> bytes:
     return bytes(received)
 
 
+@dataclass(frozen=True, slots=True)
 class FaultProxy:
-    """A proxy in front of a server, as a context manager.
+    """A proxy that runs."""
 
-        with FaultProxy(grpc=triton.grpc, http=triton.http) as proxy:
+    control: ProxyControl
+    """Its addresses and its control socket."""
+    pid: int
+
+
+@contextlib.contextmanager
+def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]:
+    """Run a proxy in front of a server while a block lasts.
+
+        with fault_proxy(grpc=triton.grpc, http=triton.http) as proxy:
             client = InferenceServerClient(proxy.control.grpc)
 
     Its input is a pipe that only the owner holds, so it ends with the owner, by SIGKILL
@@ -111,74 +121,43 @@ class FaultProxy:
         grpc: host:port of the server's gRPC.
         http: host:port of its HTTP.
         seed: of the losses, resets and jitter that it draws.
+
+    Raises:
+        LoadError: it does not start.
     """
-
-    def __init__(self, *, grpc: str, http: str, seed: int = 0) -> None:
-        self._arguments = [f"--grpc={grpc}", f"--http={http}", f"--seed={seed}"]
-        self._folder = Path()
-        self._process: subprocess.Popen[str] | None = None
-        self._control: ProxyControl | None = None
-
-    def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="tritonwatch-proxy-"))
-        path = self._folder / "control"
-        self._process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
-            [
-                *(sys.executable, "-m", "loadtests.chaos.network.proxy"),
-                *(f"--control={path}", *self._arguments),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            # Ctrl-C is the runner's to handle, which needs the proxy until the end.
-            start_new_session=True,
-        )
-        try:
-            addresses = json.loads(first_line(self._process, _START_SECONDS))
-        except ValueError:
-            self.__exit__()
+    folder = Path(tempfile.mkdtemp(prefix="tritonwatch-proxy-"))
+    path = folder / "control"
+    process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
+        [
+            *(sys.executable, "-m", "loadtests.chaos.network.proxy"),
+            *(f"--control={path}", f"--grpc={grpc}", f"--http={http}"),
+            f"--seed={seed}",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Ctrl-C is the runner's to handle, which needs the proxy until the end.
+        start_new_session=True,
+    )
+    try:
+        line = first_line(process, _START_SECONDS)
+        if not line:
             raise LoadError(
                 f"the fault proxy did not start in {_START_SECONDS:g} s; "
                 "its standard error says why"
-            ) from None
-        except BaseException:
-            self.__exit__()
-            raise
-        self._control = ProxyControl(path, addresses["grpc"], addresses["http"])
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None  # noqa: S101 - for the type checker
-            assert process.stdout is not None  # noqa: S101 - for the type checker
-            process.stdin.close()
-            process.stdout.close()
-            try:
-                process.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    @property
-    def control(self) -> ProxyControl:
-        """Its addresses and its control socket."""
-        if self._control is None:
-            raise LoadError("the proxy has no ports before its `with` block")
-        return self._control
-
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        if self._process is None:
-            raise LoadError("the proxy has no process outside its `with` block")
-        return self._process.pid
+            )
+        at = json.loads(line)
+        yield FaultProxy(ProxyControl(path, at["grpc"], at["http"]), process.pid)
+    finally:
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None  # noqa: S101 - for the type checker
+            pipe.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class ThroughProxy:

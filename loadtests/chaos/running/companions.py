@@ -53,9 +53,9 @@ def companions(target: Target, site: Site, around: Surroundings) -> Generator[No
     """
     with contextlib.ExitStack() as stack:
         if target.proxy:
-            from loadtests.chaos.network.proxy_client import FaultProxy  # noqa: PLC0415
+            from loadtests.chaos.network.proxy_client import fault_proxy  # noqa: PLC0415
 
-            proxy = FaultProxy(grpc=site.grpc, http=site.http, seed=around.seed)
+            proxy = fault_proxy(grpc=site.grpc, http=site.http, seed=around.seed)
             site.proxy = stack.enter_context(proxy).control
         if target.sidecar is not None:
             over = dict(target.sidecar)

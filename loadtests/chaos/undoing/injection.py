@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from loadtests.chaos.faults.base import FaultFailedError
 from loadtests.chaos.undoing.journal import Journal
 from loadtests.chaos.undoing.undo import revert_entries
-from loadtests.chaos.undoing.watchdog import Watchdog
+from loadtests.chaos.undoing.watchdog import running_watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.site import Site
     from loadtests.chaos.undoing.journal import Entry
     from loadtests.chaos.undoing.undo import Attempt
+    from loadtests.chaos.undoing.watchdog import Watchdog
 
 _VERIFY_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.01
@@ -59,7 +60,7 @@ class Injections:
     @property
     def watchdog_pid(self) -> int:
         """Of the process that undoes if this one cannot."""
-        return self._watchdog.pid
+        return self._watchdog.process.pid
 
     def inject(self, fault: Fault, site: Site) -> Injected:
         """Inject it, and verify that it is in effect.
@@ -110,7 +111,7 @@ def injections(
     journal = Journal.create(folder, run, scratch)
     left: list[str] = []
     try:
-        with Watchdog(journal, deadline_seconds) as watchdog:
+        with running_watchdog(journal, deadline_seconds) as watchdog:
             faults = Injections(journal, watchdog)
             try:
                 yield faults

@@ -25,7 +25,7 @@ from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
 from loadtests.chaos.undoing.journal import Journal, JournalError
 from loadtests.chaos.undoing.undo import revert_entries, undo_all
-from loadtests.chaos.undoing.watchdog import Watchdog
+from loadtests.chaos.undoing.watchdog import running_watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -306,10 +306,10 @@ def test_nothing_is_broken_without_a_watchdog(
 
 def test_the_watchdog_does_not_hear_what_the_terminal_sends(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, "run")
-    with Watchdog(journal, 60) as watchdog:
+    with running_watchdog(journal, 60) as watchdog:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(watchdog.pid, number)
-        assert os.getsid(watchdog.pid) != os.getsid(0)
+            os.kill(watchdog.process.pid, number)
+        assert os.getsid(watchdog.process.pid) != os.getsid(0)
         watchdog.require()
     journal.end()
 

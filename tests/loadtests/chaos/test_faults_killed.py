@@ -18,7 +18,7 @@ from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.network import NetworkDelay, Partition
 from loadtests.chaos.faults.peers import OtlpHang, TapStalled
 from loadtests.chaos.faults.resources import CpuHog, CpuLimit, MemoryHog, MemoryLimit
-from loadtests.chaos.network.proxy_client import FaultProxy
+from loadtests.chaos.network.proxy_client import fault_proxy
 from loadtests.chaos.undoing.undo import SETTLE_SECONDS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def injector() -> Generator[Injector]:
 @pytest.fixture(scope="module")
 def site(loaded, tmp_path_factory) -> Generator[EmbeddedSite]:
     """All that these faults need, and nobody at the addresses of the peers."""
-    with FaultProxy(grpc=loaded.grpc, http=loaded.http) as proxy:
+    with fault_proxy(grpc=loaded.grpc, http=loaded.http) as proxy:
         yield EmbeddedSite(
             loaded,
             proxy=proxy.control,
