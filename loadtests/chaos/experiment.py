@@ -17,20 +17,27 @@ is kept as it is, so that an experiment is exported as it was imported.
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from exporter import config_file, config_problems
 from exporter.errors import ConfigError
 from exporter.settings import Settings
-from loadtests.chaos.faults import AnyFault
+from loadtests.chaos import faults
 from loadtests.chaos.measuring.detection import DetectSettings
 from loadtests.chaos.measuring.recovery import RecoverySettings
-from loadtests.chaos.running.hypothesis import Action, Hypothesis, Limit, Probe
+from loadtests.chaos.running.activities import (
+    TOOLKIT,
+    Action,
+    Hypothesis,
+    Limit,
+    Probe,
+)
 from loadtests.chaos.running.users import LoadSettings
 from loadtests.chaos.targets import AnyTarget
 
@@ -41,16 +48,13 @@ if TYPE_CHECKING:
     from loadtests.scenario import Scenario
 
 NAME: Final = "tritonwatch"
-TOOLKIT: Final = "loadtests.chaos.toolkit"
 FOLDER: Final = Path(__file__).with_name("experiments")
 _ACTION_SECONDS: Final = 10.0
 """What one activity may take beside its pauses, for schedules and deadlines."""
 
-_FAULTS: TypeAdapter[Fault] = TypeAdapter(AnyFault)
-
 
 class TimingSettings(Settings):
-    """How long what is watched, beside the method's own pauses."""
+    """Durations beside the method's own pauses."""
 
     before_seconds: float = Field(default=5.0, ge=1, le=3600)
     """Load before the method: the baseline."""
@@ -61,7 +65,7 @@ class TimingSettings(Settings):
 
 
 class BlastRadius(Settings):
-    """What may be touched; what a fault names beside it is refused."""
+    """Limits on what faults may touch; others are refused."""
 
     text: str = Field(default="", max_length=1000)
     """In words, for whoever agrees to it."""
@@ -81,7 +85,7 @@ class SweepSettings(Settings):
 
 
 class Extension(Settings):
-    """What an experiment needs here beside Chaos Toolkit's own keys."""
+    """Our extension of an experiment, beside Chaos Toolkit's own keys."""
 
     name: str = Field(pattern=f"^{NAME}$")
     target: AnyTarget | None = Field(default=None)
@@ -118,7 +122,7 @@ AnyActivity = Annotated[Action | Probe, Field(discriminator="type")]
 
 
 class Experiment(Settings):
-    """What we read of an experiment's file; `document` has all of it."""
+    """The keys of an experiment that are read; `Loaded.document` has all of them."""
 
     version: str = Field(default="1.0.0")
     title: str = Field(min_length=1, max_length=200)
@@ -159,7 +163,7 @@ class Experiment(Settings):
 
     @property
     def pauses_seconds(self) -> float:
-        """How long method and rollbacks wait, which is most of what they take."""
+        """Seconds that method and rollbacks wait, most of their duration."""
         activities = (*self.method, *self.rollbacks)
         return sum(a.pauses.before + a.pauses.after for a in activities)
 
@@ -199,46 +203,29 @@ class Loaded:
         sweep = self.experiment.extension.sweep
         if sweep is None:
             return self
-        method, done = [], False
-        for activity in self.document["method"]:
+        document = copy.deepcopy(dict(self.document))
+        for activity in document["method"]:
             arguments = activity.get("provider", {}).get("arguments", {})
-            if isinstance(arguments, dict) and "fault" in arguments and not done:
-                fault = {**arguments["fault"], sweep.setting: value}
-                provider = {
-                    **activity["provider"],
-                    "arguments": {**arguments, "fault": fault},
-                }
-                activity = {**activity, "provider": provider}  # noqa: PLW2901
-                done = True
-            method.append(activity)
-        return self.changed({**self.document, "method": method})
+            if isinstance(arguments, dict) and "fault" in arguments:
+                arguments["fault"][sweep.setting] = value
+                break
+        return self.changed(document)
 
 
 def fault_of(activity: Action | Probe, where: str = "method") -> Fault | None:
-    """The fault that an activity injects; None where it injects none.
+    """Return the fault that an activity injects; None where it injects none.
 
     Raises:
-        ValueError: it names one that cannot be.
+        ValueError: it is invalid.
     """
     provider = activity.provider
     if provider.module != TOOLKIT or provider.func != "inject":
         return None
-    given = provider.arguments.get("fault")
-    try:
-        return _FAULTS.validate_python(given)
-    except ValidationError as error:
-        told = "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
-            for item in error.errors(include_url=False)
-        )
-        raise ValueError(
-            f"found a fault in {where} that cannot be: {told}; "
-            "`tritonwatch chaos list` shows faults and their settings"
-        ) from None
+    return faults.parse(provider.arguments.get("fault"), where)
 
 
 def _require_within(fault: Fault, radius: BlastRadius, where: str) -> None:
-    kind = str(type(fault).model_fields["kind"].default)
+    kind = fault.name()
     if radius.kinds is not None and kind not in radius.kinds:
         raise ValueError(
             f"found the fault {kind!r} in {where}, outside of blast_radius.kinds; "

@@ -2,86 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from loadtests.chaos.primitives.backends import listener, stubs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from loadtests.chaos.primitives.processes import ProcessRef
 
 
-class Site(Protocol):
-    """A deployment that may be broken: a server, perhaps its sidecar, on this host.
+@dataclass
+class Site:
+    """A deployment that may be broken; filled in while it comes up.
 
-    Looked at anew each time: a server that was restarted is another process. What a
-    deployment does not have is None, and a fault that needs it refuses.
+    Its processes are looked for each time: a server that was restarted is another process.
+    What a deployment does not have is None, and a fault that needs it refuses.
     """
 
-    @property
-    def name(self) -> str:
-        """What the allow-list calls it, like "embedded" or "process:tritonserver"."""
-        ...
+    name: str
+    """What the allow-list calls it, like "embedded" or "process:tritonserver"."""
+    grpc: str
+    """host:port of Triton itself, gRPC."""
+    http: str
+    """host:port of Triton itself, HTTP."""
+    metrics: str | None = None
+    repository: Path | None = None
+    """The model repository, where models may be replaced."""
+    trace_folder: Path | None = None
+    """Where Triton writes trace files; a volume of its own where that is possible."""
+    proxy: ProxyControl | None = None
+    """The TCP proxy between client and Triton, where there is one."""
+    sidecar_url: str | None = None
+    """Of the sidecar's pages, like "http://127.0.0.1:8003"."""
+    prometheus_url: str | None = None
+    peers: dict[str, str] = field(default_factory=dict)
+    """host:port of what the sidecar talks to, where there is one on this host.
 
-    @property
-    def grpc(self) -> str:
-        """host:port of Triton itself, gRPC."""
-        ...
-
-    @property
-    def http(self) -> str:
-        """host:port of Triton itself, HTTP."""
-        ...
-
-    @property
-    def repository(self) -> Path | None:
-        """The model repository, where models may be replaced."""
-        ...
-
-    @property
-    def trace_folder(self) -> Path | None:
-        """Where Triton writes trace files; a volume of its own where that is possible."""
-        ...
-
-    @property
-    def proxy(self) -> ProxyControl | None:
-        """The TCP proxy between client and Triton, where there is one."""
-        ...
-
-    @property
-    def sidecar_url(self) -> str | None:
-        """Of the sidecar's pages, like "http://127.0.0.1:8003"."""
-        ...
-
-    @property
-    def peers(self) -> Mapping[str, str]:
-        """host:port of what the sidecar talks to, where there is one on this host.
-
-        By name: "otlp" (the collector that it pushes to), "tap" (its own, for mirrored
-        requests), "prometheus" (which scrapes it).
-        """
-        ...
+    By name: "otlp" (the collector that it pushes to), "tap" (its own, for mirrored
+    requests), "prometheus" (which scrapes it)."""
+    find_server: Callable[[], ProcessRef | None] | None = None
+    """By default what listens on the HTTP port."""
+    find_sidecar: Callable[[], ProcessRef | None] | None = None
+    """By default what listens on the port of `sidecar_url`."""
 
     def server(self) -> ProcessRef | None:
-        """tritonserver; None where it does not run, or not here."""
-        ...
+        """Return tritonserver; None where it does not run, or not here."""
+        if self.find_server is not None:
+            return self.find_server()
+        return listener(self.http)
 
     def stubs(self, model: str | None = None) -> Sequence[ProcessRef]:
-        """Processes of the Python backend, all or one model's."""
-        ...
+        """Return processes of the Python backend, all or one model's."""
+        server = self.server()
+        return [] if server is None else stubs_of(server, model)
 
     def sidecar(self) -> ProcessRef | None:
-        """The sidecar's process."""
-        ...
+        """Return the sidecar's process; None where it does not run, or not here."""
+        if self.find_sidecar is not None:
+            return self.find_sidecar()
+        if self.sidecar_url is None:
+            return None
+        return listener(self.sidecar_url.rpartition("//")[2].partition("/")[0])
+
+    def loaded(self, protocol: str) -> str:
+        """Return host:port where users ask: the proxy, where there is one."""
+        grpc, http = self.grpc, self.http
+        if self.proxy is not None:
+            grpc, http = self.proxy.grpc, self.proxy.http
+        return grpc if protocol == "grpc" else http
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyControl:
-    """How a running fault proxy (`loadtests.chaos.network.proxy`) is told what to do."""
+    """Addresses of a running fault proxy (`loadtests.chaos.network.proxy`)."""
 
     control: Path
-    """Its Unix socket."""
+    """Its Unix socket, for commands."""
     grpc: str
     """host:port where it listens for Triton's gRPC port."""
     http: str

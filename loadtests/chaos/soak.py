@@ -14,6 +14,7 @@ import numpy as np
 
 from exporter.settings import Settings
 from loadtests.chaos import experiment
+from loadtests.chaos.running.activities import TOOLKIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +63,7 @@ _FLAT: Final = 4
 
 
 class Soak(Settings):
-    """How the sidecar's footprint went, warm-up left out. None cannot be told."""
+    """The sidecar's footprint over a soak, without the warm-up. None is unknown."""
 
     faults: int
     watched_seconds: float
@@ -85,7 +86,7 @@ class Soak(Settings):
 
     @property
     def kept(self) -> bool | None:
-        """Whether memory grew less than it may; None cannot be told."""
+        """Whether memory grew less than the limit; None is unknown."""
         low, high = self.growth_low, self.growth_high
         if low is None or high is None:
             return None
@@ -95,7 +96,7 @@ class Soak(Settings):
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """What grew, in words."""
+        """Everything that grew, in sentences."""
         low, late = self.growth_low, self.growth_late
         told = []
         if (
@@ -148,7 +149,7 @@ def _activity(
 ) -> dict[str, Any]:
     provider: dict[str, Any] = {
         "type": "python",
-        "module": experiment.TOOLKIT,
+        "module": TOOLKIT,
         "func": function,
     }
     if arguments is not None:

@@ -12,9 +12,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pydantic import TypeAdapter, ValidationError
-
-from loadtests.chaos.faults import AnyFault
+from loadtests.chaos import faults
 from loadtests.chaos.faults.base import FaultFailedError
 from loadtests.errors import LoadError
 
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.site import Site
 
-
-_LOOK_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
 
 
 class Running(Protocol):
@@ -34,12 +31,12 @@ class Running(Protocol):
 
     @property
     def site(self) -> Site | None:
-        """What is broken."""
+        """The deployment that is broken."""
         ...
 
     @property
     def live(self) -> LiveWindow | None:
-        """What users see now."""
+        """Availability and latency of the last moment."""
         ...
 
     def inject(self, fault: Fault) -> None:
@@ -62,7 +59,6 @@ class NotRunningError(LoadError):
 
 
 _running: Running | None = None
-_FAULTS: TypeAdapter[Fault] = TypeAdapter(AnyFault)
 
 
 @contextlib.contextmanager
@@ -85,9 +81,9 @@ def inject(fault: dict[str, Any]) -> dict[str, Any]:
     """
     run = _current()
     try:
-        wanted = _FAULTS.validate_python(fault)
-    except ValidationError as error:
-        raise FaultFailedError(f"found a fault that cannot be: {error}") from None
+        wanted = faults.parse(fault, "inject")
+    except ValueError as error:
+        raise FaultFailedError(str(error)) from None
     run.inject(wanted)
     return wanted.model_dump(mode="json")
 
@@ -125,15 +121,13 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
 
     None where the sidecar shows none.
     """
-    from loadtests.chaos.measuring.watching import page_of  # noqa: PLC0415 - it imports much
+    from exporter.exposition import parse_text  # noqa: PLC0415 - it imports much
 
-    site = _current().site
-    if site is None or site.sidecar_url is None:
-        raise NotRunningError("sidecar")
+    page = _fetch(_sidecar(), "/metrics") or b""
     wanted = (labels or {}).items()
     found = [
         value
-        for series, given, value in page_of(site.sidecar_url)
+        for series, given, value in parse_text(page)
         if series == name and wanted <= given.items()
     ]
     return max(found, default=None)
@@ -144,27 +138,33 @@ def server_ready(patience_seconds: float = 0.0) -> bool:
 
     While a model is loaded it does not, for some tenths of a second.
     """
-    from loadtests.chaos.measuring.watching import answers  # noqa: PLC0415 - it imports much
-
     site = _current().site
     if site is None:
         raise NotRunningError("target")
     deadline = time.monotonic() + patience_seconds
-    while not answers(site.http, "/v2/health/ready"):
+    while _fetch(site.http, "/v2/health/ready") is None:
         if time.monotonic() > deadline:
             return False
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return True
 
 
 def sidecar_up() -> bool:
     """Probe: whether the sidecar answers."""
-    from loadtests.chaos.measuring.watching import answers  # noqa: PLC0415 - it imports much
+    return _fetch(_sidecar(), "/-/healthy") is not None
 
+
+def _fetch(address: str, path: str) -> bytes | None:
+    from loadtests.chaos.measuring.polling import fetch  # noqa: PLC0415 - it imports much
+
+    return fetch(address, path)
+
+
+def _sidecar() -> str:
     site = _current().site
     if site is None or site.sidecar_url is None:
         raise NotRunningError("sidecar")
-    return answers(site.sidecar_url.rpartition("//")[2], "/-/healthy")
+    return site.sidecar_url.rpartition("//")[2]
 
 
 def _current() -> Running:

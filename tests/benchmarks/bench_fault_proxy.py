@@ -11,8 +11,7 @@ import numpy as np
 from tcp_peers import TcpServer, connect, echo, receive
 
 from loadtests.chaos.network.effect import Effect
-from loadtests.chaos.network.proxy_control import ask
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_client import FaultProxy, ask, fault_proxy
 
 if TYPE_CHECKING:
     import socket
@@ -31,7 +30,7 @@ def _connections() -> Iterator[tuple[FaultProxy, socket.socket, socket.socket]]:
     """The proxy, a connection by it, and one to the same server without it."""
     with (
         TcpServer(echo) as server,
-        FaultProxy(grpc=server.address, http=server.address) as proxy,
+        fault_proxy(grpc=server.address, http=server.address) as proxy,
         connect(proxy.control.grpc) as proxied,
         connect(server.address) as direct,
     ):

@@ -23,7 +23,7 @@ from loadtests.chaos.primitives.processes import (
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
-    from loadtests.chaos.network.proxy_process import FaultProxy
+    from loadtests.chaos.network.proxy_client import FaultProxy
 
 MODEL = "digits_fp32"
 _TOKEN = re.compile(r"tw[0-9a-f]{10}")

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import TypeAdapter
 
 from loadtests.chaos.faults import AnyFault, FaultRefusedError
-from loadtests.chaos.site import ProxyControl
-from loadtests.chaos.targets.local import LocalSite
+from loadtests.chaos.site import ProxyControl, Site
 from loadtests.chaos.undoing import watchdog
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
@@ -200,7 +199,7 @@ def _run(order: dict[str, Any]) -> None:
     if given.get("proxy"):
         control, grpc, http = given["proxy"]
         given["proxy"] = ProxyControl(Path(control), grpc, http)
-    site = LocalSite(**given)
+    site = Site(**given)
     state = Path(order["state"])
     if order["quick"]:
         watchdog.subprocess = SimpleNamespace(  # type: ignore[assignment]
@@ -218,8 +217,8 @@ def _run(order: dict[str, Any]) -> None:
         # What is undone is undone in threads of its own.
         threading.settrace(points.trace)
         sys.settrace(points.trace)
-        injected = faults.inject(fault, site)
-        faults.revert(injected)
+        faults.inject(fault, site)
+        faults.revert_all()
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type]
         points.tell(None)

@@ -19,7 +19,7 @@ import yaml
 from waiting import PATIENCE_SECONDS, patience, wait_until
 
 from exporter.exposition import parse_text
-from loadtests.chaos.primitives import faketime
+from loadtests.chaos.faults import clock_jump
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ class SidecarProcess:
     ) -> None:
         """`clock`: under libfaketime, so that its clock can be moved."""
         folder.mkdir(parents=True, exist_ok=True)
-        environment = faketime.environment(folder / "clock") if clock else {}
+        environment = clock_jump.environment(folder / "clock") if clock else {}
         self.file = folder / "tritonwatch.yaml"
         self.write(config)
         self._log = folder / "log"

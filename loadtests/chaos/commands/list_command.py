@@ -58,9 +58,11 @@ def _faults() -> Iterator[str]:
 
 
 def _settings(fault: type[Fault]) -> Iterator[str]:
-    for name, field in fault.model_fields.items():
-        if name == "kind":
-            continue
+    from loadtests.chaos.faults.base import SustainedFault  # noqa: PLC0415 - heavy
+
+    own, shared = dict(fault.model_fields), SustainedFault.model_fields
+    own.pop("kind")
+    for name, field in sorted(own.items(), key=lambda item: item[0] in shared):
         default = "required" if field.is_required() else repr(field.default)
         mark = " (strength)" if name == fault.strength else ""
         yield f"{name}: {default}{mark}"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.commands.undo_command import add_state
+from loadtests.chaos.commands.undo_command import add_run_options, progress, state_of
 from loadtests.cli import add_announcers
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def add(commands: Subparsers) -> None:
         metavar="DIR",
         help="write the journal of each experiment there",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    add_state(parser)
+    add_run_options(parser)
     add_announcers(parser)
     parser.set_defaults(run=_run)
 
@@ -106,8 +105,8 @@ def _changed(loaded: Loaded, options: argparse.Namespace) -> Loaded:
         return loaded
     entries: list[dict[str, Any]] = list(loaded.document.get("extensions", ()))
     ours = [entry for entry in entries if entry.get("name") == experiment.NAME]
-    changed = {**(ours[0] if ours else {"name": experiment.NAME}), **over}
     others = [entry for entry in entries if entry.get("name") != experiment.NAME]
+    changed = {"name": experiment.NAME, **(ours[0] if ours else {}), **over}
     document = {**loaded.document, "extensions": [changed, *others]}
     return loaded.changed(document)
 
@@ -141,8 +140,7 @@ def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:
             sys.stderr.write(f"tritonwatch: {loaded.name}: refused: {error}\n")
             worst = max(worst, EXIT_REFUSED)
             continue
-        code = _told(loaded, found, options)
-        worst = max(worst, code)
+        worst = max(worst, _report(loaded, found, options))
         if found[-1].status == "interrupted":
             break
     return worst
@@ -151,33 +149,26 @@ def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:
 def _options(options: argparse.Namespace) -> RunOptions:
     from loadtests.announce import announcers_of  # noqa: PLC0415 - heavy, only here
     from loadtests.chaos.running.runner import RunOptions  # noqa: PLC0415
-    from loadtests.chaos.undoing.journal import default_folder  # noqa: PLC0415
-
-    def tell(line: str) -> None:
-        if not options.quiet:
-            sys.stderr.write(f"chaos: {line}\n")
-            sys.stderr.flush()
 
     return RunOptions(
         allow=tuple(options.allow),
-        state=options.state or default_folder(),
+        state=state_of(options),
         announcers=announcers_of(
             sidecar=options.sidecar,
             grafana=options.grafana,
             grafana_token_file=options.grafana_token_file,
             otlp=options.otlp,
         ),
-        tell=tell,
+        progress=progress(options),
     )
 
 
-def _told(
+def _report(
     loaded: Loaded, found: Sequence[Evidence], options: argparse.Namespace
 ) -> int:
-    """Write and tell what was seen; the exit status."""
+    """Write and print what was found; return the exit status."""
     from loadtests.chaos.measuring.findings import findings  # noqa: PLC0415
-    from loadtests.chaos.report.chaos_document import repetition  # noqa: PLC0415
-    from loadtests.chaos.report.words import repetition_name  # noqa: PLC0415
+    from loadtests.chaos.report import repetition_report  # noqa: PLC0415
     from loadtests.chaos.results import journal_file  # noqa: PLC0415 - heavy, only here
     from pages import page_text  # noqa: PLC0415
 
@@ -186,8 +177,10 @@ def _told(
         journal_file.write(options.json / f"{loaded.name}.json", found, judged)
     sys.stdout.write(f"{loaded.name}: {loaded.experiment.title}\n")
     for one in judged:
-        sys.stdout.write(f"  {repetition_name(one)} {one.verdict.upper()}\n")
-        for line in page_text.blocks_text(repetition(one), "    "):
+        sys.stdout.write(
+            f"  {repetition_report.repetition_name(one)} {one.verdict.upper()}\n"
+        )
+        for line in page_text.blocks_text(repetition_report.repetition(one), "    "):
             sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
     if found[-1].status == "interrupted":

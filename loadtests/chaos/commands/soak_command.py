@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.commands.undo_command import add_state
+from loadtests.chaos.commands.undo_command import add_run_options, progress, state_of
 
 if TYPE_CHECKING:
     from exporter.cli import Subparsers
     from loadtests.chaos.measuring.findings import Findings
     from loadtests.chaos.soak import Soak
+    from pages.blocks import Document
 
 EXIT_FINDING: Final = 1
 _MOST_MINUTES: Final = 240.0
@@ -35,8 +36,7 @@ def add(commands: Subparsers) -> None:
     parser.add_argument(
         "--json", type=Path, metavar="DIR", help="write the journal there"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    add_state(parser)
+    add_run_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -54,52 +54,44 @@ def _run(options: argparse.Namespace) -> int:
     from loadtests.chaos.results import journal_file  # noqa: PLC0415 - heavy, only here
     from loadtests.chaos.running.runner import RunOptions, run  # noqa: PLC0415
     from loadtests.chaos.soak import drawn, soaked  # noqa: PLC0415
-    from loadtests.chaos.undoing.journal import default_folder  # noqa: PLC0415
-
-    def tell(line: str) -> None:
-        if not options.quiet:
-            sys.stderr.write(f"chaos: {line}\n")
-            sys.stderr.flush()
+    from pages import page_text  # noqa: PLC0415
 
     loaded = drawn(options.minutes, options.seed)
-    state = options.state or default_folder()
-    found = run(loaded, RunOptions(state=state, tell=tell))
+    found = run(loaded, RunOptions(state=state_of(options), progress=progress(options)))
     judged = [findings(one) for one in found]
     if options.json is not None:
         journal_file.write(options.json / f"{loaded.name}.json", found, judged)
     soak = soaked(found[0])
-    sys.stdout.write(text(soak, judged[0]))
+    sys.stdout.write(page_text.render(document(soak, judged[0])))
     return max(judged[0].exit_code, EXIT_FINDING if soak.broken else 0)
 
 
-_KEPT: Final = {True: "yes", False: "no", None: "cannot be told"}
+_KEPT: Final = {True: "yes", False: "no", None: "unknown"}
 
 
-def text(soak: Soak, judged: Findings) -> str:
-    """Return what a soak showed, for a terminal."""
+def document(soak: Soak, judged: Findings) -> Document:
+    """Return the report of a soak."""
     from loadtests.chaos.soak import GROWTH_BYTES_PER_HOUR  # noqa: PLC0415 - heavy
+    from pages.blocks import Document, Facts, Items  # noqa: PLC0415
 
     back = [fault.recovery.state for fault in judged.faults if fault.recovery]
     served = sum(state in {"recovered", "unaffected"} for state in back)
-    lines = [
-        (
-            f"soak: {judged.verdict.upper()}; {soak.faults} faults, "
-            f"served again after {served} of {len(back)}"
-        ),
-        (
-            f"  the sidecar over {soak.watched_seconds:.0f} s after its warm-up: "
-            f"resident {_mega(soak.resident_bytes_first)} to "
-            f"{_mega(soak.resident_bytes_last)}; "
-            f"{_mega(soak.growth_bytes_per_hour)} an hour "
-            f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}], "
-            f"{_mega(soak.growth_late)} in the second half; "
-            f"less than {_mega(GROWTH_BYTES_PER_HOUR)}: {_KEPT[soak.kept]}; "
-            f"descriptors {_signed(soak.open_fds_growth)}, "
-            f"threads {_signed(soak.threads_growth)}"
-        ),
-    ]
-    lines += [f"  - {reason}" for reason in (*judged.reasons, *soak.broken)]
-    return "\n".join(lines) + "\n"
+    sidecar = {
+        "seconds after the warm-up": f"{soak.watched_seconds:.0f}",
+        "resident memory": f"{_mega(soak.resident_bytes_first)} to "
+        f"{_mega(soak.resident_bytes_last)}",
+        "growth an hour": f"{_mega(soak.growth_bytes_per_hour)} "
+        f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}], "
+        f"{_mega(soak.growth_late)} in the second half",
+        f"less than {_mega(GROWTH_BYTES_PER_HOUR)} an hour": _KEPT[soak.kept],
+        "descriptors": _signed(soak.open_fds_growth),
+        "threads": _signed(soak.threads_growth),
+    }
+    title = (
+        f"soak: {judged.verdict.upper()}; {soak.faults} faults, "
+        f"served again after {served} of {len(back)}"
+    )
+    return Document(title, (Facts(sidecar), Items((*judged.reasons, *soak.broken))))
 
 
 def _mega(value: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from exporter.cli import Subparsers
     from loadtests.chaos.undoing.undo import UndoneRun
@@ -45,21 +46,45 @@ def add_state(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(options: argparse.Namespace) -> int:
-    from loadtests.chaos.undoing.journal import default_folder  # noqa: PLC0415 - heavy
-    from loadtests.chaos.undoing.undo import undo_all  # noqa: PLC0415
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of commands that run experiments."""
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_state(parser)
 
-    folder = options.state or default_folder()
+
+def state_of(options: argparse.Namespace) -> Path:
+    """Return the folder of undo journals."""
+    from loadtests.chaos.undoing.journal import default_folder  # noqa: PLC0415 - heavy
+
+    state: Path | None = options.state
+    return state or default_folder()
+
+
+def progress(options: argparse.Namespace) -> Callable[[str], None]:
+    """Return what prints a line of progress."""
+
+    def tell(line: str) -> None:
+        if not options.quiet:
+            sys.stderr.write(f"chaos: {line}\n")
+            sys.stderr.flush()
+
+    return tell
+
+
+def _run(options: argparse.Namespace) -> int:
+    from loadtests.chaos.undoing.undo import undo_all  # noqa: PLC0415 - heavy
+
+    folder = state_of(options)
     runs = undo_all(folder, force=options.force)
     for run in runs:
-        sys.stdout.write(told(run))
+        sys.stdout.write(_text(run))
     if not runs:
         sys.stdout.write(f"nothing to undo in {folder}\n")
     return EXIT_LEFT if any(run.problems for run in runs) else EXIT_OK
 
 
-def told(run: UndoneRun) -> str:
-    """Return what became of a journal, in lines."""
+def _text(run: UndoneRun) -> str:
+    """Return the outcome of a journal, in lines."""
     if run.busy:
         busy = f"{run.run}: its experiment still runs; --force undoes it all the same"
         return f"{_printable(busy)}\n"

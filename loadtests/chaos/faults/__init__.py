@@ -1,27 +1,19 @@
 """Faults: each is a settings model with `kind`, and one line in `AnyFault`.
 
-Variants of one thing share a module: network, models (wrong answers), resources (limits of
-a control group), peers (of the sidecar). Every other fault has a module of its name.
+One module a family: processes, loading (of models), models (wrong answers), requests,
+network, resources, peers (of the sidecar), disk_full, clock_jump.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, get_args
+from typing import Annotated, Any, Final, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.clock_jump import ClockJump
-from loadtests.chaos.faults.corrupt_inputs import CorruptInputs
-from loadtests.chaos.faults.cpu_hog import CpuHog
-from loadtests.chaos.faults.descriptors import Descriptors
 from loadtests.chaos.faults.disk_full import DiskFull
-from loadtests.chaos.faults.freeze_server import FreezeServer
-from loadtests.chaos.faults.freeze_stub import FreezeStub
-from loadtests.chaos.faults.kill_server import KillServer
-from loadtests.chaos.faults.kill_sidecar import KillSidecar
-from loadtests.chaos.faults.kill_stub import KillStub
-from loadtests.chaos.faults.memory_hog import MemoryHog
+from loadtests.chaos.faults.loading import ResponseCache, UnloadModel
 from loadtests.chaos.faults.models import ErringModel, LyingModel
 from loadtests.chaos.faults.network import (
     Bandwidth,
@@ -31,13 +23,23 @@ from loadtests.chaos.faults.network import (
     Partition,
     Reset,
 )
-from loadtests.chaos.faults.oversized_inputs import OversizedInputs
-from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway
-from loadtests.chaos.faults.resources import CpuLimit, MemoryLimit
-from loadtests.chaos.faults.response_cache import ResponseCache
-from loadtests.chaos.faults.restart_loop import RestartLoop
-from loadtests.chaos.faults.tap_stalled import TapStalled
-from loadtests.chaos.faults.unload_model import UnloadModel
+from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway, TapStalled
+from loadtests.chaos.faults.processes import (
+    FreezeServer,
+    FreezeStub,
+    KillServer,
+    KillSidecar,
+    KillStub,
+    RestartLoop,
+)
+from loadtests.chaos.faults.requests import CorruptInputs, OversizedInputs
+from loadtests.chaos.faults.resources import (
+    CpuHog,
+    CpuLimit,
+    Descriptors,
+    MemoryHog,
+    MemoryLimit,
+)
 
 _AnyFault = (
     # Processes and the server.
@@ -79,8 +81,37 @@ AnyFault = Annotated[_AnyFault, Field(discriminator="kind")]
 """Every fault, told by its `kind`."""
 
 FAULTS: Final[dict[str, type[Fault]]] = {
-    str(fault.model_fields["kind"].default): fault for fault in get_args(_AnyFault)
+    fault.name(): fault for fault in get_args(_AnyFault)
 }
-"""By kind, for whoever has a record to revert."""
+"""By kind, for reverting from a record."""
 
-__all__ = ["FAULTS", "AnyFault", "Fault", "FaultFailedError", "FaultRefusedError"]
+_ADAPTER: Final[TypeAdapter[Fault]] = TypeAdapter(AnyFault)
+
+
+def parse(given: Any, where: str) -> Fault:
+    """Return the fault that an experiment describes.
+
+    Raises:
+        ValueError: it describes none; names every problem.
+    """
+    try:
+        return _ADAPTER.validate_python(given)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
+            for item in error.errors(include_url=False)
+        )
+        raise ValueError(
+            f"invalid fault in {where}: {problems}; "
+            "`tritonwatch chaos list` shows faults and their settings"
+        ) from None
+
+
+__all__ = [
+    "FAULTS",
+    "AnyFault",
+    "Fault",
+    "FaultFailedError",
+    "FaultRefusedError",
+    "parse",
+]

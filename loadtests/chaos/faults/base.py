@@ -8,21 +8,26 @@
     FreezeServer.revert(record)     # by anybody, any number of times
     assert not FreezeServer.residue(record)
 
-A record is plain JSON and enough by itself: whoever reverts may be another process,
-after the one that injected was killed at any point.
+A record is plain JSON and enough by itself: another process can revert from it, after
+the one that injected was killed at any point.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import Field
+
 from exporter.settings import Settings
 from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
+from loadtests.chaos.primitives import agents
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loadtests.chaos.site import Site
 
-__all__ = ["Fault", "FaultFailedError", "FaultRefusedError"]
+__all__ = ["Fault", "FaultFailedError", "FaultRefusedError", "SustainedFault"]
 
 
 class Fault(Settings):
@@ -31,19 +36,24 @@ class Fault(Settings):
     strength: ClassVar[str | None] = None
     """The setting that says how strong it is, for degradation curves."""
 
+    @classmethod
+    def name(cls) -> str:
+        """Return its `kind`."""
+        return str(cls.model_fields["kind"].default)
+
     def require(self, site: Site) -> None:
-        """Whether it can be injected there; touches nothing.
+        """Check that it can be injected there; touches nothing.
 
         Raises:
             FaultRefusedError: it lacks a privilege, a program, or a part of the site.
         """
-        raise NotImplementedError
+        self.prepare(site)
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Everything that `inject` and `revert` need, decided before anything is touched.
+        """Return everything that `inject` and `revert` need; touches nothing.
 
         Raises:
-            FaultRefusedError: what `require` saw has changed.
+            FaultRefusedError: it lacks a privilege, a program, or a part of the site.
         """
         raise NotImplementedError
 
@@ -72,3 +82,35 @@ class Fault(Settings):
     def residue(cls, record: dict[str, Any]) -> list[str]:
         """Return what is left of it on this host, in sentences."""
         raise NotImplementedError
+
+
+class SustainedFault(Fault):
+    """A fault that a process of its own keeps up; its record has that process's token."""
+
+    longest_seconds: float = Field(default=600.0, gt=0, le=86_400)
+    """After which the process ends by itself, and the fault with it."""
+
+    @classmethod
+    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
+        """Bring the fault about, call `ready`, and keep it so; runs in the process."""
+        raise NotImplementedError
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Start the process; the fault is in effect when this returns."""
+        agents.start(record["token"], self.name(), record, self.longest_seconds)
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report a process that does not run."""
+        if agents.running(record["token"]):
+            return []
+        return [f"the process of {self.name()} has ended"]
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """End the process."""
+        agents.stop(record["token"])
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Report the process."""
+        return agents.left(record["token"])

@@ -1,25 +1,39 @@
-"""The sidecar's wall clock jumps, forward or back, while it runs.
+"""The sidecar's wall clock jumps, forward or back, while it runs: by libfaketime.
 
 Its own alone: setting the machine's clock would affect everything on it, and a time
-namespace does not cover the wall clock. The monotonic clock continues, as in a real step.
+namespace does not cover the wall clock. The library is preloaded and adds the offset in a
+file to every wall clock that the process reads; monotonic clocks continue, as in a real
+step. The file is read anew each time, so that a changed offset takes effect at once: 7 us
+a reading.
+
+libfaketime 0.9.10 breaks clock_nanosleep with an absolute time, so that Python's time.sleep
+raises EINVAL in such a process. `tritonwatch serve` does not call it: its waits are on
+events, locks and sockets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
 
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.needs import sidecar_of
-from loadtests.chaos.primitives import faketime
 from loadtests.chaos.primitives.processes import ProcessRef, new_token
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
+
+PACKAGE: Final = "faketime"
+NO_OFFSET: Final = "+0\n"
+_LIBRARY: Final = "libfaketimeMT.so.1"
+"""The one for processes with threads."""
+_FOLDERS: Final = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")
+_FILE: Final = "FAKETIME_TIMESTAMP_FILE"
 
 
 class ClockJump(Fault):
@@ -40,19 +54,18 @@ class ClockJump(Fault):
             )
         return seconds
 
-    def require(self, site: Site) -> None:
-        """Require a sidecar that was started under libfaketime, and its file."""
-        _clock_of(sidecar_of(site))
-
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the process, its file, and the file's contents before and after."""
+        """Return the process, its file, and the file's contents before and after.
+
+        The sidecar has to run under libfaketime.
+        """
         sidecar = sidecar_of(site)
         file = _clock_of(sidecar)
         return {
             "sidecar": sidecar.to_record(),
             "file": str(file),
             "draft": str(file.with_name(f".{file.name}.{new_token()}")),
-            "before": faketime.read(file) or faketime.NO_OFFSET,
+            "before": _read(file) or NO_OFFSET,
             "after": f"{self.seconds:+d}\n",
         }
 
@@ -68,7 +81,7 @@ class ClockJump(Fault):
         sidecar = ProcessRef.from_record(record["sidecar"])
         if not sidecar.alive:
             return [f"sidecar {sidecar.pid} has ended"]
-        if faketime.read(Path(record["file"])) != record["after"]:
+        if _read(Path(record["file"])) != record["after"]:
             return [f"the clock of process {sidecar.pid} is right"]
         return []
 
@@ -108,7 +121,7 @@ class ClockJump(Fault):
 
 def _clock_of(sidecar: ProcessRef) -> Path:
     try:
-        file = faketime.timestamp_file(sidecar)
+        file = timestamp_file(sidecar)
     except OSError as error:
         raise FaultRefusedError(
             f"the environment of the sidecar ({sidecar.pid}) cannot be read: "
@@ -117,9 +130,9 @@ def _clock_of(sidecar: ProcessRef) -> Path:
         ) from None
     if file is not None and os.access(file, os.W_OK):
         return file
-    if faketime.library() is None:
+    if library() is None:
         raise FaultRefusedError(
-            "libfaketime is not installed", f"apt-get install {faketime.PACKAGE}"
+            "libfaketime is not installed", f"apt-get install {PACKAGE}"
         )
     raise FaultRefusedError(
         f"the sidecar ({sidecar.pid}) does not run under libfaketime with a timestamp file "
@@ -130,14 +143,74 @@ def _clock_of(sidecar: ProcessRef) -> Path:
 
 
 def _is_wrong(record: dict[str, Any]) -> bool:
-    return bool(faketime.read(Path(record["file"])) == record["after"])
+    return bool(_read(Path(record["file"])) == record["after"])
+
+
+def _read(file: Path) -> str | None:
+    """The file's contents; None where it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        return file.read_text("ascii")
+    return None
 
 
 def _write(record: dict[str, Any], text: str) -> None:
+    """Replace the file; a process that reads it sees the old contents or the new."""
+    draft = Path(record["draft"])
     try:
-        faketime.write(Path(record["file"]), text, Path(record["draft"]))
+        draft.write_text(text, "ascii")
+        draft.replace(record["file"])
     except OSError as error:
         raise FaultFailedError(
             f"{record['file']} cannot be written: {error.strerror}; write "
             f"{text.strip()} into it"
         ) from None
+
+
+def library() -> Path | None:
+    """Return the library that is installed here, if any."""
+    for folder in map(Path, _FOLDERS):
+        for pattern in (f"faketime/{_LIBRARY}", f"*/faketime/{_LIBRARY}"):
+            found = next(iter(sorted(folder.glob(pattern))), None)
+            if found is not None:
+                return found
+    return None
+
+
+def environment(file: Path) -> dict[str, str]:
+    """Return what a process needs in its environment to have its clock in that file.
+
+    Writes the file, with no offset. Empty where the library is not installed.
+    """
+    found = library()
+    if found is None:
+        return {}
+    file.write_text(NO_OFFSET, "ascii")
+    before = os.environ.get("LD_PRELOAD")
+    return {
+        "LD_PRELOAD": str(found) if not before else f"{found}:{before}",
+        _FILE: str(file),
+        "FAKETIME_NO_CACHE": "1",
+        # Else timed waits on monotonic clocks, of which CPython has hundreds a second, are a
+        # second late now and then.
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",
+        # Both spellings: libfaketime changed it in 0.9.10.
+        "DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "NO_FAKE_STAT": "1",
+    }
+
+
+def timestamp_file(process: ProcessRef) -> Path | None:
+    """Return the file with a process's offset; None where it does not run under libfaketime.
+
+    Raises:
+        OSError: its environment may not be read.
+    """
+    folder = Path(f"/proc/{process.pid}")
+    if "/libfaketime" not in (folder / "maps").read_text("utf-8", "replace"):
+        return None
+    name = f"{_FILE}=".encode()
+    for entry in (folder / "environ").read_bytes().split(b"\0"):
+        if entry.startswith(name):
+            return Path(os.fsdecode(entry.removeprefix(name)))
+    return None

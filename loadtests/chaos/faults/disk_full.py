@@ -16,7 +16,7 @@ from pydantic import Field
 
 from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.base import Fault
-from loadtests.chaos.primitives import programs
+from loadtests.chaos.primitives import agents, programs
 from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
@@ -37,12 +37,8 @@ class DiskFull(Fault):
     """`fill`: a file, where the folder is a volume of its own of at most 1 GiB. `mount`:
     a volume over it (root). `auto`: the first of them that can be done here."""
 
-    def require(self, site: Site) -> None:
-        """A folder, and a volume that may be filled."""
-        self._chosen(site)
-
     def prepare(self, site: Site) -> dict[str, Any]:
-        """The folder, the way, and the token that names what is made there."""
+        """Return the folder, the way, and the token that names what is made there."""
         folder, mechanism = self._chosen(site)
         return {
             "token": new_token(),
@@ -65,7 +61,7 @@ class DiskFull(Fault):
         _fill(_ballast(record))
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Room that is left, a volume that is not there."""
+        """Report room that is left, and a volume that is not there."""
         if record["mechanism"] == "mount" and not _mounted(record["token"]):
             return [f"no volume is mounted over {record['folder']}"]
         free = _free(Path(record["folder"]))
@@ -78,7 +74,7 @@ class DiskFull(Fault):
         if record["mechanism"] == "fill":
             _ballast(record).unlink(missing_ok=True)
             return
-        programs.end_all(token)
+        agents.stop(token)
         for _ in range(_MOST_MOUNTS):
             if not _mounted(token):
                 return
@@ -92,7 +88,7 @@ class DiskFull(Fault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """The volume or the file."""
+        """Report the volume or the file."""
         left = []
         if _mounted(record["token"]):
             left.append(

@@ -33,7 +33,144 @@ _FAULT_DRAFTS: Final = ("fault.new", ".fault.json.new")
 _NO_FAULT: Final = b'{"fault": "none"}'
 
 
-def require(site: Site, model: str) -> Path:
+class WrappedModel(Fault):
+    """A fault over a Python model."""
+
+    strength: ClassVar[str | None] = "share"
+
+    model: str
+    """A Python model of the repository."""
+    after_requests: int = Field(default=0, ge=0)
+    """Requests answered honestly first."""
+    seed: int = 0
+    """Of what is struck."""
+
+    def over_it(self) -> tuple[str, float]:
+        """Return the name of the fault of `faulty_model.Fault`, and its share."""
+        raise NotImplementedError
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return where the model's file is, what it is, and the fault."""
+        place = _place(site, self.model)
+        name, share = self.over_it()
+        return {
+            "model": self.model,
+            "http": site.http,
+            "place": str(place),
+            "fault": {
+                "fault": name,
+                "after_requests": self.after_requests,
+                "share": share,
+                "seed": self.seed,
+            },
+            "before": (place / _FAULT).read_text("utf-8") if _prepared(place) else None,
+            "digest": _digest(place / _MODEL),
+        }
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Put the fault over the model; it counts from the next request.
+
+        Requests are served all the while.
+        """
+        place = Path(record["place"])
+        fault = faulty_model.Fault(**record["fault"])
+        try:
+            faulty_model.set_fault(
+                place.parents[1], record["model"], fault, version=place.name
+            )
+            if record["before"] is not None:
+                return
+            os.link(place / _MODEL, place / _ORIGINAL)
+            draft = _draft(place)
+            shutil.copyfile(WRAPPER, draft)
+            draft.replace(place / _MODEL)
+            model_control.load(record["http"], record["model"])
+        except (OSError, model_control.ControlError) as error:
+            raise FaultFailedError(
+                f"model {record['model']!r} could not be given a fault: {error}"
+            ) from error
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report a model whose file is its own, or that has another fault."""
+        place = Path(record["place"])
+        if record["before"] is None and not _prepared(place):
+            return [f"{place / _MODEL} is not the one with a fault"]
+        if not record["fault"].items() <= _said(place).items():
+            return [f"{place / _FAULT} does not say {record['fault']}"]
+        return []
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """Give the model its own file back and load it, unless there is no server.
+
+        Users get right answers at once, from the wrapper; a load takes its time.
+        """
+        place = Path(record["place"])
+        if record["before"] is not None:
+            if (place / _FAULT).read_text("utf-8") != record["before"]:
+                write(place / _FAULT, record["before"].encode(), 0o644)
+            _draft(place).unlink(missing_ok=True)
+            return
+        # While fault.json is there, the server may still have the model with the fault.
+        wrapped = (place / _FAULT).exists()
+        if wrapped:
+            write(place / _FAULT, _NO_FAULT, 0o644)
+        _restore(place, record["digest"])
+        if wrapped:
+            _load(record)
+        for name in (_FAULT, *_FAULT_DRAFTS):
+            (place / name).unlink(missing_ok=True)
+        for compiled in (place / "__pycache__").glob("original.*.pyc"):
+            compiled.unlink(missing_ok=True)
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Report files of the fault in the model's folder."""
+        place = Path(record["place"])
+        if not place.parents[1].is_dir():
+            return []  # with the whole repository, which was the run's own
+        if record["before"] is not None:
+            same = (place / _FAULT).read_text("utf-8") == record["before"]
+            return [] if same else [f"{place / _FAULT} is not as it was"]
+        names = (_ORIGINAL, _FAULT, *_FAULT_DRAFTS, _draft(place).name)
+        found = [
+            f"file {place / name} is left" for name in names if (place / name).exists()
+        ]
+        own = place / _MODEL
+        if not own.is_file() or _digest(own) != record["digest"]:
+            found.append(f"{own} is not as it was")
+        return found
+
+
+class ErringModel(WrappedModel):
+    """The server is live and ready, the model is ready, and its requests fail."""
+
+    kind: Literal["erring_model"] = "erring_model"
+    share: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of the requests that fail."""
+
+    def over_it(self) -> tuple[str, float]:
+        """Return the error."""
+        return "error", self.share
+
+
+class LyingModel(WrappedModel):
+    """Nothing of the server's own tells it: only whoever knows the right answer can."""
+
+    kind: Literal["lying_model"] = "lying_model"
+    lie: Literal[
+        "zeros", "nan", "shifted_class", "stale", "int8_overflow", "int8_scale"
+    ] = Field(default="shifted_class")
+    """What is answered; deploy/faults/README.md describes each."""
+    share: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of the rows that are struck."""
+
+    def over_it(self) -> tuple[str, float]:
+        """Return the lie."""
+        return self.lie, self.share
+
+
+def _place(site: Site, model: str) -> Path:
     """The folder of the model's newest version, where a fault can be put over it.
 
     Raises:
@@ -69,102 +206,6 @@ def require(site: Site, model: str) -> Path:
             "take another model, or kill_stub",
         )
     return place
-
-
-def prepare(site: Site, model: str, fault: dict[str, Any]) -> dict[str, Any]:
-    """All that `put` and `take_off` need; `fault` as `faulty_model.Fault`.
-
-    Raises:
-        FaultRefusedError: as `require`.
-    """
-    place = require(site, model)
-    return {
-        "model": model,
-        "http": site.http,
-        "place": str(place),
-        "fault": fault,
-        "before": (place / _FAULT).read_text("utf-8") if _prepared(place) else None,
-        "digest": _digest(place / _MODEL),
-    }
-
-
-def put(record: dict[str, Any]) -> None:
-    """Put the fault over the model; it counts from the next request.
-
-    Raises:
-        FaultFailedError: the file system or the server refused.
-    """
-    place = Path(record["place"])
-    fault = faulty_model.Fault(**record["fault"])
-    try:
-        faulty_model.set_fault(
-            place.parents[1], record["model"], fault, version=place.name
-        )
-        if record["before"] is not None:
-            return
-        os.link(place / _MODEL, place / _ORIGINAL)
-        draft = _draft(place)
-        shutil.copyfile(WRAPPER, draft)
-        draft.replace(place / _MODEL)
-        model_control.load(record["http"], record["model"])
-    except (OSError, model_control.ControlError) as error:
-        raise FaultFailedError(
-            f"model {record['model']!r} could not be given a fault: {error}"
-        ) from error
-
-
-def missing(record: dict[str, Any]) -> list[str]:
-    """Return what of it is not in place, in sentences."""
-    place = Path(record["place"])
-    if record["before"] is None and not _prepared(place):
-        return [f"{place / _MODEL} is not the one with a fault"]
-    if not record["fault"].items() <= _said(place).items():
-        return [f"{place / _FAULT} does not say {record['fault']}"]
-    return []
-
-
-def take_off(record: dict[str, Any]) -> None:
-    """Give the model its own file back and load it, unless there is no server any more.
-
-    Users get right answers at once, from the wrapper; a load takes its time.
-
-    Raises:
-        FaultFailedError: it could not be; what is left and how to remove it.
-    """
-    place = Path(record["place"])
-    if record["before"] is not None:
-        if (place / _FAULT).read_text("utf-8") != record["before"]:
-            write(place / _FAULT, record["before"].encode(), 0o644)
-        _draft(place).unlink(missing_ok=True)
-        return
-    # While fault.json is there, the server may still have the model with the fault.
-    wrapped = (place / _FAULT).exists()
-    if wrapped:
-        write(place / _FAULT, _NO_FAULT, 0o644)
-    _restore(place, record["digest"])
-    if wrapped:
-        _load(record)
-    for name in (_FAULT, *_FAULT_DRAFTS):
-        (place / name).unlink(missing_ok=True)
-    for compiled in (place / "__pycache__").glob("original.*.pyc"):
-        compiled.unlink(missing_ok=True)
-
-
-def left(record: dict[str, Any]) -> list[str]:
-    """Return what of it is still there, in sentences."""
-    place = Path(record["place"])
-    if not place.parents[1].is_dir():
-        return []  # with the whole repository, which was the run's own
-    if record["before"] is not None:
-        same = (place / _FAULT).read_text("utf-8") == record["before"]
-        return [] if same else [f"{place / _FAULT} is not as it was"]
-    names = (_ORIGINAL, _FAULT, *_FAULT_DRAFTS, _draft(place).name)
-    found = [
-        f"file {place / name} is left" for name in names if (place / name).exists()
-    ]
-    if not (place / _MODEL).is_file() or _digest(place / _MODEL) != record["digest"]:
-        found.append(f"{place / _MODEL} is not as it was")
-    return found
 
 
 def _restore(place: Path, digest: str) -> None:
@@ -216,84 +257,3 @@ def _draft(place: Path) -> Path:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-class WrappedModel(Fault):
-    """What faults have in common that put a fault over a Python model."""
-
-    strength: ClassVar[str | None] = "share"
-
-    model: str
-    """A Python model of the repository."""
-    after_requests: int = Field(default=0, ge=0)
-    """Requests answered honestly first."""
-    seed: int = 0
-    """Of what is struck."""
-
-    def over_it(self) -> dict[str, Any]:
-        """Return what is put over the model; see `faulty_model.Fault`."""
-        raise NotImplementedError
-
-    def require(self, site: Site) -> None:
-        """A repository that may be written to, and a server that loads on demand."""
-        require(site, self.model)
-
-    def prepare(self, site: Site) -> dict[str, Any]:
-        """Where the model's file is, and what it is."""
-        return prepare(site, self.model, self.over_it())
-
-    def inject(self, record: dict[str, Any]) -> None:
-        """Put the fault over the model; requests are served all the while."""
-        put(record)
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Return whether the model's file is its own, or says another fault."""
-        return missing(record)
-
-    @classmethod
-    def revert(cls, record: dict[str, Any]) -> None:
-        """Give the model its own file back, and load it."""
-        take_off(record)
-
-    @classmethod
-    def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Files of the fault in the model's folder."""
-        return left(record)
-
-
-class ErringModel(WrappedModel):
-    """The server is live and ready, the model is ready, and its requests fail."""
-
-    kind: Literal["erring_model"] = "erring_model"
-    share: float = Field(default=1.0, gt=0.0, le=1.0)
-    """Share of the requests that fail."""
-
-    def over_it(self) -> dict[str, Any]:
-        """The error."""
-        return {
-            "fault": "error",
-            "after_requests": self.after_requests,
-            "share": self.share,
-            "seed": self.seed,
-        }
-
-
-class LyingModel(WrappedModel):
-    """Nothing of the server's own tells it: only whoever knows the right answer can."""
-
-    kind: Literal["lying_model"] = "lying_model"
-    lie: Literal[
-        "zeros", "nan", "shifted_class", "stale", "int8_overflow", "int8_scale"
-    ] = Field(default="shifted_class")
-    """What is answered; deploy/faults/README.md describes each."""
-    share: float = Field(default=1.0, gt=0.0, le=1.0)
-    """Share of the rows that are struck."""
-
-    def over_it(self) -> dict[str, Any]:
-        """The lie."""
-        return {
-            "fault": self.lie,
-            "after_requests": self.after_requests,
-            "share": self.share,
-            "seed": self.seed,
-        }

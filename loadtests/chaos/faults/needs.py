@@ -114,7 +114,7 @@ def model_folder(site: Site, model: str) -> Path:
 
 
 def loaded(site: Site, model: str) -> None:
-    """Whether the server has this model loaded.
+    """Require that the server has this model loaded.
 
     Raises:
         FaultRefusedError: it does not, or nobody answers.
@@ -134,7 +134,7 @@ def loaded(site: Site, model: str) -> None:
 
 
 def controlled(site: Site, model: str) -> None:
-    """Whether the server has this model loaded, and lets it be unloaded and loaded.
+    """Require that the server has this model loaded and lets it be unloaded and loaded.
 
     Raises:
         FaultRefusedError: it does not, or nobody answers.

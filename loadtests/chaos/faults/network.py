@@ -11,10 +11,10 @@ from pydantic import Field, field_validator
 
 from loadtests.chaos.faults.base import Fault, FaultFailedError
 from loadtests.chaos.network.effect import Directions, Effect
-from loadtests.chaos.network.mechanism import Wanted, choose
+from loadtests.chaos.network.mechanism import choose
 from loadtests.chaos.network.netem import Netem
 from loadtests.chaos.network.nft import Nft
-from loadtests.chaos.network.through_proxy import ThroughProxy
+from loadtests.chaos.network.proxy_client import ThroughProxy
 from loadtests.chaos.primitives.processes import new_token
 
 if TYPE_CHECKING:
@@ -58,24 +58,24 @@ class NetworkFault(Fault):
         """Return what it does to packets."""
         raise NotImplementedError
 
-    def require(self, site: Site) -> None:
-        """One way to do it."""
-        self._chosen(site)
-
     def prepare(self, site: Site) -> dict[str, Any]:
-        """The way, and what that needs."""
-        name = self._chosen(site)
-        wanted = Wanted(
-            self.effect(), tuple(dict.fromkeys(self.protocols)), new_token()
-        )
-        return {"mechanism": name, **_MECHANISMS[name].prepare(site, wanted)}
+        """Return the mechanism, and what that needs."""
+        names = list(_MECHANISMS) if self.mechanism == "auto" else [self.mechanism]
+        name = choose(_MECHANISMS, names, site, self.effect())
+        protocols, token = tuple(dict.fromkeys(self.protocols)), new_token()
+        return {
+            "mechanism": name,
+            "token": token,
+            "effect": self.effect().to_record(),
+            **_MECHANISMS[name].prepare(site, protocols, token),
+        }
 
     def inject(self, record: dict[str, Any]) -> None:
         """Make the network bad."""
         _way(record).inject(record)
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Rules, disciplines or settings that are not there."""
+        """Report rules, disciplines or settings that are not there."""
         return _way(record).missing(record)
 
     @classmethod
@@ -85,12 +85,8 @@ class NetworkFault(Fault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Rules, disciplines or settings that are there."""
+        """Report rules, disciplines or settings that are there."""
         return _way(record).residue(record)
-
-    def _chosen(self, site: Site) -> str:
-        names = list(_MECHANISMS) if self.mechanism == "auto" else [self.mechanism]
-        return choose(_MECHANISMS, names, site, self.effect())
 
 
 class NetworkDelay(NetworkFault):
@@ -105,7 +101,7 @@ class NetworkDelay(NetworkFault):
     strength: ClassVar[str | None] = "delay_ms"
 
     def effect(self) -> Effect:
-        """The delay."""
+        """Return the delay."""
         return Effect(delay_seconds=self.delay_ms / 1000, directions=self.directions)
 
 
@@ -123,7 +119,7 @@ class NetworkJitter(NetworkFault):
     strength: ClassVar[str | None] = "jitter_ms"
 
     def effect(self) -> Effect:
-        """The delay and its spread."""
+        """Return the delay and its spread."""
         return Effect(
             delay_seconds=self.delay_ms / 1000,
             jitter_seconds=self.jitter_ms / 1000,
@@ -143,7 +139,7 @@ class NetworkLoss(NetworkFault):
     strength: ClassVar[str | None] = "loss_percent"
 
     def effect(self) -> Effect:
-        """The loss."""
+        """Return the loss."""
         return Effect(loss_ratio=self.loss_percent / 100, directions=self.directions)
 
 
@@ -156,12 +152,12 @@ class Partition(NetworkFault):
     it), or both."""
 
     def effect(self) -> Effect:
-        """The partition."""
+        """Return the partition."""
         return Effect(partitioned=True, directions=self.directions)
 
 
 class Reset(NetworkFault):
-    """What a failing load balancer or a full connection table does: TCP resets."""
+    """TCP resets, as from a failing load balancer or a full connection table."""
 
     kind: Literal["reset"] = "reset"
     reset_percent: float = Field(default=100.0, gt=0, le=100)
@@ -170,7 +166,7 @@ class Reset(NetworkFault):
     strength: ClassVar[str | None] = "reset_percent"
 
     def effect(self) -> Effect:
-        """The resets."""
+        """Return the resets."""
         return Effect(reset_ratio=self.reset_percent / 100)
 
 
@@ -186,7 +182,7 @@ class Bandwidth(NetworkFault):
     strength: ClassVar[str | None] = "kilobits_per_second"
 
     def effect(self) -> Effect:
-        """The rate."""
+        """Return the rate."""
         return Effect(
             bytes_per_second=self.kilobits_per_second * 125, directions=self.directions
         )

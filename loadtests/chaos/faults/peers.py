@@ -1,12 +1,13 @@
 """A peer of the sidecar that accepts and does nothing: frozen, or stood in for.
 
-Where somebody on this host listens at its address that process is stopped: the kernel
-takes connections for it, and nobody reads them. Where nobody listens a process of the
-fault's own does so, and never answers.
+Where a process of this host listens at its address, that process is stopped: the kernel
+takes connections for it, and nobody reads them. Where none does, a process of the fault's
+own listens and never answers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -16,11 +17,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from loadtests.chaos.errors import FaultRefusedError
-from loadtests.chaos.faults.base import Fault
+from loadtests.chaos.faults.base import SustainedFault
 from loadtests.chaos.faults.needs import signalled
-from loadtests.chaos.primitives import agents, stopping
 from loadtests.chaos.primitives.backends import listener
-from loadtests.chaos.primitives.processes import ProcessRef, new_token, started_with
+from loadtests.chaos.primitives.processes import (
+    ProcessRef,
+    is_stopped,
+    new_token,
+    resume,
+    stop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,77 +36,89 @@ if TYPE_CHECKING:
 ADDRESS: Final = r"^(127\.[0-9.]+|localhost):[0-9]{1,5}$"
 """Of loopback: a fault touches this host alone."""
 _MAX_CONNECTIONS: Final = 256
-_LOOK_SECONDS: Final = 0.2
 _READ_BYTES: Final = 65_536
+_CONNECT_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.1
+_HALF_REQUEST: Final = (
+    "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: tap\r\n"
+    "Content-Type: application/json\r\nContent-Length: 65536\r\n\r\n{{"
+)
 
 
-class PeerFault(Fault):
-    """What is the same for each of them."""
+class PeerFault(SustainedFault):
+    """A peer that is stopped, or whose place a process takes that never answers."""
 
     address: str | None = Field(default=None, pattern=ADDRESS)
     """host:port on loopback, where the target does not know it."""
-    longest_seconds: float = Field(default=600.0, gt=0, le=86_400)
-    """After which a process that stands in ends by itself."""
 
     peer: ClassVar[str]
     """What the site calls it."""
     stands_in: ClassVar[bool] = True
     """Whether a process may take its place where it does not run."""
 
-    def require(self, site: Site) -> None:
-        """An address, and a process there that may be stopped, or nobody."""
-        self._found(site)
-
     def prepare(self, site: Site) -> dict[str, Any]:
-        """The process that listens, or the token of the one that will."""
+        """Return the process that listens, or the token of the one that will."""
         address, process = self._found(site)
         return {
             "token": new_token(),
             "address": address,
             "process": None if process is None else process.to_record(),
-            "longest_seconds": self.longest_seconds,
         }
 
     def inject(self, record: dict[str, Any]) -> None:
         """Stop it, or take its place."""
         process = _frozen(record)
         if process is None:
-            agents.start(
-                record["token"],
-                __name__,
-                record,
-                longest_seconds=record["longest_seconds"],
-            )
-            return
-        stopping.stop([process])
+            super().inject(record)
+        else:
+            stop([process])
+
+    @classmethod
+    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
+        """Listen, accept, read, and never answer."""
+        with (
+            selectors.DefaultSelector() as selector,
+            socket.create_server(_endpoint(record["address"])) as server,
+        ):
+            selector.register(server, selectors.EVENT_READ)
+            held: list[socket.socket] = []
+            ready()
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is server:
+                        connection = server.accept()[0]
+                        selector.register(connection, selectors.EVENT_READ)
+                        held.append(connection)
+                        if len(held) > _MAX_CONNECTIONS:
+                            _let_go(selector, held, held[0])
+                    else:
+                        _read(selector, held, key.fileobj)
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """A process that is not stopped, or does not stand in."""
+        """Report a process that is not stopped, or does not stand in."""
         process = _frozen(record)
-        if process is not None:
-            stopped = stopping.is_stopped(process)
-            return [] if stopped else [f"process {process.pid} is not stopped"]
-        if started_with(record["token"]):
+        if process is None:
+            return super().missing(record)
+        if is_stopped(process):
             return []
-        return [f"nobody stands in at {record['address']}"]
+        return [f"process {process.pid} is not stopped"]
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Let it go on, or end what stands in."""
+        """Resume it, or end what stands in."""
         process = _frozen(record)
         if process is None:
-            agents.stop(record["token"])
-            return
-        stopping.go_on([process])
+            super().revert(record)
+        else:
+            resume([process])
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """A process that is stopped, or stands in."""
+        """Report a process that is stopped, or stands in."""
         process = _frozen(record)
-        if process is not None:
-            stopped = stopping.is_stopped(process)
-            return [f"process {process.pid} is stopped"] if stopped else []
-        return agents.left(record["token"])
+        if process is None:
+            return super().residue(record)
+        return [f"process {process.pid} is stopped"] if is_stopped(process) else []
 
     def _found(self, site: Site) -> tuple[str, ProcessRef | None]:
         address = self.address or site.peers.get(self.peer)
@@ -145,48 +163,75 @@ class PrometheusAway(PeerFault):
     stands_in: ClassVar[bool] = False
 
 
+class TapStalled(PeerFault):
+    """Mirrored requests stall: the reader stops, or the sender amid a request.
+
+    The tap's reader is the sidecar: it is stopped as a whole, and clients that mirror to it
+    must be served all the same. A sender that stops must cost the sidecar a connection for
+    a while, and no more.
+    """
+
+    kind: Literal["tap_stalled"] = "tap_stalled"
+    side: Literal["reader", "sender"] = Field(default="reader")
+    """Who stops: what listens on the tap, or a proxy that sends to it."""
+    connections: int = Field(default=64, ge=1, le=512)
+    """Of the sender that stops: so many requests are begun at a time."""
+    model: str = Field(default="stalled", pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)
+    """Whose requests those are. The tap passes over one that nobody looks at."""
+
+    strength: ClassVar[str | None] = "connections"
+    peer: ClassVar[str] = "tap"
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return the reader, or how many requests stall."""
+        record = {"side": self.side, **super().prepare(site)}
+        if self.side == "reader":
+            return record
+        if record["process"] is None:
+            raise FaultRefusedError(
+                f"nobody listens at {record['address']}", "start the sidecar"
+            )
+        half = _HALF_REQUEST.format(model=self.model)
+        more = {"process": None, "connections": self.connections, "half": half}
+        return record | more
+
+    @classmethod
+    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
+        """Begin requests and finish none; begin another where one is ended."""
+        if record["side"] == "reader":
+            super().work(record, ready)
+        half = record["half"].encode()
+        endpoint = _endpoint(record["address"])
+        begun = [_begin(endpoint, half) for _ in range(record["connections"])]
+        ready()
+        while True:
+            time.sleep(_POLL_SECONDS)
+            for index, connection in enumerate(begun):
+                if connection is None or _ended(connection):
+                    if connection is not None:
+                        connection.close()
+                    begun[index] = _begin(endpoint, half)
+
+
 def _frozen(record: dict[str, Any]) -> ProcessRef | None:
     found = record["process"]
     return None if found is None else ProcessRef.from_record(found)
 
 
-def endpoint(address: str) -> tuple[str, int]:
-    """Host and port of an address."""
+def _endpoint(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port)
 
 
 def _listens(address: str) -> bool:
-    """Return whether somebody does, of whatever user; without a word to them."""
+    """Return whether a process does, of whatever user, without connecting to it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(endpoint(address))
+            probe.bind(_endpoint(address))
         except OSError:
             return True
     return False
-
-
-def work(settings: dict[str, Any], ready: Callable[[], None]) -> None:
-    """Listen, accept, read, and never answer."""
-    deadline = time.monotonic() + settings["longest_seconds"]
-    with (
-        selectors.DefaultSelector() as selector,
-        socket.create_server(endpoint(settings["address"])) as server,
-    ):
-        selector.register(server, selectors.EVENT_READ)
-        held: list[socket.socket] = []
-        ready()
-        while time.monotonic() < deadline:
-            for key, _ in selector.select(_LOOK_SECONDS):
-                if key.fileobj is server:
-                    connection = server.accept()[0]
-                    selector.register(connection, selectors.EVENT_READ)
-                    held.append(connection)
-                    if len(held) > _MAX_CONNECTIONS:
-                        _let_go(selector, held, held[0])
-                else:
-                    _read(selector, held, key.fileobj)
 
 
 def _read(
@@ -208,3 +253,22 @@ def _let_go(
     selector.unregister(connection)
     held.remove(connection)
     connection.close()
+
+
+def _begin(endpoint: tuple[str, int], half: bytes) -> socket.socket | None:
+    """Half a request; None where it is not taken."""
+    with contextlib.suppress(OSError):
+        connection = socket.create_connection(endpoint, _CONNECT_SECONDS)
+        connection.sendall(half)
+        connection.setblocking(False)
+        return connection
+    return None
+
+
+def _ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(4096) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

@@ -1,15 +1,19 @@
-"""Which metric and which alert showed a fault, when, and when they said it was over."""
+"""Detection of a fault: the metrics and alerts that showed it, and from when to when."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator
 
 from exporter.settings import Settings
-from loadtests.chaos.measuring.shown import Shown, shown
-from loadtests.chaos.running.conditions import Condition
+from loadtests.chaos.measuring.signals import (
+    Alerted,
+    Condition,
+    Shown,
+    alerted,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class DetectSettings(Settings):
-    """What has to show the fault, and within which time."""
+    """A metric or an alert that has to show the fault, and its time limit."""
 
     fault: str | None = Field(default=None)
     """The kind that it is to show, each time it comes, where a method has several; the
@@ -64,20 +68,8 @@ class DetectSettings(Settings):
         return frozenset(condition.metric for condition in self.conditions)
 
 
-class Alerted(Settings):
-    """What an alert did after a fault."""
-
-    name: str
-    before: bool
-    """Whether it was firing before."""
-    pending_seconds: float | None = None
-    firing_seconds: float | None = None
-    resolved_seconds: float | None = None
-    """When it fired no more; None while it fires."""
-
-
 class Detection(Settings):
-    """How one fault was detected. Times are of the load; None did not happen."""
+    """The signals of one fault. Times are of the load; None did not happen."""
 
     metrics: tuple[Shown, ...]
     alerts: tuple[Alerted, ...]
@@ -87,7 +79,7 @@ class Detection(Settings):
 
 
 class Detected(Settings):
-    """Whether what was to show a fault did so in time. None cannot be told."""
+    """A required signal of a fault, and whether it came in time. None is unknown."""
 
     metric: str | None
     metric_after_seconds: float | None
@@ -130,57 +122,8 @@ def detection_of(
     known = [one for one in found if one.held_seconds is not None]
     return Detection(
         metrics=found,
-        alerts=tuple(_alerted(alerts, span)),
+        alerts=tuple(alerted(alerts, span.inject_seconds, span.next_seconds)),
         first=min(known, key=lambda one: one.held_seconds or 0.0, default=None),
-    )
-
-
-def _alerted(changes: Iterable[AlertChange], span: Span) -> list[Alerted]:
-    names: dict[str, list[AlertChange]] = defaultdict(list)
-    end = float("inf") if span.next_seconds is None else span.next_seconds
-    for change in sorted(changes, key=lambda c: c.at_seconds):
-        if change.at_seconds < end:
-            names[change.name].append(change)
-    found = [
-        _one_alert(name, mine, span.inject_seconds) for name, mine in names.items()
-    ]
-    never = float("inf")
-    return sorted(
-        (one for one in found if one is not None),
-        key=lambda a: never if a.firing_seconds is None else a.firing_seconds,
-    )
-
-
-def _one_alert(
-    name: str, changes: Sequence[AlertChange], start: float
-) -> Alerted | None:
-    """Of all its series together: it fires while one of them does."""
-    states: dict[tuple[tuple[str, str], ...], str] = {}
-    before = False
-    pending = firing = resolved = None
-    for change in changes:
-        states[tuple(sorted(change.labels.items()))] = change.state
-        if change.at_seconds < start:
-            before = "firing" in states.values()
-            continue
-        at = change.at_seconds
-        if change.state == "pending" and pending is None:
-            pending = at
-        if change.state == "firing" and not before and firing is None:
-            firing = at
-        fires = "firing" in states.values()
-        resolved = (
-            at if firing is not None and not fires and resolved is None else resolved
-        )
-        resolved = None if fires else resolved
-    if pending is firing is resolved is None and not before:
-        return None
-    return Alerted(
-        name=name,
-        before=before,
-        pending_seconds=pending,
-        firing_seconds=firing,
-        resolved_seconds=resolved,
     )
 
 
@@ -243,7 +186,7 @@ def in_effect(
     kind: str | None,
     first_bad_seconds: float | None,
 ) -> float:
-    """When a fault of a span was in effect, in seconds of the load.
+    """Return when a fault of a span was in effect, in seconds of the load.
 
     Injecting takes a while: processes are started, models loaded anew. It is over when
     the fault was seen to be there, and where users feel it before, it is there.
@@ -255,7 +198,7 @@ def in_effect(
 
 
 def begun_at(events: Iterable[Event], span: Span, kind: str | None) -> float:
-    """When the first fault of a span was begun, or the first of that kind."""
+    """Return when injecting the first fault of a span began, or the first of that kind."""
     found = _first(events, span, kind, "inject")
     return span.inject_seconds if found is None else found
 

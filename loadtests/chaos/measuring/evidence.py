@@ -1,4 +1,4 @@
-"""The observations of an experiment: facts with their times, judged elsewhere.
+"""The observations of an experiment: facts with their times, recorded as they happen.
 
 All times are seconds from the start of the load, on the load's own clock, so that
 requests, faults, checks, metrics and alerts lie on one line.
@@ -6,13 +6,17 @@ requests, faults, checks, metrics and alerts lie on one line.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads it for journals
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from loadtests.result import RunResult
 
+MAX_ROWS: Final = 500_000
+"""Of each kind; further ones are dropped, which is reported."""
 Phase = Literal["before", "during", "after"]
 Part = Literal["method", "rollbacks"]
 What = Literal[
@@ -143,9 +147,114 @@ class Evidence:
 
     @property
     def seen_seconds(self) -> float:
-        """How long anything was watched."""
+        """Seconds until the last observation."""
         ends = [self.ended_seconds]
         ends += [rows[-1].at_seconds for rows in (self.samples, self.scrapes) if rows]
         if self.load is not None:
             ends.append(self.load.duration_seconds)
         return max(ends)
+
+
+Row: TypeAlias = Event | Step | Check | Sample | AlertChange | Scrape
+
+
+class Record:
+    """The observations of one repetition while it runs, from several threads.
+
+    Every time is an instant of perf_counter until the evidence is made, when the load's
+    start is known.
+    """
+
+    def __init__(self) -> None:
+        self.phase: Phase = "before"
+        """In which the experiment is; set by the runner."""
+        self.alerts_watched = False
+        self.leftovers: list[str] = []
+        self.versions: dict[str, str] = {}
+        self._rows: dict[type[Row], list[Row]] = {}
+        self._problems: list[str] = []
+        self._began = time.perf_counter()
+        self._began_at = time.time()
+        self._lock = threading.Lock()
+
+    def note(
+        self, what: What, detail: Mapping[str, Any], at: float | None = None
+    ) -> None:
+        """Record an event of now, or of an instant of perf_counter."""
+        self.add(Event(time.perf_counter() if at is None else at, what, detail))
+
+    def remark(self, text: str) -> None:
+        """Record something worth knowing, once; it is no problem."""
+        with self._lock:
+            events = self._rows.get(Event, ())
+            known = any(e.detail.get("text") == text for e in events)  # type: ignore[union-attr]
+        if not known:
+            self.note("note", {"text": text})
+
+    def problem(self, text: str) -> None:
+        """Record something that fails the experiment, once."""
+        with self._lock:
+            if text not in self._problems:
+                self._problems.append(text)
+
+    def add(self, row: Row) -> None:
+        """Record a row."""
+        with self._lock:
+            rows = self._rows.setdefault(type(row), [])
+            if len(rows) < MAX_ROWS:
+                rows.append(row)
+                return
+        self.problem(
+            f"more than {MAX_ROWS} {type(row).__name__} rows; no more are kept"
+        )
+
+    def evidence(
+        self,
+        document: Mapping[str, Any],
+        *,
+        origin: float | None,
+        load: RunResult | None,
+        ended: float,
+        **more: Any,
+    ) -> Evidence:
+        """Return all of it, in seconds from `origin`, the load's start.
+
+        `more` has the fields of Evidence that are the runner's own.
+        """
+        start = self._began if origin is None else origin
+        started_at = self._began_at + (start - self._began)
+        with self._lock:
+            rows: dict[str, Any] = {
+                name: tuple(
+                    sorted(
+                        (
+                            replace(row, at_seconds=row.at_seconds - start)
+                            for row in self._rows.get(kind, ())
+                        ),
+                        key=lambda row: row.at_seconds,
+                    )
+                )
+                for name, kind in _ROWS.items()
+            }
+            return Evidence(
+                experiment=document,
+                started_at=started_at if load is None else load.about.started_at,
+                ended_seconds=ended - start,
+                load=load,
+                alerts_watched=self.alerts_watched,
+                leftovers=tuple(dict.fromkeys(self.leftovers)),
+                problems=tuple(self._problems),
+                versions=dict(self.versions),
+                **rows,
+                **more,
+            )
+
+
+_ROWS: Final[dict[str, type[Row]]] = {
+    "events": Event,
+    "steps": Step,
+    "checks": Check,
+    "samples": Sample,
+    "alerts": AlertChange,
+    "scrapes": Scrape,
+}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.measuring.answers import Answers
     from loadtests.chaos.measuring.evidence import Check, Evidence, Phase
-    from loadtests.chaos.measuring.shown import Shown
+    from loadtests.chaos.measuring.signals import Shown
 
 EXTENSION: Final = "tritonwatch"
 """Name of our block among the extensions of an experiment."""

@@ -35,7 +35,7 @@ class LiveWindow:
         self._seen: tuple[Requests, float, float] | None = None
 
     def feed(self, progress: Progress) -> None:
-        """How far the run is; takes a microsecond, as the sender waits for it."""
+        """Take the progress of the run; a microsecond, as the sender waits for it."""
         now = perf_counter()
         self._seen = (progress.requests, now - progress.elapsed_seconds, now)
 

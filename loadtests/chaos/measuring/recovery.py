@@ -16,7 +16,7 @@ from pydantic import Field
 
 from exporter.quantiles import quantile_rank
 from exporter.settings import Settings
-from loadtests.chaos.measuring.outage import Outage, outage_of
+from loadtests.chaos.measuring.answers import Outage, outage_of
 from loadtests.chaos.measuring.windows import BAD, GOOD, UNKNOWN, Judged, stretches
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ State = Literal["unaffected", "recovered", "not_recovered", "unknown"]
 
 
 class RecoverySettings(Settings):
-    """When users count as served again."""
+    """The conditions under which users count as served again."""
 
     window_seconds: float = Field(default=1.0, gt=0, le=60)
     """Length of the windows that are good or bad."""
@@ -68,7 +68,7 @@ class Span(Settings):
 
 
 class Recovery(Settings):
-    """What one fault did, and when it was over. None is unknown, or did not happen."""
+    """The effect of one fault and its end. None is unknown, or did not happen."""
 
     state: State
     reason: str
@@ -191,10 +191,6 @@ def recovery_of(
     return course.concluded(measured)
 
 
-def _with(recovery: Recovery, **more: object) -> Recovery:
-    return recovery.model_copy(update=more)
-
-
 def _marked(
     recovery: Recovery, answers: Answers, bad: Mask, chosen: Mask, first: Stretch
 ) -> Recovery:
@@ -212,12 +208,12 @@ def _marked(
         told = np.minimum(told, answers.due + limit)
     noticed = float(told[later].min())
     good = answers.ended[answers.right & chosen & (answers.ended > noticed)]
-    return _with(
-        recovery,
-        first_bad_seconds=first_bad,
-        noticed_seconds=noticed,
-        first_good_seconds=float(good.min()) if good.size else None,
-    )
+    found = {
+        "first_bad_seconds": first_bad,
+        "noticed_seconds": noticed,
+        "first_good_seconds": float(good.min()) if good.size else None,
+    }
+    return recovery.model_copy(update=found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,35 +252,27 @@ class _Course:
     def concluded(self, measured: Recovery) -> Recovery:
         """With the state, and when it was recovered."""
         if measured.limit_seconds is None:
-            return _with(
-                measured,
-                reason=f"fewer than {_LEAST_BASELINE} right answers before the fault: "
-                "there is no latency to compare with",
-            )
-        if not self.found:
-            seen = max(self.until - self.span.inject_seconds, 0.0)
-            return _with(
-                measured, reason=f"the load ended {seen:.2f} s after the fault"
-            )
-        if self.effect is None:
-            blips = sum(stretch.grade == BAD for stretch in self.found)
-            return self._never_bad(_with(measured, blips=blips))
-        after = self.found[self.effect :]
-        measured, held = self._followed(measured, after)
-        if held is not None:
-            good = self.until - self._due(held)
-            return _with(
-                measured,
-                state="recovered",
-                reason=f"good for the last {good:.2f} s",
-                recovered_seconds=self._due(held),
-            )
-        return self._not_held(measured, after[-1])
+            found: dict[str, object] = {
+                "reason": f"fewer than {_LEAST_BASELINE} right answers before the "
+                "fault: there is no latency to compare with"
+            }
+        elif not self.found:
+            found = self._ended_early(max(self._seen, 0.0))
+        elif self.effect is None:
+            found = self._never_bad()
+        else:
+            found = self._followed(self.found[self.effect :])
+        return measured.model_copy(update=found)
 
-    def _followed(
-        self, measured: Recovery, after: list[Stretch]
-    ) -> tuple[Recovery, Stretch | None]:
-        """With relapses counted, and the stretch that held and had none after it."""
+    @property
+    def _seen(self) -> float:
+        return self.until - self.span.inject_seconds
+
+    def _ended_early(self, seconds: float) -> dict[str, object]:
+        return {"reason": f"the load ended {seconds:.2f} s after the fault"}
+
+    def _followed(self, after: list[Stretch]) -> dict[str, object]:
+        """Relapses, and the stretch that held and had none after it."""
         first: Stretch | None = None
         held: Stretch | None = None
         relapses = blips = 0
@@ -298,62 +286,61 @@ class _Course:
                 else:
                     relapses += 1
                     held = None
-        measured = _with(
-            measured,
-            first_held_seconds=None if first is None else self._due(first),
-            relapses=relapses,
-            blips=blips,
-        )
-        return measured, held
+        found: dict[str, object] = {
+            "first_held_seconds": None if first is None else self._due(first),
+            "relapses": relapses,
+            "blips": blips,
+        }
+        if held is None:
+            return found | self._not_held(after[-1])
+        due = self._due(held)
+        return found | {
+            "state": "recovered",
+            "reason": f"good for the last {self.until - due:.2f} s",
+            "recovered_seconds": due,
+        }
 
-    def _never_bad(self, measured: Recovery) -> Recovery:
-        seen = self.until - self.span.inject_seconds
+    def _never_bad(self) -> dict[str, object]:
+        found: dict[str, object] = {
+            "blips": sum(stretch.grade == BAD for stretch in self.found)
+        }
         if any(stretch.grade == UNKNOWN for stretch in self.found):
-            return _with(measured, reason="too little was asked to tell")
-        if seen < self.settings.hold_seconds - _ROUNDING_SECONDS:
-            return _with(
-                measured, reason=f"the load ended {seen:.2f} s after the fault"
-            )
-        return _with(
-            measured,
-            state="unaffected",
-            reason="no window was bad while it could be the fault's",
-        )
+            return found | {"reason": "too little was asked to tell"}
+        if self._seen < self.settings.hold_seconds - _ROUNDING_SECONDS:
+            return found | self._ended_early(self._seen)
+        return found | {
+            "state": "unaffected",
+            "reason": "no window was bad while it could be the fault's",
+        }
 
-    def _not_held(self, measured: Recovery, last: Stretch) -> Recovery:
+    def _not_held(self, last: Stretch) -> dict[str, object]:
         """The end of what was seen is not good for long enough."""
         wanted = self.settings.hold_seconds
         if last.grade == UNKNOWN:
-            return _with(measured, reason="too little was asked at the end to tell")
+            return {"reason": "too little was asked at the end to tell"}
         if last.grade == GOOD:
             seen = last.seconds + self.settings.window_seconds
-            return _with(
-                measured,
-                reason=f"good for the last {seen:.2f} s only; {wanted:g} s are wanted",
-            )
-        since = self.span.inject_seconds
-        if self.span.reverted_seconds is not None:
-            # What is undone after the load only, was there for all of it.
-            ended = self.span.reverted_seconds
-            since = ended if ended < self.until else since
+            reason = f"good for the last {seen:.2f} s only; {wanted:g} s are wanted"
+            return {"reason": reason}
+        since, reverted = self.span.inject_seconds, self.span.reverted_seconds
+        # What is undone after the load only, was there for all of it.
+        if reverted is not None and reverted < self.until:
+            since = reverted
         seen = self.until - since
         if seen < wanted:
-            return _with(
-                measured,
-                reason=f"bad to the end, {seen:.2f} s after the fault; {wanted:g} s are wanted",
+            reason = (
+                f"bad to the end, {seen:.2f} s after the fault; {wanted:g} s are wanted"
             )
-        return _with(
-            measured,
-            state="not_recovered",
-            reason=f"still bad {seen:.2f} s after the fault",
-        )
+            return {"reason": reason}
+        reason = f"still bad {seen:.2f} s after the fault"
+        return {"state": "not_recovered", "reason": reason}
 
     def _holds(self, stretch: Stretch) -> bool:
         needed = self.settings.hold_seconds - self.settings.window_seconds
         return stretch.grade == GOOD and stretch.seconds >= needed - _ROUNDING_SECONDS
 
     def _due(self, stretch: Stretch) -> float:
-        """When the first good request of a stretch was due: before it nothing was shown.
+        """Return when the first good request of a stretch was due.
 
         The quantile lets some of the first be late still, and then they are.
         """

@@ -41,7 +41,7 @@ class Served(Settings):
 
 
 class Budget(Settings):
-    """What a fault took of the error budget, from its injection to the end of the load."""
+    """The error budget spent, from a fault's injection to the end of the load."""
 
     objective_ratio: float
     window_seconds: float
@@ -87,11 +87,11 @@ def phases(
     where that was not seen. What was under way when the first one came is of during.
     """
     end = answers.until_seconds
-    start = min(faults[0].inject_seconds, end) if faults else end
-    reverted = faults[-1].reverted_seconds if faults else None
-    over = end if reverted is None else max(min(reverted, end), start)
     if not faults:
         return served(answers, np.ones_like(answers.right), 0.0, end), None, None
+    start = min(faults[0].inject_seconds, end)
+    reverted = faults[-1].reverted_seconds
+    over = end if reverted is None else max(min(reverted, end), start)
     ended = np.where(np.isinf(answers.ended), answers.due, answers.ended)
     before = (answers.due < start) & (ended < start)
     after = answers.due >= over if over < end else np.zeros_like(before)
@@ -108,34 +108,20 @@ def budget(
     settings: RecoverySettings,
     since_seconds: float,
 ) -> Budget:
-    """Return what of the error budget went since the fault."""
-    asked = int(
-        (answers.due >= since_seconds).sum()
-        - (answers.unsent & (answers.due >= since_seconds)).sum()
-    )
+    """Return the error budget spent since the fault."""
+    known = ~answers.unsent
+    asked = int((known & (answers.due >= since_seconds)).sum())
     allowed = 1.0 - settings.objective_ratio
-    ratio = _ratio(bad_requests, asked)
-    whole = _of_window(answers, settings, allowed)
+    # A request that was due before the fault and was hit by it is bad, too.
+    ratio = min(bad_requests / asked, 1.0) if asked else None
+    whole = 0.0
+    if answers.until_seconds > 0:
+        rate = float(known.sum()) / answers.until_seconds
+        whole = allowed * rate * settings.budget_window_seconds
     return Budget(
         objective_ratio=settings.objective_ratio,
         window_seconds=settings.budget_window_seconds,
         bad_ratio=ratio,
         burn_rate=None if ratio is None else ratio / allowed,
-        burnt_ratio=None if whole is None else bad_requests / whole,
+        burnt_ratio=bad_requests / whole if whole else None,
     )
-
-
-def _ratio(bad: int, asked: int) -> float | None:
-    # A request that was due before the fault and was hit by it is bad, too.
-    return min(bad / asked, 1.0) if asked else None
-
-
-def _of_window(
-    answers: Answers, settings: RecoverySettings, allowed: float
-) -> float | None:
-    """Return how many bad requests the window of the objective may have."""
-    if answers.until_seconds <= 0:
-        return None
-    known: Mask = ~answers.unsent
-    rate = float(known.sum()) / answers.until_seconds
-    return allowed * rate * settings.budget_window_seconds or None

@@ -6,7 +6,7 @@ later than two of its probe intervals after it became so, until it is over, and 
 
 from __future__ import annotations
 
-from itertools import groupby
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -15,18 +15,15 @@ from exporter import catalogue
 from exporter.quantiles import quantile_rank
 from exporter.settings import Settings
 from loadtests.chaos.measuring.evidence import UP
-from loadtests.chaos.measuring.shown import shown
-from loadtests.chaos.running.conditions import Condition
+from loadtests.chaos.measuring.signals import Condition, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from loadtests.chaos.measuring.evidence import Evidence, Sample, Scrape
     from loadtests.chaos.measuring.recovery import Recovery, Span
-    from loadtests.chaos.measuring.shown import Shown
+    from loadtests.chaos.measuring.signals import Shown
 
-WATCHED: Final = frozenset({catalogue.PROBE_INTERVAL.name})
-"""Metrics that are wanted of every sidecar, beside what is to be detected."""
 KILLING: Final = frozenset({"kill_sidecar"})
 """Faults of the sidecar itself: it has to come back, not to stay."""
 _ENDING: Final = frozenset({"kill_server", "restart_loop"})
@@ -79,7 +76,7 @@ class SidecarPromises(Settings):
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """What it did not keep, in words."""
+        """The guarantees that it did not keep, in words."""
         told = {
             "it did not stay up": self.stayed_up,
             "it did not come back": self.came_back,
@@ -91,7 +88,7 @@ class SidecarPromises(Settings):
 
 
 class Fault(NamedTuple):
-    """What the sidecar was to tell of."""
+    """A fault that the sidecar was to report."""
 
     span: Span
     recovery: Recovery | None
@@ -114,8 +111,8 @@ def promises_of(evidence: Evidence, faults: Sequence[Fault]) -> SidecarPromises 
     memory = _growth(before, since, "resident_bytes")
     descriptors = _growth(before, since, "open_fds")
     intervals = _intervals(evidence)
-    said = [_Said.of(evidence, fault, intervals) for fault in faults]
-    cleared = [one.cleared_after for one in said if one.cleared_after is not None]
+    reports = [_Reports.of(evidence, fault, intervals) for fault in faults]
+    cleared = [one.cleared_after for one in reports if one.cleared_after is not None]
     return SidecarPromises(
         scrapes=len(scrapes),
         failed_scrapes=failed,
@@ -130,7 +127,7 @@ def promises_of(evidence: Evidence, faults: Sequence[Fault]) -> SidecarPromises 
         leaked_nothing=_leaked_nothing(memory, descriptors),
         probe_interval_seconds=max(intervals.values(), default=None),
         cleared_after_seconds=max(cleared, default=None),
-        told_the_truth=_all([one.truthful for one in said]),
+        told_the_truth=_all([one.truthful for one in reports]),
     )
 
 
@@ -182,7 +179,7 @@ def _all(kept: Sequence[bool | None]) -> bool | None:
 
 def _intervals(evidence: Evidence) -> dict[str, float]:
     """The interval of each of its probes, as it said last."""
-    mine = [s for s in evidence.samples if s.metric in WATCHED]
+    mine = [s for s in evidence.samples if s.metric == catalogue.PROBE_INTERVAL.name]
     mine.sort(key=lambda s: s.at_seconds)
     return {s.labels.get("probe", ""): s.value for s in mine}
 
@@ -205,11 +202,11 @@ def _healed(span: Span, recovery: Recovery | None) -> float | None:
     return max(recovery.recovered_seconds, gone)
 
 
-class _Said(NamedTuple):
-    """What the sidecar said of one fault, until the next one."""
+class _Reports(NamedTuple):
+    """Reports of the sidecar about one fault, until the next one."""
 
     fault: Fault
-    told: Sequence[Shown]
+    signals: Sequence[Shown]
     healed: float | None
     samples: Sequence[Sample]
     intervals: Mapping[str, float]
@@ -217,50 +214,57 @@ class _Said(NamedTuple):
     @classmethod
     def of(
         cls, evidence: Evidence, fault: Fault, intervals: Mapping[str, float]
-    ) -> _Said:
+    ) -> _Reports:
         span = fault.span
         end = np.inf if span.next_seconds is None else span.next_seconds
-        # `up` is what is said of it, not by it.
+        # `up` is reported about it, not by it.
         mine = [s for s in evidence.samples if s.metric != UP and s.at_seconds < end]
         trouble = (
             shown(mine, condition, span.inject_seconds, span.next_seconds)
-            for condition in _speaking(mine)
+            for condition in _trouble(mine)
         )
-        told = [*fault.required, *(t for t in trouble if t.held_seconds is not None)]
-        return cls(fault, told, _healed(span, fault.recovery), mine, intervals)
+        held = (one for one in trouble if one.held_seconds is not None)
+        healed = _healed(span, fault.recovery)
+        return cls(fault, [*fault.required, *held], healed, mine, intervals)
 
     @property
     def cleared_after(self) -> float | None:
-        ends = [o.cleared_seconds for o in self.told if o.cleared_seconds is not None]
-        known = self.healed is not None and ends
-        return max(max(ends) - (self.healed or 0.0), 0.0) if known else None
+        ends = [
+            s.cleared_seconds for s in self.signals if s.cleared_seconds is not None
+        ]
+        if self.healed is None or not ends:
+            return None
+        return max(max(ends) - self.healed, 0.0)
 
     @property
     def truthful(self) -> bool | None:
         """Untrue is what was seen so long after; what was seen to be over then may be older."""
-        known = self.healed is not None and self.intervals
-        if not known or any(one.held_seconds is None for one in self.told):
+        healed = self.healed
+        if healed is None or not self.intervals:
             return None
-        late = any((o.last_seconds or 0.0) > self._limit(o) for o in self.told)
-        if late or self._denied:
+        if any(one.held_seconds is None for one in self.signals):
+            return None
+        limits = [healed + INTERVALS * self._interval(one) for one in self.signals]
+        late = any(
+            (one.last_seconds or 0.0) > limit
+            for one, limit in zip(self.signals, limits, strict=True)
+        )
+        if late or self._fell_silent:
             return False
         seen = max((s.at_seconds for s in self.samples), default=0.0)
-        if self.told and all(o.cleared_seconds is not None for o in self.told):
-            return True if seen >= (self.healed or 0.0) else None
-        last = max(map(self._limit, self.told), default=self._limit(None))
-        return not self.told if seen > last else None
-
-    def _limit(self, one: Shown | None) -> float:
-        return (self.healed or 0.0) + INTERVALS * self._interval(one)
+        if self.signals and all(s.cleared_seconds is not None for s in self.signals):
+            return True if seen >= healed else None
+        last = max(limits, default=healed + INTERVALS * self._interval(None))
+        return not self.signals if seen > last else None
 
     def _interval(self, one: Shown | None) -> float:
-        """Of the probe that says it; the longest where none is known to."""
+        """Of the probe that reports it; the longest where none is known to."""
         probe = ((one and one.labels) or {}).get("probe", _SYNTHETIC)
         return self.intervals.get(probe, max(self.intervals.values()))
 
     @property
-    def _denied(self) -> bool:
-        """Whether nothing spoke of it any more while it was there and nobody was served.
+    def _fell_silent(self) -> bool:
+        """Whether nothing reported trouble any more while nobody was served.
 
         A server that is killed again and again is up in between.
         """
@@ -272,40 +276,34 @@ class _Said(NamedTuple):
             return False
         ends = (outage.end_seconds, span.reverted_seconds, span.restarted_seconds)
         end = min(at for at in ends if at is not None)
-        begun = min(one.held_seconds or 0.0 for one in self.fault.required)
-        speaking = (*gauges, *_speaking(self.samples))
-        speaks: dict[float, bool] = {}
-        for sample in self.samples:
-            if max(outage.start_seconds, begun) <= sample.at_seconds < end:
-                spoke = any(
-                    c.matches(sample.metric, sample.labels) and c.holds(sample.value)
-                    for c in speaking
-                )
-                speaks[sample.at_seconds] = (
-                    speaks.get(sample.at_seconds, False) or spoke
-                )
-        quiet = (
-            [at for at, _ in looks]
-            for spoke, looks in groupby(
-                sorted(speaks.items()), key=lambda look: look[1]
+        held = min(one.held_seconds or 0.0 for one in self.fault.required)
+        start = max(outage.start_seconds, held)
+        mine = [s for s in self.samples if start <= s.at_seconds < end]
+        conditions = (*gauges, *_trouble(self.samples))
+        reported = {
+            s.at_seconds
+            for s in mine
+            if any(
+                c.matches(s.metric, s.labels) and c.holds(s.value) for c in conditions
             )
-            if not spoke
-        )
+        }
         longest = INTERVALS * max(self._interval(one) for one in self.fault.required)
-        return any(looks[-1] - looks[0] > longest for looks in quiet)
+        since: float | None = None
+        for at in sorted({s.at_seconds for s in mine}):
+            if at in reported:
+                since = None
+            elif since is None:
+                since = at
+            elif at - since > longest:
+                return True
+        return False
 
 
-def _speaking(samples: Iterable[Sample]) -> Iterator[Condition]:
-    """Yield what speaks of trouble with server, models and each of the probes."""
+def _trouble(samples: Iterable[Sample]) -> Iterator[Condition]:
+    """Yield conditions of trouble with server, models and each of the probes."""
     yield from _TROUBLE
     success = catalogue.PROBE_SUCCESS.name
     probes = {s.labels.get("probe", "") for s in samples if s.metric == success}
     for probe in sorted(probes):
-        yield Condition(
-            text=f"{success} == 0",
-            metric=success,
-            matchers=(("probe", "=", probe),),
-            operator="==",
-            value=0.0,
-            increase=False,
-        )
+        condition = Condition.parse(f"{success} == 0")
+        yield replace(condition, matchers=(("probe", "=", probe),))

@@ -1,4 +1,4 @@
-"""Which windows of time were good, bad or unknown, whenever they began.
+"""Grades of sliding windows of time: good, bad or unknown.
 
 A window slides over the requests without steps: the same requests lie in all windows
 that begin between two neighbouring instants at which a request enters or leaves.
@@ -46,7 +46,7 @@ class Stretch:
 
     @property
     def seconds(self) -> float:
-        """How long windows of this grade began."""
+        """Seconds in which windows of this grade began."""
         return self.end_seconds - self.start_seconds
 
 

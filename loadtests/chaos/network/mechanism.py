@@ -1,26 +1,18 @@
-"""A way to make a network bad, and which one is taken here."""
+"""A mechanism that makes a network bad, which one is taken, and what it may touch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ipaddress
+import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loadtests.chaos.errors import FaultRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from loadtests.chaos.network.effect import Effect
     from loadtests.chaos.site import Site
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be wrong, and with which of the server's ports."""
-
-    effect: Effect
-    protocols: tuple[str, ...]
-    token: str
 
 
 class Mechanism(Protocol):
@@ -30,8 +22,10 @@ class Mechanism(Protocol):
         """Why it cannot be done this way there; None where it can. Touches nothing."""
         ...
 
-    def prepare(self, site: Site, wanted: Wanted) -> dict[str, Any]:
-        """Everything that the others need."""
+    def prepare(
+        self, site: Site, protocols: Sequence[str], token: str
+    ) -> dict[str, Any]:
+        """Return what the record needs beside token and effect."""
         ...
 
     def inject(self, record: dict[str, Any]) -> None:
@@ -81,3 +75,31 @@ def choose(
         "put the fault proxy in front of it (`target: {proxy: true}`), which needs neither "
         "root nor a kernel module, and faults only what connects through it",
     )
+
+
+def ports_of(site: Site, protocols: Sequence[str]) -> list[int]:
+    """Return the ports of the server itself, for these protocols."""
+    return [int(getattr(site, name).rpartition(":")[2]) for name in protocols]
+
+
+def loopback_refusal(site: Site, *, versions: Collection[int] = (4, 6)) -> str | None:
+    """Return why packets to that server must not be touched; None where they may be.
+
+    Only packets over loopback: beyond it a rule could reach somebody else. Of these
+    versions of IP.
+    """
+    if os.geteuid() != 0:
+        return "needs root"
+    for address in (site.grpc, site.http):
+        host = address.rpartition(":")[0].strip("[]")
+        if host == "localhost":
+            continue
+        try:
+            found = ipaddress.ip_address(host)
+        except ValueError:
+            return f"{address} is not an address of loopback"
+        if not found.is_loopback:
+            return f"{address} is not an address of loopback"
+        if found.version not in versions:
+            return f"{address} is an address of IPv{found.version}"
+    return None

@@ -12,13 +12,14 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.errors import FaultFailedError
-from loadtests.chaos.network import ports
 from loadtests.chaos.network.effect import DIRECTIONS, Effect
-from loadtests.chaos.primitives import programs
+from loadtests.chaos.network.mechanism import loopback_refusal, ports_of
+from loadtests.chaos.primitives import agents, programs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loadtests.chaos.network.effect import Direction
-    from loadtests.chaos.network.mechanism import Wanted
     from loadtests.chaos.site import Site
 
 _MATCHES: Final[dict[Direction, str]] = {"requests": "dport", "answers": "sport"}
@@ -39,7 +40,7 @@ class Netem:
         """Root, tc, a kernel that has the disciplines, and a loopback without any."""
         if effect.reset_ratio:
             return "cannot reset connections"
-        reason = ports.refusal(site, versions=(4,))
+        reason = loopback_refusal(site, versions=(4,))
         if reason is not None:
             return reason
         if programs.find("tc") is None:
@@ -59,16 +60,13 @@ class Netem:
             return f"loopback has a {root['kind']} discipline of somebody else's"
         return None
 
-    def prepare(self, site: Site, wanted: Wanted) -> dict[str, Any]:
-        """The root's handle, and what is below it."""
+    def prepare(
+        self, site: Site, protocols: Sequence[str], token: str
+    ) -> dict[str, Any]:
+        """Return the root's handle, and the ports below it."""
         first, last = _FREE_HANDLES
-        drawn = zlib.crc32(wanted.token.encode()) % (last - first)
-        return {
-            "token": wanted.token,
-            "handle": first + drawn,
-            "ports": [ports.port_of(site, each) for each in wanted.protocols],
-            "effect": wanted.effect.to_record(),
-        }
+        drawn = zlib.crc32(token.encode()) % (last - first)
+        return {"handle": first + drawn, "ports": ports_of(site, protocols)}
 
     def inject(self, record: dict[str, Any]) -> None:
         """Add the root, then classes, then the filters that send packets there."""
@@ -93,7 +91,7 @@ class Netem:
 
     def revert(self, record: dict[str, Any]) -> None:
         """Remove the root, and with it all below it."""
-        programs.end_all(record["token"])
+        agents.stop(record["token"])
         if not self.residue(record):
             return
         command = ["tc", "qdisc", "del", "dev", "lo", "root"]

@@ -11,13 +11,14 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.errors import FaultFailedError
-from loadtests.chaos.network import ports
 from loadtests.chaos.network.effect import DIRECTIONS, Effect
+from loadtests.chaos.network.mechanism import loopback_refusal, ports_of
 from loadtests.chaos.primitives import agents, programs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loadtests.chaos.network.effect import Direction
-    from loadtests.chaos.network.mechanism import Wanted
     from loadtests.chaos.site import Site
 
 _FAMILY: Final = "inet"
@@ -43,7 +44,7 @@ class Nft:
         if effect.bytes_per_second is not None:
             # A packet over loopback may have 64 KiB, more than any limit would let by.
             return "cannot make a link narrow"
-        reason = ports.refusal(site)
+        reason = loopback_refusal(site)
         if reason is not None:
             return reason
         if programs.find("nft") is None:
@@ -55,13 +56,14 @@ class Nft:
         found = tried.stderr.strip().splitlines()[:1]
         return f"nft does not work here ({' '.join(found)})"
 
-    def prepare(self, site: Site, wanted: Wanted) -> dict[str, Any]:
-        """Return the table's name, ports and effect."""
-        return {
-            "token": wanted.token,
-            "ports": [ports.port_of(site, protocol) for protocol in wanted.protocols],
-            "effect": wanted.effect.to_record(),
-        }
+    def prepare(
+        self,
+        site: Site,
+        protocols: Sequence[str],
+        token: str,  # noqa: ARG002 - the table is named by it
+    ) -> dict[str, Any]:
+        """Return the ports."""
+        return {"ports": ports_of(site, protocols)}
 
     def inject(self, record: dict[str, Any]) -> None:
         """Add the table."""
@@ -83,7 +85,7 @@ class Nft:
     def revert(self, record: dict[str, Any]) -> None:
         """End programs started for the fault, and remove the table."""
         token = record["token"]
-        programs.end_all(token)
+        agents.stop(token)
         command = ["nft", "delete", "table", _FAMILY, token]
         if programs.attempt(token, command).returncode and _exists(token):
             raise FaultFailedError(

@@ -4,7 +4,7 @@
 
 It listens on two free ports of loopback, says which in one line of JSON, and ends with
 its standard input, so with its owner however that ends. What its wires do is set over
-the Unix socket FILE, one JSON object a line (see `proxy_control`); while nothing is set
+the Unix socket FILE, one JSON object a line (see `proxy_client`); while nothing is set
 bytes are handed on as they come.
 
 It sees a stream where a network sees packets, so two effects are models. A loss is a
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from loadtests.chaos.network.effect import DIRECTIONS, Effect
-from loadtests.chaos.network.proxy_control import short_name
+from loadtests.chaos.network.proxy_client import short_name
 from loadtests.chaos.network.wire import Wire
 
 HOST: Final = "127.0.0.1"

@@ -14,8 +14,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.network.effect import DIRECTIONS
-from loadtests.chaos.network.link import Link
+from loadtests.chaos.network.effect import DIRECTIONS, Link
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,7 +171,7 @@ class End(asyncio.Protocol):
         self.pace(other_is_full=False)
 
     def effects_changed(self) -> None:
-        """What was delayed and is no more arrives now."""
+        """Send what is no longer delayed."""
         if self._queue:
             self._flush()
 

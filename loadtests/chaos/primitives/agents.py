@@ -1,16 +1,15 @@
 """A process that keeps a fault going: a loop of kills, a sender of bad requests.
 
-    agents.start(token, __name__, settings, longest_seconds=600)   # in inject()
-    agents.stop(token)                                             # in revert()
+    agents.start(record["token"], kind, record, longest_seconds=600)   # in inject()
+    agents.stop(record["token"])                                       # in revert()
 
-It runs `work(settings, ready)` of that module. It is found by its token alone, so that
-nothing needs to be known of it but what stood in the record before it was started.
+It runs `work(record, ready)` of the fault of that kind. It is found by its token alone, so
+that nothing needs to be known of it but what stood in the record before it was started.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import select
@@ -19,42 +18,32 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final
 
 from exporter.errors import TritonwatchError
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.primitives.processes import (
     TOKEN_VARIABLE,
     ProcessRef,
+    end_started_with,
     started_with,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _READY: Final = "ready"
 _FAILED: Final = "failed: "
 _READY_SECONDS: Final = 15.0
-_END_SECONDS: Final = 0.5
-
-
-class Worker(Protocol):
-    """What a module that an agent runs has."""
-
-    def work(self, settings: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Call `ready` once the fault is in effect, and keep it so."""
-        ...
+_END_SECONDS: Final = 1.0
 
 
 def start(
-    token: str, module: str, settings: dict[str, Any], *, longest_seconds: float
+    token: str, kind: str, record: dict[str, Any], longest_seconds: float
 ) -> None:
-    """Start it, and wait until it says that the fault is in effect.
+    """Start it, and wait until it reports that the fault is in effect.
 
     Args:
         token: by which it is found, of the fault's record.
-        module: one with `work`.
-        settings: handed to `work`; plain JSON.
+        kind: of the fault.
+        record: handed to its `work`; plain JSON.
         longest_seconds: after which it ends in any case.
 
     Raises:
@@ -62,8 +51,8 @@ def start(
     """
     starter = ProcessRef.of(os.getpid())
     task = {
-        "module": module,
-        "settings": settings,
+        "kind": kind,
+        "record": record,
         "starter": None if starter is None else starter.to_record(),
         "longest_seconds": longest_seconds,
     }
@@ -81,7 +70,7 @@ def start(
     said = _said(process)
     if said != _READY:
         stop(token)
-        raise FaultFailedError(said.removeprefix(_FAILED) or f"{module} said nothing")
+        raise FaultFailedError(said.removeprefix(_FAILED) or f"{kind} said nothing")
 
 
 def _said(process: subprocess.Popen[str]) -> str:
@@ -104,23 +93,14 @@ def running(token: str) -> bool:
 
 
 def stop(token: str) -> None:
-    """End every agent with this token.
+    """End every process with this token.
 
     Raises:
         FaultFailedError: one does not end, or is another user's.
     """
-    for process in started_with(token):
-        try:
-            gone = process.kill(_END_SECONDS)
-        except PermissionError:
-            raise FaultFailedError(
-                f"process {process.pid} is another user's; as that user: "
-                f"kill -KILL {process.pid}"
-            ) from None
-        if not gone:
-            raise FaultFailedError(
-                f"process {process.pid} does not end; kill -KILL {process.pid}"
-            )
+    problems = end_started_with(token, _END_SECONDS)
+    if problems:
+        raise FaultFailedError("; ".join(problems))
 
 
 def left(token: str) -> list[str]:
@@ -139,9 +119,10 @@ def main(arguments: list[str]) -> int:
     if not task["starter"] or not ProcessRef.from_record(task["starter"]).alive:
         return 1
     signal.setitimer(signal.ITIMER_REAL, task["longest_seconds"])
+    from loadtests.chaos.faults import FAULTS  # noqa: PLC0415 - they import this module
+
     try:
-        worker = cast("Worker", importlib.import_module(task["module"]))
-        worker.work(task["settings"], _ready)
+        FAULTS[task["kind"]].work(task["record"], _ready)  # type: ignore[attr-defined]
     except (TritonwatchError, OSError) as error:
         with contextlib.suppress(OSError):
             os.write(1, f"{_FAILED}{error}\n".encode())

@@ -1,4 +1,4 @@
-"""Which processes and shared-memory regions belong to a Triton on this host.
+"""Processes and shared-memory regions of a Triton on this host.
 
 A process of the Python backend ("stub") says whose it is by its own arguments: the
 model's file, its region in /dev/shm, and the pid of the server that started it. In a
@@ -15,21 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from exporter.processes import arguments_of, listening_on
 from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory lives
-_STUB: Final = b"triton_python_backend_stub"
+_STUB: Final = "triton_python_backend_stub"
 _MODEL_FILE, _REGION, _SERVER = 1, 2, 5
-_PID: Final = re.compile(rb"\d{1,10}")
-_LISTEN: Final = "0A"
+_PID: Final = re.compile(r"\d{1,10}")
 _END_SECONDS: Final = 0.5
 
 
 class Known(NamedTuple):
-    """What a process is called where it runs."""
+    """A pid with the namespace that it is of."""
 
     namespace: str
     """Of pids, as /proc/PID/ns/pid names it; empty where one may not see it."""
@@ -61,25 +61,18 @@ class Stub:
     def of(cls, pid: int) -> Self | None:
         """The stub with this pid; None where that is none."""
         process = ProcessRef.of(pid)
-        arguments = command_line(pid)
+        arguments = arguments_of(pid)
         if process is None or len(arguments) <= _SERVER:
             return None
         if not arguments[0].endswith(_STUB) or not _PID.fullmatch(arguments[_SERVER]):
             return None
-        file = Path(os.fsdecode(arguments[_MODEL_FILE]))
+        file = Path(arguments[_MODEL_FILE])
         return cls(
             process,
             file.parent.parent.name,  # REPOSITORY/MODEL/VERSION/model.py
-            os.fsdecode(arguments[_REGION]),
+            arguments[_REGION],
             Known(_namespace(pid), int(arguments[_SERVER])),
         )
-
-
-def command_line(pid: int) -> list[bytes]:
-    """The arguments a process was started with; empty where it is gone or a zombie."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
-    return []
 
 
 def _namespace(pid: int) -> str:
@@ -111,7 +104,7 @@ def stubs_of(server: ProcessRef, model: str | None = None) -> list[ProcessRef]:
 
 @dataclass(frozen=True, slots=True)
 class Belongings:
-    """What a server has on this host that its sudden death would leave there."""
+    """The processes and regions of a server that its sudden death would leave behind."""
 
     server: ProcessRef
     known: Known
@@ -203,41 +196,13 @@ def _since(server: ProcessRef, process: ProcessRef) -> bool:
     return process.start_ticks >= server.start_ticks
 
 
-def listener(address: str, program: bytes | None = None) -> ProcessRef | None:
+def listener(address: str, program: str | None = None) -> ProcessRef | None:
     """The process of this host that listens on host:port, so far as one may see it.
 
     With `program`, the first word of its command line, only one that was started so:
     others may have inherited the socket, or taken the port.
     """
-    port = int(address.rpartition(":")[2])
-    inodes = {f"socket:[{inode}]" for inode in _listening(port)}
-    if not inodes:
-        return None
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or not inodes & _open_files(folder / "fd"):
-            continue
-        pid = int(folder.name)
-        if program is None or command_line(pid)[:1] == [program]:
+    for pid in sorted(listening_on(int(address.rpartition(":")[2]))):
+        if program is None or arguments_of(pid)[:1] == [program]:
             return ProcessRef.of(pid)
     return None
-
-
-def _listening(port: int) -> set[str]:
-    found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(table).read_text("ascii").splitlines()[1:]:
-                fields = line.split()
-                local, state, inode = fields[1], fields[3], fields[9]
-                if state == _LISTEN and int(local.rpartition(":")[2], 16) == port:
-                    found.add(inode)
-    return found
-
-
-def _open_files(folder: Path) -> set[str]:
-    found = set()
-    with contextlib.suppress(OSError):
-        for entry in folder.iterdir():
-            with contextlib.suppress(OSError):
-                found.add(str(entry.readlink()))
-    return found

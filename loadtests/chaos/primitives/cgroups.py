@@ -7,7 +7,6 @@ its own, beside it. Either way all limits from above go on to hold.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ class Group:
 
     @classmethod
     def plan(cls, process: ProcessRef, controller: str, token: str) -> Self:
-        """Where it would be; touches nothing.
+        """Return where it would be; touches nothing.
 
         Raises:
             FaultRefusedError: the controller is not to be had, or needs root.
@@ -89,9 +88,8 @@ class Group:
         try:
             (self.folder / name).write_text(value, "ascii")
         except OSError as error:
-            raise FaultFailedError(
-                f"cannot set {self.folder / name}: {error}"
-            ) from None
+            message = f"cannot set {self.folder / name}: {error}"
+            raise FaultFailedError(message) from None
 
     def read(self, name: str) -> str | None:
         """One of its files; None where it is not there."""
@@ -111,7 +109,7 @@ class Group:
                 _move(process.pid, self.folder)
 
     def pids(self) -> set[int]:
-        """Who is in it."""
+        """Return the processes in it."""
         return {int(line) for line in (self.read("cgroup.procs") or "").split()}
 
     @property
@@ -156,42 +154,30 @@ def _move(pid: int, folder: Path) -> None:
 
 def _home(pid: int, controller: str) -> tuple[int, Path]:
     """The version that has the controller, and the group a process is in."""
-    first: Path | None = None
-    second: Path | None = None
-    for kind, mount, options in _cgroup_mounts():
-        if kind == "cgroup" and controller in options:
-            first = mount
-        elif kind == "cgroup2" and controller in _words(mount / "cgroup.controllers"):
-            second = mount
-    for line in _groups(pid):
+    mounts: dict[int, Path] = {}
+    for line in _lines(_MOUNTS):
+        _, place, kind, options, *_ = line.split()
+        if kind == "cgroup" and controller in options.split(","):
+            mounts[_V1] = Path(place)
+        elif kind == "cgroup2" and controller in _words(
+            Path(place, "cgroup.controllers")
+        ):
+            mounts[_V2] = Path(place)
+    groups = _lines(Path(f"/proc/{pid}/cgroup"))
+    if not groups:
+        raise FaultRefusedError(
+            f"process {pid} has just ended", "wait until it runs again"
+        )
+    for line in groups:
         _, controllers, path = line.split(":", 2)
-        if first is not None and controller in controllers.split(","):
-            return _V1, _within(first, path)
-        if first is None and second is not None and not controllers:
-            return _V2, _within(second, path)
+        if _V1 in mounts and controller in controllers.split(","):
+            return _V1, _within(mounts[_V1], path)
+        if _V1 not in mounts and _V2 in mounts and not controllers:
+            return _V2, _within(mounts[_V2], path)
     raise FaultRefusedError(
         f"this kernel has no control group with the {controller} controller mounted",
         "take cpu_hog or memory_hog, which need none",
     )
-
-
-def _groups(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
-    except OSError:
-        raise FaultRefusedError(
-            f"process {pid} has just ended", "wait until it runs again"
-        ) from None
-
-
-def _cgroup_mounts() -> list[tuple[str, Path, list[str]]]:
-    mounts = []
-    with contextlib.suppress(OSError):
-        for line in _MOUNTS.read_text("utf-8").splitlines():
-            _, place, kind, options, *_ = line.split()
-            if kind.startswith("cgroup"):
-                mounts.append((kind, Path(place), options.split(",")))
-    return mounts
 
 
 def _within(mount: Path, path: str) -> Path:
@@ -214,7 +200,12 @@ def _require_delegated(parent: Path, controller: str) -> None:
 
 
 def _words(file: Path) -> list[str]:
+    return " ".join(_lines(file)).split()
+
+
+def _lines(file: Path) -> list[str]:
+    """Its lines; none where it cannot be read."""
     try:
-        return file.read_text("ascii").split()
+        return file.read_text("utf-8").splitlines()
     except OSError:
         return []

@@ -10,10 +10,18 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from loadtests.chaos.errors import FaultFailedError
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
 
 TOKEN_VARIABLE: Final = "TRITONWATCH_CHAOS"  # noqa: S105 - names a process, opens nothing
 _POLL_SECONDS: Final = 0.005
+_STOP_SECONDS: Final = 0.5
+_PAUSE_SECONDS: Final = 0.02
 _STATE, _START = 0, 19
 """Places in /proc/PID/stat after the name: proc(5) counts from pid as field 1."""
 
@@ -142,3 +150,70 @@ def started_with(token: str) -> list[ProcessRef]:
                 if reference is not None:
                     found.append(reference)
     return found
+
+
+def end_started_with(token: str, seconds: float, looks: int = 1) -> list[str]:
+    """Kill every process that was started with this token; those that stay, in sentences.
+
+    Args:
+        token: in their environment.
+        seconds: for all of them to end.
+        looks: how often in a row none may be found; for a moment while it begins a program,
+            a process shows no environment.
+    """
+    deadline = time.monotonic() + seconds
+    without = 0
+    while without < looks:
+        found = [p for p in started_with(token) if p.pid != os.getpid()]
+        for process in found:
+            try:
+                process.kill(max(deadline - time.monotonic(), 0.0))
+            except PermissionError:
+                pid = process.pid
+                return [
+                    f"process {pid} is another user's; as that user: kill -KILL {pid}"
+                ]
+        if found and time.monotonic() > deadline:
+            return [
+                f"process {process.pid} does not end; kill -KILL {process.pid}"
+                for process in found
+            ]
+        without = 0 if found else without + 1
+        if without < looks:
+            time.sleep(_PAUSE_SECONDS)
+    return []
+
+
+def stop(processes: Sequence[ProcessRef]) -> None:
+    """Stop them in this order, and wait until they are; one that is gone stays gone."""
+    for process in processes:
+        process.send(signal.SIGSTOP)
+    for process in processes:
+        process.wait_until("Tt", _STOP_SECONDS)
+
+
+def resume(processes: Sequence[ProcessRef]) -> None:
+    """Resume them in this order, and wait until they run.
+
+    Raises:
+        FaultFailedError: one does not; says how to help it.
+    """
+    for process in processes:
+        process.send(signal.SIGCONT)
+    for process in processes:
+        if process.alive and not process.wait_until("RSDI", _STOP_SECONDS):
+            raise FaultFailedError(
+                f"process {process.pid} is still stopped; kill -CONT {process.pid}"
+            )
+
+
+def is_stopped(process: ProcessRef) -> bool:
+    """Return whether it is there and stopped."""
+    return process.state in {"T", "t"}
+
+
+def first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """Return the first line of a process's output; empty where none comes in time."""
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    ready, _, _ = select.select([process.stdout], [], [], seconds)
+    return process.stdout.readline().strip() if ready else ""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING, Final
 
 from loadtests.chaos.errors import FaultFailedError
-from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, started_with
+from loadtests.chaos.primitives.processes import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SECONDS: Final = 5.0
-_END_SECONDS: Final = 1.0
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def find(name: str) -> str | None:
-    """Where a program is, in the folders of administration too."""
+    """Return the path of a program, from the folders of administration too."""
     return shutil.which(name) or shutil.which(name, path=_PATH)
 
 
@@ -68,22 +65,3 @@ def attempt(
         raise FaultFailedError(
             f"`{' '.join(command)}` did not end in {_SECONDS:g} s"
         ) from None
-
-
-def end_all(token: str) -> None:
-    """Kill whatever runs with this token, and wait until it is gone.
-
-    A program that outlives a killed runner would do its work after the undo.
-
-    Raises:
-        FaultFailedError: a process is still there after a second.
-    """
-    deadline = time.monotonic() + _END_SECONDS
-    while running := [p for p in started_with(token) if p.pid != os.getpid()]:
-        for process in running:
-            process.send(signal.SIGKILL)
-        for process in running:
-            process.wait_until(None, max(deadline - time.monotonic(), 0.0))
-        if time.monotonic() > deadline:
-            left = " ".join(str(process.pid) for process in running)
-            raise FaultFailedError(f"processes {left} cannot be ended; kill -9 {left}")

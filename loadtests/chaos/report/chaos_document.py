@@ -14,9 +14,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from loadtests.chaos.measuring.findings import extension_of
-from loadtests.chaos.report import timeline, words
-from loadtests.chaos.results.degradation import curve
-from loadtests.chaos.results.repeated import repetitions
+from loadtests.chaos.report.repetition_report import (
+    outcome,
+    repetition,
+    repetition_name,
+    strength_name,
+)
+from loadtests.chaos.results.repetitions import TITLES, curve, repetitions
 from loadtests.chaos.running.users import LoadSettings
 from pages import units
 from pages.blocks import (
@@ -36,16 +40,13 @@ from pages.plots import Axis, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from loadtests.chaos.measuring.evidence import Evidence
     from loadtests.chaos.measuring.findings import Findings
-    from loadtests.chaos.results.degradation import Curve, Service
     from loadtests.chaos.results.journal_file import Journal
-    from loadtests.chaos.results.repeated import Repetitions
+    from loadtests.chaos.results.repetitions import Curve, Repeated, Repetitions
     from loadtests.chaos.results.scorecard import Scorecard, ScorecardChange
     from pages.blocks import Block, Tone
 
 _MS: Final = 1e3
-_WORST_FIRST: Final = ("failed", "invalid", "finding", "held")
 _TILES: Final = (
     "outage_seconds",
     "recovered_seconds",
@@ -54,6 +55,36 @@ _TILES: Final = (
     "alert_seconds",
     "budget_burnt_ratio",
 )
+_VERDICTS: Final[dict[str, tuple[Tone, str]]] = {
+    "failed": (
+        "bad",
+        "FAILED: the experiment did not run to its end, so nothing is shown",
+    ),
+    "invalid": (
+        "note",
+        "INVALID: the load generator's own delays are in the numbers",
+    ),
+    "finding": ("bad", "FINDING: a weakness"),
+    "held": ("good", "HELD: users were served as the hypothesis demands"),
+}
+"""The worst first."""
+_CALLS: Final[dict[str, tuple[Tone, str]]] = {
+    "worse": ("bad", "Worse than before"),
+    "better": ("good", "Better than before, and nothing is worse"),
+    "same": ("good", "Nothing changed that matters"),
+    "unknown": (
+        "note",
+        "Undecided: it takes more repetitions, or the experiments that are missing",
+    ),
+}
+_SCORES: Final = {
+    "availability_ratio": "available",
+    "outage_seconds": "outage",
+    "recovered_seconds": "recovered after",
+    "metric_seconds": "metric after",
+    "alert_seconds": "alert after",
+}
+"""Columns of a card: medians over the repetitions."""
 
 
 def document(
@@ -85,9 +116,9 @@ def _card(card: Scorecard, change: ScorecardChange | None) -> Iterator[Block]:
     if change is None:
         yield Verdict("good" if card.held == count else "bad", held)
     else:
-        yield Verdict(words.CALL_TONES[change.call], words.CALLS[change.call])
+        yield Verdict(*_CALLS[change.call])
         yield Paragraph(held)
-    yield Table(words.SCORE_HEADS, list(words.scores(card.rows)))
+    yield _scores(card)
     if change is not None:
         heads = ("experiment", "number", "before", "after", "call")
         remark = (
@@ -96,12 +127,12 @@ def _card(card: Scorecard, change: ScorecardChange | None) -> Iterator[Block]:
         )
         yield Section(
             "Compared with before",
-            (Table(heads, list(words.changes(change))), Paragraph(remark, soft=True)),
+            (Table(heads, list(_changes(change))), Paragraph(remark, soft=True)),
         )
     yield Section(
         "Findings",
         [
-            Section(words.row_name(row.title, row.strength), [Items(row.reasons)])
+            Section(strength_name(row.title, row.strength), [Items(row.reasons)])
             for row in card.rows
             if row.reasons
         ]
@@ -110,8 +141,8 @@ def _card(card: Scorecard, change: ScorecardChange | None) -> Iterator[Block]:
 
 
 def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
-    worst = min(journal.findings, key=lambda one: _WORST_FIRST.index(one.verdict))
-    yield Verdict(words.TONES[worst.verdict], words.SAID[worst.verdict])
+    verdicts = {found.verdict for found in journal.findings}
+    yield Verdict(*next(told for name, told in _VERDICTS.items() if name in verdicts))
     reasons = Counter(r for found in journal.findings for r in found.reasons)
     if reasons:
         yield Items([f"{r} ({n} times)" if n > 1 else r for r, n in reasons.items()])
@@ -119,7 +150,7 @@ def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
     swept = _swept(journal)
     if swept is None:
         yield Tiles(_tiles(journal.findings, whole))
-    yield Table(words.SCORE_HEADS, list(words.scores(card.rows)))
+    yield _scores(card)
     if swept is not None:
         yield Section("Degradation over the fault's strength", _degradation(swept))
     elif len(journal.findings) > 1:
@@ -128,40 +159,78 @@ def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
     for place, (seen, found) in enumerate(
         zip(journal.evidence, journal.findings, strict=True)
     ):
-        tone: Tone = words.TONES[found.verdict]
         yield Fold(
-            words.repetition_name(found),
+            repetition_name(found),
             repetition(found, seen, reasons=not alone),
-            tone=tone,
+            tone=_VERDICTS[found.verdict][0],
             badge=found.verdict,
             is_open=place == 0,
         )
     yield Fold("How to repeat it", [_origin(journal)], in_text=False)
 
 
-def repetition(
-    found: Findings, seen: Evidence | None = None, *, reasons: bool = True
-) -> Iterator[Block]:
-    """Return the blocks of one repetition; plots and steps need its evidence."""
-    if reasons and found.reasons:
-        yield Items(found.reasons)
-    for note in found.notes:
-        yield Paragraph(f"note: {note}", soft=True)
-    if seen is not None:
-        yield Section("Over time", map(Figure, timeline.plots(seen, found)))
-    served = list(words.served(found))
-    if served:
-        yield Section("What users saw", _users(found, served))
-    yield from _faults(found)
-    if found.sidecar is not None:
-        yield Section("The sidecar", [Facts(words.promises(found.sidecar))])
-    if seen is not None:
-        yield from _steps(found, seen)
+def _scores(card: Scorecard) -> Table:
+    """A row for each experiment; times count from the injection."""
+    return Table(
+        (
+            *("experiment", "verdict", "recovered"),
+            *_SCORES.values(),
+            *("lost", "wrong", "sidecar"),
+        ),
+        [
+            (
+                strength_name(row.title, row.strength),
+                row.verdict,
+                f"{row.repeated.recovered} of {row.repeated.repetitions}",
+                *(_median(name, row.repeated.numbers.get(name)) for name in _SCORES),
+                "unknown" if row.lost is None else str(row.lost),
+                "unknown" if row.wrong is None else str(row.wrong),
+                outcome(row.sidecar_kept),
+            )
+            for row in card.rows
+        ],
+    )
+
+
+def _changes(change: ScorecardChange) -> Iterator[tuple[str, ...]]:
+    """Yield rows of two cards: experiment, number, before, after, call."""
+    for row in change.rows:
+        name = strength_name(row.title, row.strength)
+        yield (name, "verdict", row.before or "absent", row.after or "absent", row.call)
+        for one in row.changes:
+            medians = (_median(one.number, n) for n in (one.before, one.after))
+            yield (name, TITLES[one.number], *medians, one.call)
+
+
+def _median(name: str, number: Repeated | None) -> str:
+    return "unknown" if number is None else _value(name, number.median)
+
+
+def _value(name: str, number: float) -> str:
+    """A number in the unit that its name ends with."""
+    if name.endswith("_ratio"):
+        return units.percent(number)
+    if name == "bad_request_seconds":
+        return f"{number:.4g}"
+    return units.duration(number)
+
+
+def _interval(name: str, number: Repeated) -> str:
+    """The interval of a median, or the range where there are too few for one."""
+    if number.known == 1:
+        return "one repetition"
+    low, high, kind = number.low, number.high, ""
+    if low is None or high is None:
+        low, high, kind = number.least, number.most, "range; "
+    return (
+        f"{_value(name, low)} to {_value(name, high)} ({kind}none is "
+        f"further than {_value(name, number.within)} from the median)"
+    )
 
 
 def _tiles(found: Sequence[Findings], whole: Repetitions) -> dict[str, str]:
     tiles = {
-        words.NAMES[name]: words.value(name, whole.numbers[name].median)
+        TITLES[name]: _value(name, whole.numbers[name].median)
         for name in _TILES
         if name in whole.numbers
     }
@@ -178,10 +247,10 @@ def _repeated(found: Repetitions) -> Iterator[Block]:
         ("number", "known", "median", "95 % interval"),
         [
             (
-                words.NAMES[name],
+                TITLES[name],
                 f"{number.known} of {found.repetitions}",
-                words.value(name, number.median),
-                words.interval(name, number),
+                _value(name, number.median),
+                _interval(name, number),
             )
             for name, number in found.numbers.items()
         ],
@@ -211,22 +280,25 @@ def _degradation(found: Curve) -> Iterator[Block]:
         "strength", "runs", "requests", "availability", "interval", "p50", "p95",
         "did not hold",
     )  # fmt: skip
-    rows = [("none", "", *_service(found.without), "")]
-    rows += [
+    rows = [
         (
-            f"{point.strength:g}",
-            str(point.repeated.repetitions),
-            *_service(point),
-            str(point.deviated),
+            "none" if point.strength is None else f"{point.strength:g}",
+            "" if point.strength is None else str(point.runs),
+            str(point.requests),
+            units.percent(point.availability),
+            f"{units.percent(point.low)} to {units.percent(point.high)}",
+            units.duration(point.p50),
+            units.duration(point.p95),
+            "" if point.strength is None else str(point.deviated),
         )
-        for point in found.points
+        for point in (found.without, *found.points)
     ]
     yield Table(heads, rows)
 
 
 def _degradation_plots(found: Curve) -> Iterator[Plot]:
-    points = sorted(found.points, key=lambda point: point.strength)
-    x = np.array([point.strength for point in points])
+    points = sorted(found.points, key=lambda point: point.strength or 0.0)
+    x = np.array([point.strength for point in points], np.float64)
     low, high, share, p50, p95 = (
         np.array([units.or_nan(getattr(point, name)) for point in points])
         for name in ("low", "high", "availability", "p50", "p95")
@@ -254,72 +326,6 @@ def _degradation_plots(found: Curve) -> Iterator[Plot]:
             Series("", x, p95 * _MS, "points", colour=3),
         ),
     )
-
-
-def _service(part: Service) -> tuple[str, ...]:
-    return (
-        str(part.requests),
-        units.percent(part.availability),
-        f"{units.percent(part.low)} to {units.percent(part.high)}",
-        units.duration(part.p50),
-        units.duration(part.p95),
-    )
-
-
-def _users(found: Findings, served: Sequence[tuple[str, ...]]) -> Iterator[Block]:
-    heads = ("phase", "requests", "available", "p50", "p95", "p99", "lost", "wrong")
-    yield Table(heads, served)
-    budget = found.budget
-    if budget is not None:
-        yield Paragraph(
-            f"Of an objective of {budget.objective_ratio:.4%}, "
-            f"{units.percent(budget.bad_ratio)} of requests were bad since the fault: "
-            f"{units.number(budget.burn_rate)} times what is allowed, and "
-            f"{units.percent(budget.burnt_ratio)} of the budget of "
-            f"{budget.window_seconds / 86400:g} days at this rate of requests.",
-            soft=True,
-        )
-
-
-def _faults(found: Findings) -> Iterator[Block]:
-    for fault in found.faults:
-        blocks: list[Block] = [
-            Paragraph(f"{units.capital(words.state(fault))}."),
-            Facts(words.course(fault)),
-        ]
-        shown = list(words.detections(fault))
-        if shown:
-            blocks.append(Table(("shown by", "after", "within", "until"), shown))
-        alerts = list(words.alerts(fault))
-        if alerts:
-            blocks.append(Table(("alert", "pending", "firing", "resolved"), alerts))
-        yield Section(words.kinds(fault), blocks)
-
-
-def _steps(found: Findings, seen: Evidence) -> Iterator[Block]:
-    if found.probes:
-        columns = ("probe", "phase", "asked", "met", "unknown", "lowest", "highest")
-        probes = [
-            (
-                *(one.probe, one.phase, str(one.asked), str(one.met), str(one.unknown)),
-                *(units.number(one.lowest), units.number(one.highest)),
-            )
-            for one in found.probes
-        ]
-        yield Section("The steady-state hypothesis", [Table(columns, probes)])
-    if seen.steps:
-        steps = [
-            (
-                str(step.activity.get("name", "")),
-                step.part,
-                f"{step.at_seconds:.3f} s",
-                units.duration(step.seconds),
-                "succeeded" if step.succeeded else f"failed: {step.problem}",
-            )
-            for step in seen.steps
-        ]
-        heads = ("activity", "part", "at", "took", "outcome")
-        yield Section("Steps", [Table(heads, steps)])
 
 
 def _origin(journal: Journal) -> Facts:

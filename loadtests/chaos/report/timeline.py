@@ -1,4 +1,4 @@
-"""One repetition over time: what users saw, what was broken, and who noticed when."""
+"""Plots of one repetition over time: fault, users, checks, metrics and alerts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadtests.chaos.measuring.answers import answers_of
 from pages.plots import Axis, Mark, Plot, Series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from loadtests.chaos.measuring.answers import Answers
     from loadtests.chaos.measuring.evidence import Check, Evidence
@@ -25,8 +25,8 @@ _MS: Final = 1e3
 _HALF_BAR: Final = 0.25
 _LEAST_BAR_SECONDS: Final = 0.02
 _FEW: Final = 4
-"""So many faults have their marks; of more, the bands are enough."""
-_GOOD, _BAD, _FAULT, _TOLD = 2, 1, 3, 4
+"""At most so many faults have marks; of more, the bands are enough."""
+_GOOD, _BAD, _FAULT, _SIGNAL = 2, 1, 3, 4
 _ROWS: Final = (
     (5.0, "fault"),
     (4.0, "users"),
@@ -38,7 +38,7 @@ _SECONDS: Final = "seconds from the start of the load"
 
 
 def plots(evidence: Evidence, found: Findings) -> Iterator[Plot]:
-    """Who noticed when, then latency and answers; fewer where nothing was sent."""
+    """Yield the course of signals, then requests and latency where any were sent."""
     end = evidence.seen_seconds
     if found.faults or evidence.checks:
         yield _course(evidence, found, end)
@@ -53,37 +53,21 @@ def plots(evidence: Evidence, found: Findings) -> Iterator[Plot]:
 
 def _course(evidence: Evidence, found: Findings, end: float) -> Plot:
     """A row each: fault, users, checks, metrics, alerts."""
-    bad_users = [_impact(fault, end) for fault in found.faults if fault.recovery]
-    shown = [
-        (one.held_seconds, end if one.cleared_seconds is None else one.cleared_seconds)
-        for fault in found.faults
-        for one in fault.detection.metrics
-        if one.held_seconds is not None
-    ]
-    fired = [
-        (
-            one.firing_seconds,
-            end if one.resolved_seconds is None else one.resolved_seconds,
-        )
-        for fault in found.faults
-        for one in fault.detection.alerts
-        if one.firing_seconds is not None
-    ]
-    pending = [
-        (one.pending_seconds, one.firing_seconds or end)
-        for fault in found.faults
-        for one in fault.detection.alerts
-        if one.pending_seconds is not None
-    ]
-    bad = [span for span in bad_users if span is not None]
+    recoveries = [f.recovery for f in found.faults if f.recovery is not None]
+    metrics = [one for fault in found.faults for one in fault.detection.metrics]
+    alerts = [one for fault in found.faults for one in fault.detection.alerts]
+    bad = _spans(((r.first_bad_seconds, r.recovered_seconds) for r in recoveries), end)
+    shown = _spans(((m.held_seconds, m.cleared_seconds) for m in metrics), end)
+    pending = _spans(((a.pending_seconds, a.firing_seconds) for a in alerts), end)
+    fired = _spans(((a.firing_seconds, a.resolved_seconds) for a in alerts), end)
     series = (
         *_bars("fault", [_effect(f, end) for f in found.faults], 5.0, _FAULT),
         *_bars("not served", bad, 4.0, _BAD),
         _dots("met", [c for c in evidence.checks if c.met], 3.0, _GOOD),
         _dots("not met", [c for c in evidence.checks if not c.met], 3.0, _BAD),
-        *_bars("shown", shown, 2.0, _TOLD),
+        *_bars("shown", shown, 2.0, _SIGNAL),
         *_bars("pending", pending, 1.0, 0),
-        *_bars("" if shown else "shown", fired, 1.0, _TOLD),
+        *_bars("" if shown else "shown", fired, 1.0, _SIGNAL),
     )
     return Plot(
         "What was broken, and who noticed",
@@ -116,7 +100,7 @@ def _answers(answers: Answers, edges: Floats, found: Findings, end: float) -> Pl
 
 
 def _latency(answers: Answers, edges: Floats, found: Findings, end: float) -> Plot:
-    """Return what has no right answer lies at the timeout."""
+    """Latency in each slice; what has no right answer lies at the timeout."""
     middles = (edges[1:] + edges[:-1]) / 2
     latency = answers.latency * _MS
     bounds = np.searchsorted(answers.due, edges)
@@ -140,7 +124,7 @@ def _latency(answers: Answers, edges: Floats, found: Findings, end: float) -> Pl
         (
             *_shades(found, end, low, high),
             Series("median", middles, median, colour=0),
-            Series("p95", middles, p95, colour=_TOLD),
+            Series("p95", middles, p95, colour=_SIGNAL),
             Series(
                 "lost or wrong, at the timeout",
                 *_thinned(answers.due[lost], latency[lost]),
@@ -169,13 +153,11 @@ def _effect(fault: FaultFindings, end: float) -> tuple[float, float]:
     return fault.span.inject_seconds, end if reverted is None else min(reverted, end)
 
 
-def _impact(fault: FaultFindings, end: float) -> tuple[float, float] | None:
-    """From the first bad request to when users were served again."""
-    recovery = fault.recovery
-    if recovery is None or recovery.first_bad_seconds is None:
-        return None
-    over = recovery.recovered_seconds
-    return recovery.first_bad_seconds, end if over is None else over
+def _spans(
+    ends: Iterable[tuple[float | None, float | None]], last: float
+) -> list[tuple[float, float]]:
+    """Spans that have begun; those without an end last to the end of the plot."""
+    return [(a, last if b is None else b) for a, b in ends if a is not None]
 
 
 def _bars(
@@ -195,7 +177,7 @@ def _dots(name: str, checks: Sequence[Check], row: float, colour: int) -> Series
 
 
 def _shades(found: Findings, end: float, low: float, high: float) -> Iterator[Series]:
-    """Where the fault was in effect."""
+    """Yield bands in which the fault was in effect."""
     for place, fault in enumerate(found.faults):
         x = np.array(_effect(fault, end))
         name = "" if place else "fault"

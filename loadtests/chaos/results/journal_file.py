@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -78,8 +78,16 @@ class Repetition(Settings):
     findings: Findings
 
 
+_SHARED: Final = tuple(
+    field.name
+    for field in fields(Evidence)
+    if field.name in Repetition.model_fields and field.name != "load"
+)
+"""Fields that evidence and its entry in a journal have alike."""
+
+
 class Block(Settings):
-    """What is ours of a journal."""
+    """Our block of a journal."""
 
     format: Literal["tritonwatch-chaos-journal"] = FORMAT
     version: Literal[1] = VERSION
@@ -217,22 +225,9 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
 def _repetition(evidence: Evidence, found: Findings) -> Repetition:
     load = evidence.load
     return Repetition(
-        repetition=evidence.repetition,
-        strength=evidence.strength,
-        started_at=evidence.started_at,
-        ended_seconds=evidence.ended_seconds,
-        status=evidence.status,
+        **{name: getattr(evidence, name) for name in _SHARED},
         load=None if load is None else result_file.to_document(load),
-        events=evidence.events,
-        steps=evidence.steps,
-        checks=evidence.checks,
         series=tuple(_series(evidence.samples)),
-        alerts=evidence.alerts,
-        alerts_watched=evidence.alerts_watched,
-        scrapes=evidence.scrapes,
-        leftovers=evidence.leftovers,
-        problems=evidence.problems,
-        versions=dict(evidence.versions),
         findings=found,
     )
 
@@ -240,23 +235,10 @@ def _repetition(evidence: Evidence, found: Findings) -> Repetition:
 def _evidence(one: Repetition, experiment: Mapping[str, Any], source: str) -> Evidence:
     load = one.load
     return Evidence(
+        **{name: getattr(one, name) for name in _SHARED},
         experiment=experiment,
-        started_at=one.started_at,
-        ended_seconds=one.ended_seconds,
-        status=one.status,
         load=None if load is None else result_file.from_document(load, source),
-        repetition=one.repetition,
-        strength=one.strength,
-        events=one.events,
-        steps=one.steps,
-        checks=one.checks,
         samples=tuple(_samples(one.series)),
-        alerts=one.alerts,
-        alerts_watched=one.alerts_watched,
-        scrapes=one.scrapes,
-        leftovers=one.leftovers,
-        problems=one.problems,
-        versions=one.versions,
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.settings import Settings
 from loadtests.chaos.measuring.findings import Verdict
 from loadtests.chaos.results import journal_file
-from loadtests.chaos.results.repeated import Repeated, Repetitions, repetitions
+from loadtests.chaos.results.repetitions import Repeated, Repetitions, repetitions
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
@@ -26,25 +25,17 @@ _VERDICTS: Final[tuple[Verdict, ...]] = ("held", "finding", "failed", "invalid")
 """From the best to the worst; one that tells nothing is worse than a weakness known."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """How a number is compared: which way is better, and what does not matter."""
-
-    more_is_better: bool
-    ratio: float
-    least: float
-
-
-_DURATION: Final = _Told(more_is_better=False, ratio=0.1, least=0.2)
-"""Repetitions of the same differ by a fifth of a second."""
-_TOLD: Final = {
-    "availability_ratio": _Told(more_is_better=True, ratio=0.0, least=0.005),
-    "outage_seconds": _DURATION,
-    "recovered_seconds": _DURATION,
-    "metric_seconds": _DURATION,
-    "alert_seconds": _DURATION,
-    "budget_burnt_ratio": _Told(more_is_better=False, ratio=0.1, least=0.0),
+_MATTERS: Final = {
+    "availability_ratio": (0.0, 0.005),
+    # Repetitions of the same differ by a fifth of a second.
+    "outage_seconds": (0.1, 0.2),
+    "recovered_seconds": (0.1, 0.2),
+    "metric_seconds": (0.1, 0.2),
+    "alert_seconds": (0.1, 0.2),
+    "budget_burnt_ratio": (0.1, 0.0),
 }
+"""The numbers that are compared: smaller changes, as a ratio and absolute, are none."""
+_MORE_IS_BETTER: Final = frozenset({"availability_ratio"})
 
 Call = Literal["better", "worse", "same", "unknown"]
 
@@ -69,7 +60,7 @@ class Row(Settings):
 
     @property
     def key(self) -> tuple[str, float | None]:
-        """What makes it the same row on another card."""
+        """The identity of the row on another card."""
         return self.title, self.strength
 
 
@@ -115,7 +106,7 @@ class ScorecardChange(Settings):
 
 
 def scorecard(found: Sequence[Journal]) -> Scorecard:
-    """The card of these journals.
+    """Return the card of these journals.
 
     Raises:
         PlanError: there is none, or the same experiment is in two of them.
@@ -147,7 +138,7 @@ def scorecard(found: Sequence[Journal]) -> Scorecard:
 
 
 def journals(path: Path) -> list[Journal]:
-    """The journals of a folder, or the one that a file is.
+    """Return the journals of a folder, or the one that a file is.
 
     Raises:
         PlanError: a file is none, or there are too many.
@@ -159,12 +150,11 @@ def journals(path: Path) -> list[Journal]:
         raise PlanError(
             f"found {len(files)} files; at most {MAX_JOURNALS} are read", str(path)
         )
-    documents = [(file, journal_file.document_of(file)) for file in files]
+    # Other results may lie beside them.
     found = [
         journal_file.from_document(document, str(file))
-        for file, document in documents
-        # Other results may lie beside them.
-        if journal_file.is_journal(document)
+        for file in files
+        if journal_file.is_journal(document := journal_file.document_of(file))
     ]
     if not found:
         raise PlanError("holds no journal; want those of `chaos run --json`", str(path))
@@ -172,16 +162,14 @@ def journals(path: Path) -> list[Journal]:
 
 
 def read(path: Path) -> Scorecard:
-    """The card of a folder's journals, of one journal, or as `--json` wrote it.
+    """Return the card of a folder's journals, of one journal, or as `--json` wrote it.
 
     Raises:
         PlanError: there is nothing of the kind.
     """
-    if path.is_dir():
+    document = None if path.is_dir() else journal_file.document_of(path)
+    if document is None or journal_file.is_journal(document):
         return scorecard(journals(path))
-    document = journal_file.document_of(path)
-    if journal_file.is_journal(document):
-        return scorecard([journal_file.from_document(document, str(path))])
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise PlanError(
             "is neither a journal nor a scorecard; want what `chaos run --json` or "
@@ -192,7 +180,7 @@ def read(path: Path) -> Scorecard:
 
 
 def schema() -> str:
-    """The JSON schema of a card."""
+    """Return the JSON schema of a card."""
     return json.dumps(Scorecard.model_json_schema(), indent=2, sort_keys=True)
 
 
@@ -209,11 +197,12 @@ def _rows(journal: Journal) -> Iterator[Row]:
     for one in journal.findings:
         groups.setdefault(one.strength, []).append(one)
     for strength, found in groups.items():
+        verdicts: list[Verdict] = [one.verdict for one in found]
         kept = [one.sidecar for one in found if one.sidecar is not None]
         yield Row(
             title=journal.title,
             strength=strength,
-            verdict=_worst([one.verdict for one in found]),
+            verdict=max(verdicts, key=_VERDICTS.index),
             deviated=any(one.deviated for one in found),
             lost=_sum([one.lost for one in found]),
             wrong=_sum([one.wrong for one in found]),
@@ -222,10 +211,6 @@ def _rows(journal: Journal) -> Iterator[Row]:
             reasons=tuple(dict.fromkeys(r for one in found for r in one.reasons)),
             repeated=repetitions(found),
         )
-
-
-def _worst(verdicts: Sequence[Verdict]) -> Verdict:
-    return max(verdicts, key=_VERDICTS.index)
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
@@ -237,26 +222,29 @@ def _row_change(
     key: tuple[str, float | None], before: Row | None, after: Row | None
 ) -> RowChange:
     changes: tuple[Change, ...] = ()
-    calls: list[Call] = []
+    call: Call = "unknown"
     if before is not None and after is not None:
+        old, new = before.repeated.numbers, after.repeated.numbers
         changes = tuple(
-            _change(
-                name,
-                before.repeated.numbers.get(name),
-                after.repeated.numbers.get(name),
-            )
-            for name in _TOLD
-            if name in before.repeated.numbers or name in after.repeated.numbers
+            _change(name, old.get(name), new.get(name))
+            for name in _MATTERS
+            if name in old or name in new
         )
-        calls.append(_of_verdicts(before.verdict, after.verdict))
-        calls.extend(c.call for c in changes if c.call in {"better", "worse"})
+        certain: list[Call] = [c.call for c in changes if c.call in {"better", "worse"}]
+        call = _together([_of_verdicts(before.verdict, after.verdict), *certain])
     return RowChange(
         title=key[0],
         strength=key[1],
         before=None if before is None else before.verdict,
         after=None if after is None else after.verdict,
-        call=_together(calls) if calls else "unknown",
+        call=call,
         changes=changes,
+    )
+
+
+def _change(name: str, before: Repeated | None, after: Repeated | None) -> Change:
+    return Change(
+        number=name, before=before, after=after, call=_call(name, before, after)
     )
 
 
@@ -266,12 +254,6 @@ def _of_verdicts(before: Verdict, after: Verdict) -> Call:
     if before == after:
         return "same"
     return "better" if after == "held" else "worse"
-
-
-def _change(name: str, before: Repeated | None, after: Repeated | None) -> Change:
-    return Change(
-        number=name, before=before, after=after, call=_call(name, before, after)
-    )
 
 
 def _call(name: str, before: Repeated | None, after: Repeated | None) -> Call:
@@ -285,14 +267,14 @@ def _call(name: str, before: Repeated | None, after: Repeated | None) -> Call:
     old, new = _ends(before), _ends(after)
     if old is None or new is None:
         return "unknown"
-    told = _TOLD[name]
-    matters = max(told.ratio * abs(before.median), told.least)
+    ratio, least = _MATTERS[name]
+    matters = max(ratio * abs(before.median), least)
     if abs(after.median - before.median) <= matters:
         return "same"
     if old[0] <= new[1] and new[0] <= old[1]:
         return "same"
     more = after.median > before.median
-    return "better" if more == told.more_is_better else "worse"
+    return "better" if more == (name in _MORE_IS_BETTER) else "worse"
 
 
 def _ends(number: Repeated) -> tuple[float, float] | None:

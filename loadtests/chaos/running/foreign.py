@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.running.activities import ActivityFailedError, is_ours
-from loadtests.chaos.running.hypothesis import is_simple
+from loadtests.chaos.running.activities import ActivityFailedError, is_ours, is_simple
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from loadtests.chaos.experiment import Loaded
-    from loadtests.chaos.running.hypothesis import Activity
+    from loadtests.chaos.running.activities import Activity
 
 
 CONTROL: Final = "loadtests.chaos.running.control"

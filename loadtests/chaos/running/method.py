@@ -1,4 +1,4 @@
-"""The method of an experiment and its rollbacks: activities in order, with pauses."""
+"""The method of an experiment, its hypothesis and its limits, as they run."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.measuring.evidence import Step
-from loadtests.chaos.running.activities import ActivityFailedError, perform
-from loadtests.chaos.running.hypothesis import Action
+from loadtests.chaos.measuring.evidence import Check, Step
+from loadtests.chaos.running.activities import (
+    Action,
+    ActivityFailedError,
+    judge,
+    perform,
+)
+from loadtests.chaos.running.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from loadtests.chaos.experiment import Experiment
-    from loadtests.chaos.measuring.evidence import Part
-    from loadtests.chaos.measuring.record import Record
+    from loadtests.chaos.measuring.evidence import Part, Record
+    from loadtests.chaos.running.activities import Activity, Hypothesis, Limit, Probe
     from loadtests.chaos.running.foreign import Foreign
-    from loadtests.chaos.running.hypothesis import Activity
 
 _JOIN_SECONDS: Final = 10.0
+ABORT_EVERY_SECONDS: Final = 0.2
 
 
 class Method:
@@ -82,7 +87,92 @@ class Method:
             output=_plain(output),
             problem=problem,
         )
-        self._record.add(self._record.steps, step)
+        self._record.add(step)
+
+
+class HypothesisChecks(Pace):
+    """Evaluates every probe of the hypothesis at a fixed pace, while its block lasts."""
+
+    def __init__(
+        self,
+        hypothesis: Hypothesis,
+        every_seconds: float,
+        record: Record,
+        foreign: Foreign | None,
+    ) -> None:
+        super().__init__(every_seconds, self.check)
+        self._hypothesis = hypothesis
+        self._record = record
+        self._foreign = foreign
+
+    def check(self) -> list[Check]:
+        """Evaluate now; every value is recorded with the phase it is of."""
+        phase, found = self._record.phase, []
+        for probe in self._hypothesis.probes:
+            at = time.perf_counter()
+            value, met = _evaluated(probe, self._foreign, self._record)
+            row = Check(at, phase, probe.name, _number(value), met)
+            self._record.add(row)
+            found.append(row)
+        return found
+
+
+class LimitWatch(Pace):
+    """Ends the experiment when a value has been outside of its limit for long enough.
+
+    One for each limit: a probe that hangs must not hold up the others.
+    """
+
+    def __init__(
+        self,
+        limit: Limit,
+        record: Record,
+        foreign: Foreign | None,
+        stop: Callable[[str], None],
+    ) -> None:
+        super().__init__(ABORT_EVERY_SECONDS, self._check)
+        self._limit = limit
+        self._record = record
+        self._foreign = foreign
+        self._stop = stop
+        self._since: float | None = None
+
+    def _check(self) -> None:
+        limit = self._limit
+        value, met = _evaluated(limit, self._foreign, self._record)
+        now = time.perf_counter()
+        # Before the method there is nothing to end, and the first window is not full.
+        if met or self._record.phase == "before":
+            self._since = None
+            return
+        if self._since is None:
+            self._since = now
+        if now - self._since >= limit.for_seconds:
+            self._stop(
+                f"{limit.name}: found {value}, outside of its limit for "
+                f"{now - self._since:.1f} s"
+            )
+
+
+def _evaluated(
+    probe: Probe, foreign: Foreign | None, record: Record
+) -> tuple[Any, bool]:
+    """Return the value of a probe, and whether that is within its tolerance.
+
+    One that fails gives nothing, which nothing tolerates.
+    """
+    try:
+        value = perform(probe, foreign)
+    except ActivityFailedError as error:
+        record.remark(f"the probe {probe.name!r} failed: {error}")
+        return None, False
+    return value, judge(probe, value, foreign)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, dict):  # of a program or a URL
+        value = value.get("status")
+    return float(value) if isinstance(value, bool | int | float) else None
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""One time through an experiment: load all the while, looks all the while, undo always.
+"""One run of an experiment: load and checks throughout, undo always.
 
     before     load alone; the steady state has to hold at its end, or nothing is broken
     during     the method, in order; then the rollbacks, always, and whatever they leave
@@ -23,14 +23,12 @@ from loadtests.chaos import toolkit
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.experiment import fault_of
 from loadtests.chaos.faults.clock_jump import ClockJump
-from loadtests.chaos.measuring.record import Record
-from loadtests.chaos.measuring.watching import AlertWatch, SidecarWatch, versions_of
+from loadtests.chaos.measuring.evidence import Record
+from loadtests.chaos.measuring.polling import AlertWatch, SidecarWatch, versions_of
 from loadtests.chaos.primitives.processes import new_token
 from loadtests.chaos.running.foreign import Foreign
-from loadtests.chaos.running.loading import Load
-from loadtests.chaos.running.looking import LimitWatch, Looks
-from loadtests.chaos.running.method import Method
-from loadtests.chaos.running.right_answers import with_right_answers
+from loadtests.chaos.running.load import Load, with_right_answers
+from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, Method
 from loadtests.chaos.targets.base import Surroundings
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.evidence import Evidence, Status
     from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.site import Site
-    from loadtests.chaos.targets.local import LocalSite
     from loadtests.chaos.undoing.injection import Injected, Injections
 
 _BRING_UP_SECONDS: Final = 120.0
@@ -58,16 +55,16 @@ _BRING_UP_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run may be told beside the experiment."""
+    """Options of a run beside the experiment."""
 
     allow: Sequence[str] = ()
     """Targets that may be broken, beside the embedded one; shell-style patterns."""
     state: Path = field(default_factory=default_folder)
     """Where undo journals lie."""
     announcers: Sequence[Announcer] = ()
-    """Who is told of the run, beside the target's own sidecar."""
-    tell: Callable[[str], None] = lambda _line: None
-    """Called with a line now and then, for whoever watches."""
+    """Further receivers of annotations, beside the target's own sidecar."""
+    progress: Callable[[str], None] = lambda _line: None
+    """Called with a line at each step."""
 
 
 class Repetition:
@@ -92,22 +89,22 @@ class Repetition:
         self._stop = threading.Event()
         self._why: str | None = None
         self._load: Load | None = None
-        self._site: LocalSite | None = None
+        self._site: Site | None = None
         self._faults: Injections | None = None
         self._injected: list[Injected] = []
         self._status: Status = "completed"
         self._ended = 0.0
         self._breaking = False
-        self._told: AnnouncedRun | None = None
+        self._announced: AnnouncedRun | None = None
 
     @property
     def site(self) -> Site | None:
-        """What is broken."""
+        """The deployment that is broken."""
         return self._site
 
     @property
     def live(self) -> LiveWindow | None:
-        """What users see now."""
+        """Availability and latency of the last moment."""
         return None if self._load is None else self._load.live
 
     def run(self) -> Evidence:
@@ -160,7 +157,7 @@ class Repetition:
         self._injected.append(injected)
         self._record.note("inject", detail, max(injected.at, began))
         self._record.note("injected", detail, injected.verified_at)
-        self._options.tell(f"injected {injected.entry.kind}")
+        self._options.progress(f"injected {injected.entry.kind}")
 
     def undo(self) -> list[str]:
         """Undo everything that is in effect; what is left."""
@@ -175,7 +172,7 @@ class Repetition:
         for kind in kinds:
             self._record.note("revert", {"kind": kind}, began)
             self._record.note("reverted", {"kind": kind, "left": left}, ended)
-        self._options.tell(f"undone {', '.join(kinds)} in {ended - began:.2f} s")
+        self._options.progress(f"undone {', '.join(kinds)} in {ended - began:.2f} s")
         return left
 
     def _deadline_seconds(self) -> float:
@@ -208,7 +205,7 @@ class Repetition:
                 ),
                 folder=self._loaded.folder,
             )
-            self._options.tell(f"bringing up {extension.target.name} …")
+            self._options.progress(f"bringing up {extension.target.name} …")
             self._site = stack.enter_context(extension.target.opened(around))
             self._require()
             record.versions |= versions_of(self._site.http)
@@ -252,7 +249,7 @@ class Repetition:
         if tap is not None:
             announcers.append(SidecarAnnouncer(f"http://{tap}"))
         told = AnnouncedRun("chaos", self._loaded.name[:100], self._loaded.name[:200])
-        self._told = told
+        self._announced = told
         stack.callback(self._remark, told.problems)
         phases = (Phase("before", 0.0, math.inf, None),)
         stack.enter_context(telling(told, announcers, phases))
@@ -269,8 +266,8 @@ class Repetition:
             told.ended(replace(of_load, told=ending))
 
     def _enter(self, phase: str) -> None:
-        if self._told is not None:
-            self._told.enter(phase)
+        if self._announced is not None:
+            self._announced.enter(phase)
 
     def _remark(self, texts: Sequence[str]) -> None:
         for text in texts:
@@ -279,35 +276,35 @@ class Repetition:
     def _go_through(self) -> None:
         timing, hypothesis = self._extension.timing, self._experiment.hypothesis
         with contextlib.ExitStack() as stack:
-            looks: Looks | None = None
+            checks: HypothesisChecks | None = None
             if hypothesis is not None:
-                looks = Looks(
+                checks = HypothesisChecks(
                     hypothesis, timing.every_seconds, self._record, self._foreign
                 )
-                stack.enter_context(looks)
+                stack.enter_context(checks)
             for limit in self._extension.abort:
                 stack.enter_context(
                     LimitWatch(limit, self._record, self._foreign, self._abort)
                 )
             method = Method(self._experiment, self._record, self._foreign, self._stop)
             try:
-                if self._steady(looks):
+                if self._steady(checks):
                     self._break(method)
             except Interrupted as error:
                 self._interrupted(error)
             finally:
                 self._undo(method)
             if self._status in {"completed", "failed"}:
-                self._watch_after(looks)
+                self._watch_after(checks)
 
-    def _steady(self, looks: Looks | None) -> bool:
+    def _steady(self, checks: HypothesisChecks | None) -> bool:
         """Return whether users are well before anything is broken."""
         timing = self._extension.timing
-        self._options.tell(f"steady state for {timing.before_seconds:g} s …")
+        self._options.progress(f"steady state for {timing.before_seconds:g} s …")
         if self._load is not None:
             begun = time.perf_counter() - self._load.origin
             self._stop.wait(max(timing.before_seconds - begun, 0.0))
-        found = [] if looks is None else looks.look()
+        found = [] if checks is None else checks.check()
         missed = [check for check in found if not check.met]
         for check in missed:
             self._record.problem(
@@ -344,19 +341,19 @@ class Repetition:
         self._record.leftovers += self.undo()
         self._ended = time.perf_counter()
 
-    def _watch_after(self, looks: Looks | None) -> None:
+    def _watch_after(self, checks: HypothesisChecks | None) -> None:
         if self._record.phase == "before":
             return
         self._enter("after")
         seconds = self._extension.timing.after_seconds
-        self._options.tell(f"recovery for {seconds:g} s …")
+        self._options.progress(f"recovery for {seconds:g} s …")
         try:
             if self._load is not None:
                 self._stop.wait(seconds)
             # As in Chaos Toolkit, "after" is one look, when it has had time to recover.
             self._record.phase = "after"
-            if looks is not None:
-                looks.look()
+            if checks is not None:
+                checks.check()
         except Interrupted as error:
             self._interrupted(error)
 
@@ -377,7 +374,6 @@ class Repetition:
             self._record.leftovers += residue(injected.entry)
         if load is not None and load.problem is not None:
             self._record.problem(f"the load ended early: {load.problem}")
-        self._record.leftovers = list(dict.fromkeys(self._record.leftovers))
         return self._record.evidence(
             self._loaded.document,
             origin=None if load is None else load.origin,

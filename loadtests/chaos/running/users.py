@@ -17,7 +17,7 @@ _PROFILES: TypeAdapter[Any] = TypeAdapter(AnyProfile)
 
 
 class LoadSettings(Settings):
-    """What users do meanwhile: an open loop, as long as the experiment."""
+    """The load of an experiment: an open loop, as long as the experiment."""
 
     models: tuple[ModelSettings, ...] = Field(min_length=1, max_length=50)
     """What is asked, drawn by weight."""
@@ -36,7 +36,7 @@ class LoadSettings(Settings):
 
     @property
     def client(self) -> str:
-        """How the client comes back, in words: what users see depends on it as well."""
+        """The client's timeouts and retries in words: recovery depends on them as well."""
         told = f"the client waits {self.timeout_seconds:g} s for an answer"
         if self.protocol == "http":
             return f"{told}, connects anew at once and asks once (HTTP)"
@@ -73,8 +73,8 @@ class LoadSettings(Settings):
             wrong = error.errors(include_url=False)[0]
             where = ".".join(map(str, wrong["loc"][1:]))
             raise ValueError(
-                f"found a profile that cannot be: {where}: {wrong['msg']}; want one "
-                "that lasts as long as it is told (`duration_seconds`), like "
+                f"invalid profile: {where}: {wrong['msg']}; want one "
+                "with a duration of its own (`duration_seconds`), like "
                 "{kind: poisson, requests_per_second: 50}"
             ) from None
         if profile.concurrency is not None:

@@ -6,21 +6,19 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from exporter.config import is_address
 from exporter.errors import ConfigError
 from exporter.settings import Settings
-from loadtests.chaos.targets.local import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from loadtests.chaos.measuring.evidence import What
-    from loadtests.chaos.running.hypothesis import Activity
+    from loadtests.chaos.running.activities import Activity
+    from loadtests.chaos.site import Site
 
     Note = Callable[[What, Mapping[str, Any]], None]
     """Writes down what happens to the deployment, with the time that it has now."""
@@ -55,7 +53,7 @@ def require_allowed(target: Target | None, allowed: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a run gives to its target."""
+    """The surroundings that a run gives to its target."""
 
     scratch: Path
     """A folder of the run's own."""
@@ -92,67 +90,17 @@ class Target(Settings):
 
     @property
     def name(self) -> str:
-        """What the allow-list calls it."""
+        """Its name on the allow-list."""
         raise NotImplementedError
 
     def covers(self, activity: Activity) -> bool:  # noqa: ARG002 - none, by default
         """Return whether a foreign activity touches this target and no other."""
         return False
 
-    def opened(self, around: Surroundings) -> AbstractContextManager[LocalSite]:
+    def opened(self, around: Surroundings) -> AbstractContextManager[Site]:
         """Bring it up, or find it; what was brought up ends with the block.
 
         Raises:
             LoadError, TritonwatchError: it does not come up, or is not there.
         """
         raise NotImplementedError
-
-
-class AddressedTarget(Target):
-    """A deployment that runs already, reached at its addresses."""
-
-    grpc: str = Field(default="127.0.0.1:8001")
-    """host:port of its gRPC."""
-    http: str = Field(default="127.0.0.1:8000")
-    """host:port of its HTTP."""
-    metrics: str | None = Field(default=None)
-    """host:port of its metrics page."""
-    repository: str | None = Field(default=None)
-    """Its model repository, where faults may change models."""
-    trace_folder: str | None = Field(default=None)
-    """Where it writes trace files."""
-    sidecar_url: str | None = Field(default=None)
-    """Of a sidecar that runs already, like "http://127.0.0.1:8003"."""
-    peers: dict[str, str] = Field(default={}, max_length=10)
-    """host:port of what the sidecar talks to: "otlp", "tap", "prometheus"."""
-
-    @field_validator("grpc", "http", "metrics")
-    @classmethod
-    def _is_address(cls, value: str | None) -> str | None:
-        if value is not None and not is_address(value):
-            raise ValueError('want "host:port", like "127.0.0.1:8001"')
-        return value
-
-    @field_validator("sidecar_url")
-    @classmethod
-    def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and not urlsplit(value).hostname:
-            raise ValueError('want a URL, like "http://127.0.0.1:8003"')
-        return value
-
-    def addressed(self) -> LocalSite:
-        """A site at these addresses; its processes are found by its ports."""
-        return LocalSite(
-            name=self.name,
-            grpc=self.grpc,
-            http=self.http,
-            metrics=self.metrics,
-            repository=_folder(self.repository),
-            trace_folder=_folder(self.trace_folder),
-            sidecar_url=self.sidecar_url,
-            peers=dict(self.peers),
-        )
-
-
-def _folder(path: str | None) -> Path | None:
-    return None if path is None else Path(path)

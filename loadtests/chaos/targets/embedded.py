@@ -15,10 +15,10 @@ from exporter.settings import Settings
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.primitives.processes import ProcessRef
-from loadtests.chaos.running.beside import beside
-from loadtests.chaos.running.supervisor import Supervisor
+from loadtests.chaos.running.companions import companions
+from loadtests.chaos.running.pace import Supervisor
+from loadtests.chaos.site import Site
 from loadtests.chaos.targets.base import ALWAYS_ALLOWED, Target
-from loadtests.chaos.targets.local import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,7 +30,7 @@ _TRACE_RATE: Final = 50
 
 
 class RestartSettings(Settings):
-    """What keeps the server up, as systemd or Kubernetes would."""
+    """Restarts of the server, as by systemd or Kubernetes."""
 
     delay_seconds: float = Field(default=0.5, ge=0, le=600)
     """From its end to its next start."""
@@ -59,7 +59,7 @@ class EmbeddedTarget(Target):
         return ALWAYS_ALLOWED
 
     @contextlib.contextmanager
-    def opened(self, around: Surroundings) -> Generator[LocalSite]:
+    def opened(self, around: Surroundings) -> Generator[Site]:
         """Start it, and what keeps it up.
 
         Raises:
@@ -75,7 +75,7 @@ class EmbeddedTarget(Target):
             log=around.scratch / "triton.log",
         )
         with triton:
-            site = LocalSite(
+            site = Site(
                 name=self.name,
                 grpc=triton.grpc,
                 http=triton.http,
@@ -90,7 +90,7 @@ class EmbeddedTarget(Target):
             kept = Supervisor(
                 "server", lambda: triton.running, triton.start, delay, around.note
             )
-            with beside(self, site, around), kept:
+            with companions(self, site, around), kept:
                 yield site
 
     def _copy(self, folder: Path) -> Path:

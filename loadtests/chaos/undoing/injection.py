@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from loadtests.chaos.faults.base import FaultFailedError
 from loadtests.chaos.undoing.journal import Journal
 from loadtests.chaos.undoing.undo import revert_entries
-from loadtests.chaos.undoing.watchdog import Watchdog
+from loadtests.chaos.undoing.watchdog import running_watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.site import Site
     from loadtests.chaos.undoing.journal import Entry
     from loadtests.chaos.undoing.undo import Attempt
+    from loadtests.chaos.undoing.watchdog import Watchdog
 
 _VERIFY_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.01
@@ -59,21 +60,19 @@ class Injections:
     @property
     def watchdog_pid(self) -> int:
         """Of the process that undoes if this one cannot."""
-        return self._watchdog.pid
+        return self._watchdog.process.pid
 
     def inject(self, fault: Fault, site: Site) -> Injected:
-        """Break it, and see that it is broken.
+        """Inject it, and verify that it is in effect.
 
         Raises:
             FaultRefusedError: it cannot be done there; nothing was touched.
             FaultFailedError: it was not done; what was begun is undone.
             JournalError: the undo record could not be kept; nothing was touched.
         """
-        fault.require(site)
-        self._watchdog.require()
         record = fault.prepare(site)
-        kind = str(type(fault).model_fields["kind"].default)
-        entry = self._journal.open(kind, record)
+        self._watchdog.require()
+        entry = self._journal.open(fault.name(), record)
         began = time.perf_counter()
         try:
             fault.inject(record)
@@ -86,13 +85,6 @@ class Injections:
     def open(self) -> tuple[Entry, ...]:
         """Those not undone."""
         return self._journal.contents().entries
-
-    def revert(self, injected: Injected) -> list[str]:
-        """Undo one; what is left of it. Nothing to do where it is undone already."""
-        numbers = {entry.number for entry in self.open()}
-        if injected.entry.number not in numbers:
-            return []
-        return self._revert((injected.entry,))
 
     def revert_all(self) -> list[str]:
         """Undo all that are in effect, the last first; what is left."""
@@ -119,7 +111,7 @@ def injections(
     journal = Journal.create(folder, run, scratch)
     left: list[str] = []
     try:
-        with Watchdog(journal, deadline_seconds) as watchdog:
+        with running_watchdog(journal, deadline_seconds) as watchdog:
             faults = Injections(journal, watchdog)
             try:
                 yield faults

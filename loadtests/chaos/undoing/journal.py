@@ -49,7 +49,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a journal says."""
+    """The contents of a journal."""
 
     path: Path
     run: str
@@ -65,7 +65,7 @@ class Contents:
 
 
 class Journal:
-    """The journal of a run that goes on. `close` it, or it stays locked."""
+    """The journal of a run, also in another process that has inherited its descriptor."""
 
     def __init__(self, path: Path, descriptor: int, token: str) -> None:
         self.path = path
@@ -107,11 +107,6 @@ class Journal:
         )
         _sync_folder(folder)
         return journal
-
-    @classmethod
-    def adopt(cls, path: Path, descriptor: int, token: str) -> Self:
-        """The same journal in another process, which has inherited its descriptor."""
-        return cls(path, descriptor, token)
 
     def fileno(self) -> int:
         """Its descriptor; who inherits it holds the lock, too."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from loadtests.chaos.faults import FAULTS
-from loadtests.chaos.primitives.processes import started_with
+from loadtests.chaos.primitives.processes import end_started_with
 from loadtests.chaos.undoing import journal as journals
 from loadtests.chaos.undoing.journal import Journal, JournalError
 
@@ -40,7 +39,7 @@ started when its runner was killed may do its work a moment later."""
 
 @dataclass(frozen=True, slots=True)
 class UndoneRun:
-    """What became of one journal."""
+    """The outcome of undoing one journal."""
 
     run: str
     path: Path
@@ -72,7 +71,7 @@ def _undo(path: Path, *, force: bool) -> UndoneRun | None:
         return UndoneRun(run, path, busy=True) if path.exists() else None
     try:
         contents = journals.read(path)
-        held = Journal.adopt(path, descriptor, contents.token or "")
+        held = Journal(path, descriptor, contents.token or "")
         return undo_journal(held, contents)
     finally:
         os.close(descriptor)
@@ -83,7 +82,7 @@ def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
     undone, problems = revert_entries(held, contents.entries)
     problems = [*contents.problems, *problems]
     if contents.token:
-        problems += end_processes(contents.token)
+        problems += end_started_with(contents.token, _TRY_SECONDS, _LOOKS)
     if contents.scratch is not None:
         left = journals.remove_scratch(contents.scratch)
         problems += [] if left is None else [left]
@@ -213,27 +212,6 @@ def go_first() -> None:
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
-
-
-def end_processes(token: str) -> list[str]:
-    """Kill every process that was started with this token; those that stay.
-
-    Looks twice: for a moment while it begins a program, a process shows no environment.
-    """
-    last = time.monotonic() + _TRY_SECONDS
-    looks_without = 0
-    while True:
-        found = started_with(token)
-        for process in found:
-            process.send(signal.SIGKILL)
-        looks_without = (
-            0 if any(process.alive for process in found) else looks_without + 1
-        )
-        if looks_without == _LOOKS:
-            return []
-        if found and time.monotonic() > last:
-            return [f"process {process.pid} does not end" for process in found]
-        time.sleep(_PAUSE_SECONDS)
 
 
 def _unknown(entry: Entry) -> str:

@@ -16,16 +16,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from loadtests.chaos.faults.base import FaultFailedError
-from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.primitives.processes import ProcessRef, first_line
 from loadtests.chaos.undoing.journal import Journal
 from loadtests.chaos.undoing.undo import go_first, undo_journal
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Generator
 
     from loadtests.chaos.undoing.journal import Contents
 
@@ -36,63 +37,11 @@ _GRACE_SECONDS: Final = 1.0
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
+@dataclass(frozen=True, slots=True)
 class Watchdog:
-    """The watchdog of a run, from the runner's side. It is ready when its block begins.
+    """The watchdog of a run, from the runner's side."""
 
-    Args:
-        journal: what it will undo.
-        deadline_seconds: from now, when it ends the runner and undoes.
-    """
-
-    def __init__(self, journal: Journal, deadline_seconds: float) -> None:
-        self._journal = journal
-        self._deadline_seconds = deadline_seconds
-        self._process: subprocess.Popen[str] | None = None
-        self._pipe = -1
-
-    def __enter__(self) -> Self:
-        reading, self._pipe = os.pipe()
-        held = self._journal.fileno()
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
-                [
-                    *(sys.executable, "-m", "loadtests.chaos.undoing.watchdog"),
-                    *(str(reading), str(held), str(self._journal.path)),
-                    str(self._deadline_seconds),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                text=True,
-                pass_fds=(reading, held),
-                start_new_session=True,
-            )
-        finally:
-            os.close(reading)
-        try:
-            self._wait()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        if self._pipe >= 0:
-            os.close(self._pipe)
-            self._pipe = -1
-        if self._process is not None:
-            _wait_for(self._process, _END_SECONDS)
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-
-    @property
-    def pid(self) -> int:
-        """Of its process."""
-        return 0 if self._process is None else self._process.pid
+    process: subprocess.Popen[str]
 
     def require(self) -> None:
         """Raise where it is not there to undo what is injected now.
@@ -101,27 +50,52 @@ class Watchdog:
             FaultFailedError: it has ended.
         """
         # Killed, it is a zombie for a moment before poll() hears of its end.
-        process = self._process
-        watching = None if process is None else ProcessRef.of(process.pid)
-        if (
-            process is None
-            or process.poll() is not None
-            or not (watching is not None and watching.alive)
-        ):
+        running = ProcessRef.of(self.process.pid)
+        if self.process.poll() is not None or running is None or not running.alive:
             raise FaultFailedError(
                 "the watchdog of this run has ended, so nothing more is broken"
             )
 
-    def _wait(self) -> None:
-        assert self._process is not None  # noqa: S101 - for the type checker
-        assert self._process.stdout is not None  # noqa: S101
-        ready, _, _ = select.select([self._process.stdout], [], [], _START_SECONDS)
-        said = self._process.stdout.readline().strip() if ready else ""
-        if said != READY:
+
+@contextlib.contextmanager
+def running_watchdog(journal: Journal, deadline_seconds: float) -> Generator[Watchdog]:
+    """Run a watchdog while a block lasts; it is ready when the block begins.
+
+    Args:
+        journal: what it will undo.
+        deadline_seconds: from now, when it ends the runner and undoes.
+
+    Raises:
+        FaultFailedError: it is not ready in time.
+    """
+    reading, pipe = os.pipe()
+    held = journal.fileno()
+    try:
+        process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
+            [
+                *(sys.executable, "-m", "loadtests.chaos.undoing.watchdog"),
+                *(str(reading), str(held), str(journal.path), str(deadline_seconds)),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=(reading, held),
+            start_new_session=True,
+        )
+    finally:
+        os.close(reading)
+    try:
+        if first_line(process, _START_SECONDS) != READY:
             raise FaultFailedError(
                 f"the watchdog was not ready within {_START_SECONDS:g} s, so nothing "
                 "was broken"
             )
+        yield Watchdog(process)
+    finally:
+        os.close(pipe)
+        _wait_for(process, _END_SECONDS)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def _wait_for(process: subprocess.Popen[str], seconds: float) -> None:
@@ -149,7 +123,7 @@ def main(arguments: list[str]) -> int:
     os.write(1, f"{READY}\n".encode())
     # Where the runner is killed, nobody reads on.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    held = Journal.adopt(path, descriptor, "")
+    held = Journal(path, descriptor, "")
     if not _ended(pipe, deadline):
         _end_runner(held.contents(), pipe)
     if path.exists():

@@ -18,8 +18,8 @@ from waiting import patience
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos import experiment
 from loadtests.chaos.measuring.findings import findings
+from loadtests.chaos.running.pace import Supervisor
 from loadtests.chaos.running.runner import RunOptions, run
-from loadtests.chaos.running.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Generator

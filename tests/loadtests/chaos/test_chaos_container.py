@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from loadtests.chaos.faults import Fault
-    from loadtests.chaos.targets.local import LocalSite
+    from loadtests.chaos.site import Site
 
 TARGETS: TypeAdapter[Any] = TypeAdapter(AnyTarget)
 MODEL = "digits_fp32"
@@ -68,7 +68,7 @@ def described(container: TritonContainer) -> dict[str, Any]:
     }
 
 
-def site_of(container: TritonContainer) -> LocalSite:
+def site_of(container: TritonContainer) -> Site:
     return TARGETS.validate_python(described(container)).site()
 
 

@@ -23,7 +23,7 @@ from loadtests.chaos.measuring.evidence import (
     What,
 )
 from loadtests.chaos.measuring.recovery import Span
-from loadtests.chaos.running.conditions import Condition
+from loadtests.chaos.measuring.signals import Condition
 
 SPAN = Span(
     kinds=("kill_stub",), inject_seconds=5.0, reverted_seconds=10.0, next_seconds=None

@@ -16,7 +16,7 @@ from exporter import cli
 from exporter.errors import ConfigError
 from loadtests.chaos import experiment
 from loadtests.chaos.running import foreign
-from loadtests.chaos.running.hypothesis import is_simple, tolerates
+from loadtests.chaos.running.activities import is_simple, tolerates
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ def _neither_action_nor_probe(whole: dict[str, Any]) -> None:
             _unknown_key,
             "extensions[0].traget: found unknown key; did you mean 'target'?",
         ),
-        (_unknown_fault, "found a fault in method[0] that cannot be"),
+        (_unknown_fault, "invalid fault in method[0]"),
         (_no_function, "found no func; a python provider needs one"),
-        (_closed_loop, "found a profile that cannot be"),
+        (_closed_loop, "invalid profile"),
         (_outside_radius, "found the fault 'freeze_server' in method[0], outside of"),
         (_neither_action_nor_probe, "method[0].type: found \"act\"; want 'action' or"),
     ],

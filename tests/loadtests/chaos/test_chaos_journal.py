@@ -19,13 +19,13 @@ from exporter import cli
 from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.faults import FAULTS, FreezeServer
 from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef, new_token
-from loadtests.chaos.targets.local import LocalSite
+from loadtests.chaos.site import Site
 from loadtests.chaos.undoing import journal as journals
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
 from loadtests.chaos.undoing.journal import Journal, JournalError
 from loadtests.chaos.undoing.undo import revert_entries, undo_all
-from loadtests.chaos.undoing.watchdog import Watchdog
+from loadtests.chaos.undoing.watchdog import running_watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -45,8 +45,8 @@ def victim() -> Generator[ProcessRef]:
     process.wait()
 
 
-def site_of(victim: ProcessRef) -> LocalSite:
-    return LocalSite("test", "127.0.0.1:1", "127.0.0.1:2", find_server=lambda: victim)
+def site_of(victim: ProcessRef) -> Site:
+    return Site("test", "127.0.0.1:1", "127.0.0.1:2", find_server=lambda: victim)
 
 
 def stopped_by(victim: ProcessRef) -> dict[str, Any]:
@@ -269,11 +269,11 @@ def test_the_watchdog_ends_a_runner_that_hangs_beyond_its_deadline(
         "from loadtests.chaos.faults import FreezeServer\n"
         "from loadtests.chaos.undoing.injection import injections\n"
         "from loadtests.chaos.primitives.processes import ProcessRef\n"
-        "from loadtests.chaos.targets.local import LocalSite\n"
+        "from loadtests.chaos.site import Site\n"
         "for number in (signal.SIGINT, signal.SIGTERM):\n"
         "    signal.signal(number, signal.SIG_IGN)\n"
         "victim = ProcessRef.of(int(sys.argv[2]))\n"
-        "site = LocalSite('t', '127.0.0.1:1', '127.0.0.1:2', find_server=lambda: victim)\n"
+        "site = Site('t', '127.0.0.1:1', '127.0.0.1:2', find_server=lambda: victim)\n"
         "with injections(Path(sys.argv[1]), 'run', deadline_seconds=1) as faults:\n"
         "    faults.inject(FreezeServer(), site)\n"
         "    print('injected', flush=True)\n"
@@ -306,10 +306,10 @@ def test_nothing_is_broken_without_a_watchdog(
 
 def test_the_watchdog_does_not_hear_what_the_terminal_sends(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path, "run")
-    with Watchdog(journal, 60) as watchdog:
+    with running_watchdog(journal, 60) as watchdog:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(watchdog.pid, number)
-        assert os.getsid(watchdog.pid) != os.getsid(0)
+            os.kill(watchdog.process.pid, number)
+        assert os.getsid(watchdog.process.pid) != os.getsid(0)
         watchdog.require()
     journal.end()
 

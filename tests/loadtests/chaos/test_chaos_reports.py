@@ -18,8 +18,7 @@ from loadtests.chaos.commands import report_command
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file, scorecard
-from loadtests.chaos.results.degradation import curve, wilson
-from loadtests.chaos.results.repeated import repeated, repetitions
+from loadtests.chaos.results.repetitions import curve, repeated, repetitions, wilson
 from loadtests.errors import PlanError
 from pages import page_html, page_text
 

@@ -27,7 +27,7 @@ from exporter import cli
 from loadtests.chaos import experiment, toolkit
 from loadtests.chaos.errors import FaultRefusedError
 from loadtests.chaos.measuring.findings import findings
-from loadtests.chaos.running.right_answers import with_right_answers
+from loadtests.chaos.running.load import with_right_answers
 from loadtests.chaos.running.runner import RunOptions, run
 from loadtests.chaos.running.users import LoadSettings
 from loadtests.chaos.targets import NotAllowedError

@@ -217,7 +217,7 @@ def test_an_action_on_the_allowed_pods_is_covered_by_their_target() -> None:
 
 def test_faults_of_processes_are_refused_in_a_cluster() -> None:
     target = TARGETS.validate_python(CLUSTER)
-    site = target.addressed()
+    site = target.site()
     site.find_server = lambda: None
     for fault in (FreezeServer(), KillStub(model="m")):
         with pytest.raises(

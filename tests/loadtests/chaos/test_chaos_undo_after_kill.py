@@ -19,7 +19,7 @@ from parts import missing
 
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.faults import FAULTS
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_client import fault_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -68,7 +68,7 @@ def deployment(
         log=folder / "triton.log",
     )
     with triton, contextlib.ExitStack() as beside:
-        proxy = beside.enter_context(FaultProxy(grpc=triton.grpc, http=triton.http))
+        proxy = beside.enter_context(fault_proxy(grpc=triton.grpc, http=triton.http))
         found = Deployment(triton, proxy, folder)
         beside.callback(found.close)
         if missing("prometheus") is None:

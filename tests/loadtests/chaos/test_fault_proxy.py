@@ -17,11 +17,15 @@ import pytest
 from tcp_peers import TcpServer, connect, echo, receive
 from waiting import patience, wait_until
 
-from loadtests.chaos.network.effect import Effect
-from loadtests.chaos.network.link import RETRANSMISSION_SECONDS
+from loadtests.chaos.network.effect import RETRANSMISSION_SECONDS, Effect
 from loadtests.chaos.network.proxy import MAX_FAULTS
-from loadtests.chaos.network.proxy_control import ProxyFailedError, ProxyGoneError, ask
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_client import (
+    FaultProxy,
+    ProxyFailedError,
+    ProxyGoneError,
+    ask,
+    fault_proxy,
+)
 from loadtests.chaos.network.wire import ALL_HELD_BYTES
 from loadtests.chaos.primitives.processes import ProcessRef
 
@@ -38,7 +42,7 @@ def echoed() -> Generator[TcpServer]:
 
 @pytest.fixture
 def proxy(echoed: TcpServer) -> Generator[FaultProxy]:
-    with FaultProxy(grpc=echoed.address, http=echoed.address, seed=7) as running:
+    with fault_proxy(grpc=echoed.address, http=echoed.address, seed=7) as running:
         yield running
 
 
@@ -54,7 +58,7 @@ def test_it_is_controlled_in_a_folder_with_a_long_name(
     folder = tmp_path / ("deep" * 30)
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    with FaultProxy(grpc=echoed.address, http=echoed.address) as running:
+    with fault_proxy(grpc=echoed.address, http=echoed.address) as running:
         assert ask(running.control.control, {"do": "state"})["faults"] == {}
         assert running.control.control.is_relative_to(folder)
     assert list(folder.iterdir()) == []
@@ -183,7 +187,7 @@ def test_answers_alone_can_be_lost(echoed):
 
     with (
         TcpServer(note) as server,
-        FaultProxy(grpc=server.address, http=server.address) as proxy,
+        fault_proxy(grpc=server.address, http=server.address) as proxy,
         connect(proxy.control.grpc) as connection,
     ):
         round_trip(connection)
@@ -207,7 +211,7 @@ def test_a_reset_reaches_both_ends():
 
     with (
         TcpServer(serve) as server,
-        FaultProxy(grpc=server.address, http=server.address) as proxy,
+        fault_proxy(grpc=server.address, http=server.address) as proxy,
         connect(proxy.control.grpc) as connection,
     ):
         assert receive(connection, 5) == b"hello"
@@ -250,7 +254,7 @@ def test_a_reader_that_stops_costs_bounded_memory():
 
     with (
         TcpServer(never_read) as server,
-        FaultProxy(grpc=server.address, http=server.address) as proxy,
+        fault_proxy(grpc=server.address, http=server.address) as proxy,
         contextlib.ExitStack() as connections,
     ):
         before = resident_bytes(proxy.pid)
@@ -306,9 +310,9 @@ def test_nobody_there_is_told_apart_from_a_refusal(tmp_path: Path):
 
 OWNER = """
 import sys, time
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.proxy_client import FaultProxy, fault_proxy
 from loadtests.chaos.network.wire import ALL_HELD_BYTES
-with FaultProxy(grpc=sys.argv[1], http=sys.argv[1]) as proxy:
+with fault_proxy(grpc=sys.argv[1], http=sys.argv[1]) as proxy:
     print(proxy.pid, proxy.control.control, flush=True)
     time.sleep(60)
 """

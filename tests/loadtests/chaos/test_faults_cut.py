@@ -21,21 +21,23 @@ from fault_needs import require_for
 from monitoring import free_port
 from sites import EmbeddedSite
 
+from loadtests.chaos.faults import clock_jump
 from loadtests.chaos.faults.clock_jump import ClockJump
-from loadtests.chaos.faults.corrupt_inputs import CorruptInputs
-from loadtests.chaos.faults.cpu_hog import CpuHog
-from loadtests.chaos.faults.descriptors import Descriptors
 from loadtests.chaos.faults.disk_full import DiskFull
-from loadtests.chaos.faults.freeze_server import FreezeServer
-from loadtests.chaos.faults.memory_hog import MemoryHog
+from loadtests.chaos.faults.loading import UnloadModel
 from loadtests.chaos.faults.models import LyingModel
 from loadtests.chaos.faults.network import NetworkDelay, Partition
-from loadtests.chaos.faults.peers import OtlpHang
-from loadtests.chaos.faults.resources import CpuLimit, MemoryLimit
-from loadtests.chaos.faults.tap_stalled import TapStalled
-from loadtests.chaos.faults.unload_model import UnloadModel
-from loadtests.chaos.network.proxy_process import FaultProxy
-from loadtests.chaos.primitives import faketime
+from loadtests.chaos.faults.peers import OtlpHang, TapStalled
+from loadtests.chaos.faults.processes import FreezeServer
+from loadtests.chaos.faults.requests import CorruptInputs
+from loadtests.chaos.faults.resources import (
+    CpuHog,
+    CpuLimit,
+    Descriptors,
+    MemoryHog,
+    MemoryLimit,
+)
+from loadtests.chaos.network.proxy_client import fault_proxy
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.undoing.undo import SETTLE_SECONDS
 
@@ -94,7 +96,7 @@ def site(breakable: Playground, tmp_path: Path) -> Generator[EmbeddedSite]:
         "-c",
         "import threading; print(flush=True); threading.Event().wait(600)",
     ]
-    environment = {**os.environ, **faketime.environment(tmp_path / "clock")}
+    environment = {**os.environ, **clock_jump.environment(tmp_path / "clock")}
     with subprocess.Popen(sleep, env=environment, stdout=subprocess.PIPE) as process:
         # Before it runs, its libraries are not in memory.
         process.stdout.readline()
@@ -105,7 +107,7 @@ def site(breakable: Playground, tmp_path: Path) -> Generator[EmbeddedSite]:
 @pytest.fixture(scope="module")
 def loaded_site(loaded, tmp_path_factory) -> Generator[EmbeddedSite]:
     """All that the rest needs, and nobody at the addresses of the peers."""
-    with FaultProxy(grpc=loaded.grpc, http=loaded.http) as proxy:
+    with fault_proxy(grpc=loaded.grpc, http=loaded.http) as proxy:
         yield EmbeddedSite(
             loaded,
             proxy=proxy.control,

@@ -12,9 +12,7 @@ from sites import EmbeddedSite
 from waiting import wait_until
 
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
-from loadtests.chaos.faults.bad_requests import tally_of
-from loadtests.chaos.faults.corrupt_inputs import CorruptInputs
-from loadtests.chaos.faults.oversized_inputs import OversizedInputs
+from loadtests.chaos.faults.requests import CorruptInputs, OversizedInputs, tally_of
 from loadtests.chaos.primitives.processes import started_with
 
 if TYPE_CHECKING:

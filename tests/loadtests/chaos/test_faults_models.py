@@ -19,11 +19,9 @@ from exporter.triton.faulty_model import Fault as ModelFault
 from exporter.triton.faulty_model import write_faulty_model
 from exporter.triton.grpc import GrpcClient
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
-from loadtests.chaos.faults.kill_server import KillServer
-from loadtests.chaos.faults.kill_stub import KillStub
+from loadtests.chaos.faults.loading import ResponseCache, UnloadModel
 from loadtests.chaos.faults.models import WRAPPER, ErringModel, LyingModel
-from loadtests.chaos.faults.response_cache import ResponseCache
-from loadtests.chaos.faults.unload_model import UnloadModel
+from loadtests.chaos.faults.processes import KillServer, KillStub
 from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:

@@ -30,10 +30,8 @@ from loadtests.chaos.faults.network import (
     Partition,
     Reset,
 )
-from loadtests.chaos.network.effect import Effect
-from loadtests.chaos.network.link import RETRANSMISSION_SECONDS
-from loadtests.chaos.network.proxy_control import ask
-from loadtests.chaos.network.proxy_process import FaultProxy
+from loadtests.chaos.network.effect import RETRANSMISSION_SECONDS, Effect
+from loadtests.chaos.network.proxy_client import ask, fault_proxy
 from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, new_token
 from loadtests.chaos.undoing.journal import Journal
 from loadtests.chaos.undoing.undo import undo_all
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def site(loaded) -> Generator[EmbeddedSite]:
-    with FaultProxy(grpc=loaded.grpc, http=loaded.http, seed=3) as proxy:
+    with fault_proxy(grpc=loaded.grpc, http=loaded.http, seed=3) as proxy:
         yield EmbeddedSite(loaded, proxy=proxy.control)
 
 
@@ -232,7 +230,7 @@ def test_rules_that_somebody_removes_are_missed(site: EmbeddedSite, undone: list
 
 def test_a_proxy_that_is_gone_has_taken_its_faults_along(loaded):
     fault = NetworkDelay(mechanism="proxy")
-    with FaultProxy(grpc=loaded.grpc, http=loaded.http) as proxy:
+    with fault_proxy(grpc=loaded.grpc, http=loaded.http) as proxy:
         site = EmbeddedSite(loaded, proxy=proxy.control)
         record = fault.prepare(site)
         fault.inject(record)

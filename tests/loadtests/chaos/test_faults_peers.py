@@ -17,8 +17,7 @@ from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo
 
 from loadtests.chaos.faults import FaultRefusedError
-from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway
-from loadtests.chaos.faults.tap_stalled import TapStalled
+from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway, TapStalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

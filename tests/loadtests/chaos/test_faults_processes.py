@@ -16,12 +16,14 @@ from waiting import wait_until
 
 from exporter.errors import EmbeddedTritonError
 from loadtests.chaos.faults import FaultRefusedError
-from loadtests.chaos.faults.descriptors import Descriptors
-from loadtests.chaos.faults.freeze_server import FreezeServer
-from loadtests.chaos.faults.freeze_stub import FreezeStub
-from loadtests.chaos.faults.kill_server import KillServer
-from loadtests.chaos.faults.kill_stub import KillStub
-from loadtests.chaos.faults.restart_loop import RestartLoop
+from loadtests.chaos.faults.processes import (
+    FreezeServer,
+    FreezeStub,
+    KillServer,
+    KillStub,
+    RestartLoop,
+)
+from loadtests.chaos.faults.resources import Descriptors
 from loadtests.chaos.primitives import model_control
 from loadtests.chaos.primitives.backends import SHARED_MEMORY, Belongings, listener
 

@@ -18,10 +18,14 @@ from sites import EmbeddedSite, EmptySite
 from waiting import patience
 
 from loadtests.chaos.faults import FaultRefusedError
-from loadtests.chaos.faults.cpu_hog import CpuHog
 from loadtests.chaos.faults.disk_full import DiskFull
-from loadtests.chaos.faults.memory_hog import MOST_PERCENT, MemoryHog
-from loadtests.chaos.faults.resources import CpuLimit, MemoryLimit
+from loadtests.chaos.faults.resources import (
+    MOST_PERCENT,
+    CpuHog,
+    CpuLimit,
+    MemoryHog,
+    MemoryLimit,
+)
 from loadtests.chaos.primitives.cgroups import Group
 from loadtests.chaos.primitives.processes import ProcessRef, new_token, started_with
 

@@ -25,11 +25,10 @@ from sidecars import SidecarProcess
 from sites import EmbeddedSite, EmptySite
 from waiting import wait_until
 
-from loadtests.chaos.faults import FaultRefusedError
+from loadtests.chaos.faults import FaultRefusedError, clock_jump
 from loadtests.chaos.faults.clock_jump import ClockJump
-from loadtests.chaos.faults.descriptors import Descriptors
-from loadtests.chaos.faults.kill_sidecar import KillSidecar
-from loadtests.chaos.primitives import faketime
+from loadtests.chaos.faults.processes import KillSidecar
+from loadtests.chaos.faults.resources import Descriptors
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.undoing.journal import Journal
 from loadtests.chaos.undoing.undo import undo_all
@@ -147,7 +146,7 @@ for _ in sys.stdin:
 @pytest.mark.parametrize("seconds", [-(10**9), 10**9, 1])
 def test_every_way_to_read_the_wall_clock_jumps(seconds, tmp_path) -> None:
     require("faketime")
-    with clock_reader(faketime.environment(tmp_path / "clock")) as child:
+    with clock_reader(clock_jump.environment(tmp_path / "clock")) as child:
 
         def clocks() -> tuple[dict[str, float], dict[str, float]]:
             child.stdin.write("\n")
@@ -199,7 +198,7 @@ def test_a_timestamp_file_that_cannot_be_written_is_refused(tmp_path) -> None:
     require("faketime")
     folder = tmp_path / "gone"
     folder.mkdir()
-    with clock_reader(faketime.environment(folder / "clock")) as child:
+    with clock_reader(clock_jump.environment(folder / "clock")) as child:
         (folder / "clock").unlink()
         folder.rmdir()
         with pytest.raises(FaultRefusedError, match="can be written to"):
@@ -208,7 +207,7 @@ def test_a_timestamp_file_that_cannot_be_written_is_refused(tmp_path) -> None:
 
 def test_a_file_that_is_gone_has_taken_the_fault_along(tmp_path) -> None:
     require("faketime")
-    with clock_reader(faketime.environment(tmp_path / "clock")) as child:
+    with clock_reader(clock_jump.environment(tmp_path / "clock")) as child:
         record = recorded(ClockJump(), OnlySidecar(pid=child.pid))
         ClockJump().inject(record)
         (tmp_path / "clock").unlink()
@@ -217,7 +216,7 @@ def test_a_file_that_is_gone_has_taken_the_fault_along(tmp_path) -> None:
 
 def test_jumps_are_undone_one_by_one(tmp_path) -> None:
     require("faketime")
-    with clock_reader(faketime.environment(tmp_path / "clock")) as child:
+    with clock_reader(clock_jump.environment(tmp_path / "clock")) as child:
         site = OnlySidecar(pid=child.pid)
         first = recorded(ClockJump(seconds=60), site)
         ClockJump(seconds=60).inject(first)

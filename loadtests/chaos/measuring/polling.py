@@ -13,18 +13,16 @@ from exporter.errors import TritonError
 from exporter.exposition import parse_text
 from exporter.triton.http import HttpClient
 from loadtests.chaos.measuring.evidence import UP, AlertChange, Sample, Scrape
-from loadtests.chaos.running.looking import Pace
+from loadtests.chaos.running.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from loadtests.chaos.measuring.evidence import AlertState
-    from loadtests.chaos.measuring.record import Record
+    from loadtests.chaos.measuring.evidence import AlertState, Record
     from loadtests.chaos.primitives.processes import ProcessRef
 
 EVERY_SECONDS: Final = 0.25
 _TIMEOUT_SECONDS: Final = 1.0
-_UNREADABLE: Final = (TritonError, ValueError, LookupError)
 _RESIDENT: Final = "process_resident_memory_bytes"
 _OPEN_FDS: Final = "process_open_fds"
 ALWAYS: Final = frozenset(
@@ -77,14 +75,13 @@ class SidecarWatch(_Watch):
             series = list(parse_text(page))
         except (TritonError, ValueError):
             taken = time.perf_counter() - began
-            self._record.add(self._record.scrapes, Scrape(began, taken, ok=False))
+            self._record.add(Scrape(began, taken, ok=False))
             self._keep(began + taken, UP, {}, 0.0)
             return
         ended = time.perf_counter()
         self._keep(ended, UP, {}, 1.0)
         own = {name: value for name, _, value in series}
         self._record.add(
-            self._record.scrapes,
             Scrape(
                 began,
                 ended - began,
@@ -102,7 +99,7 @@ class SidecarWatch(_Watch):
         self, at: float, name: str, labels: Mapping[str, str], value: float
     ) -> None:
         row = Sample(at, name, dict(labels), value)
-        self._record.add(self._record.samples, row)
+        self._record.add(row)
 
 
 class AlertWatch(_Watch):
@@ -128,37 +125,24 @@ class AlertWatch(_Watch):
                 told = dict(labels)
                 name = told.pop("alertname", "")
                 row = AlertChange(now, name, told, state)
-                self._record.add(self._record.alerts, row)
+                self._record.add(row)
         self._known = states
 
 
-def page_of(url: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """The series of a sidecar's page now; none where it does not answer."""
-    with contextlib.closing(HttpClient(url.rpartition("//")[2])) as client:
-        try:
-            page = client.get("/metrics", timeout_seconds=_TIMEOUT_SECONDS)
-        except TritonError:
-            return
-    yield from parse_text(page)
-
-
-def answers(address: str, path: str) -> bool:
-    """Return whether a GET is answered with 200 within a second."""
+def fetch(address: str, path: str) -> bytes | None:
+    """Return what a GET gives within a second; None where it fails."""
     with contextlib.closing(HttpClient(address, connections=1)) as client:
         try:
-            client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
+            return client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
         except TritonError:
-            return False
-    return True
+            return None
 
 
 def versions_of(http: str) -> dict[str, str]:
-    """Versions of tritonwatch and of the server, where it tells it."""
+    """Return the versions of tritonwatch and of the server, where it reports it."""
     found = {"tritonwatch": version("tritonwatch")}
-    client = HttpClient(http, connections=1)
-    with contextlib.closing(client), contextlib.suppress(*_UNREADABLE):
-        said = json.loads(client.get("/v2", timeout_seconds=_TIMEOUT_SECONDS))
-        found["triton"] = str(said["version"])
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        found["triton"] = str(json.loads(fetch(http, "/v2") or b"")["version"])
     return found
 
 

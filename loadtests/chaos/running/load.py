@@ -1,33 +1,49 @@
-"""The load of an experiment: users who ask while things break, in a thread of its own."""
+"""The load of an experiment: users who ask while things break, in a thread of its own.
+
+Where no file has the correct answers, they are what the model answers before anything is
+broken: without them, the answers of a model that begins to return wrong values look right.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from exporter.errors import TritonwatchError
+from exporter.errors import ProtocolError, TritonwatchError
+from exporter.grpc_core import grpc
+from exporter.triton.kserve import service_pb2
+from exporter.triton.tensors import decode
 from loadtests.chaos.measuring.live import LiveWindow
 from loadtests.engine import Options
+from loadtests.engine.answers import message_outputs
 from loadtests.engine.verdict import verdict_of
 from loadtests.errors import LoadError
 from loadtests.execute import execute
+from loadtests.mix import Mix
 from loadtests.result import RunResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
+    from exporter.triton.model import Array
     from loadtests.engine import Progress
     from loadtests.engine.backoff import Backoff
-    from loadtests.mix import Mix
+    from loadtests.mix import Body, Entry
     from loadtests.scenario import Scenario
+    from loadtests.target import Target
 
 _PROGRESS_SECONDS: Final = 0.05
 _START_SECONDS: Final = 15.0
 _SPARE_SECONDS: Final = 10.0
+pb: Final[Any] = service_pb2
+_INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
+_MAX_BYTES: Final = 64 << 20
+TOLERANCE: Final = 1e-5
 
 
 class Load:
@@ -76,7 +92,7 @@ class Load:
 
     @property
     def problem(self) -> str | None:
-        """What ended it before it was stopped."""
+        """The error that ended it before it was stopped."""
         return None if self._error is None else str(self._error)
 
     def stop(self) -> None:
@@ -87,7 +103,7 @@ class Load:
 
     def _run(self) -> None:
         options = Options(
-            progress=self._told,
+            progress=self._progressed,
             progress_seconds=_PROGRESS_SECONDS,
             stop=lambda: self._stopped_at is not None,
             backoff=self._backoff,
@@ -101,7 +117,7 @@ class Load:
         finally:
             self._begun.set()
 
-    def _told(self, progress: Progress) -> None:
+    def _progressed(self, progress: Progress) -> None:
         self.live.feed(progress)
         if self._origin is None:
             self._origin = time.perf_counter() - progress.elapsed_seconds
@@ -126,3 +142,50 @@ class Load:
         return verdict_of(
             whole, found.sender_cpu_seconds / whole.duration_seconds, None
         )
+
+
+def with_right_answers(target: Target, mix: Mix, timeout_seconds: float) -> Mix:
+    """The mix with the answers that the server gives now, twice the same, as right ones.
+
+    Bodies that have one keep it; so do all over HTTP, of streams and of sequences. Where
+    two answers differ, or none comes, nothing is expected.
+    """
+    if target.protocol != "grpc" or target.ca_file is not None:
+        return mix
+    options = [("grpc.max_receive_message_length", _MAX_BYTES)]
+    with grpc.insecure_channel(target.address, options=options) as channel:
+        ask = channel.unary_unary(_INFER)
+
+        def answer(body: Body) -> Mapping[str, Array]:
+            metadata = tuple((n.lower(), v) for n, v in target.headers.items())
+            said = ask(body.data, timeout=timeout_seconds, metadata=metadata)
+            outputs = message_outputs(pb.ModelInferResponse.FromString(said))
+            return {output.name: decode(output) for output in outputs}
+
+        return Mix(tuple(_entry(entry, answer) for entry in mix.entries))
+
+
+def _entry(entry: Entry, answer: Any) -> Entry:
+    if entry.style != "unary" or entry.refused or any(b.expected for b in entry.bodies):
+        return entry
+    bodies: list[Body] = []
+    for body in entry.bodies:
+        try:
+            first, second = answer(body), answer(body)
+        except (grpc.RpcError, ProtocolError, ValueError):
+            return entry
+        if not _alike(first, second):
+            return entry
+        bodies.append(replace(body, expected=first))
+    return replace(
+        entry, bodies=tuple(bodies), tolerance=max(entry.tolerance, TOLERANCE)
+    )
+
+
+def _alike(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:
+    return first.keys() == second.keys() and all(
+        value.shape == second[name].shape
+        and value.dtype == second[name].dtype
+        and value.tobytes() == second[name].tobytes()
+        for name, value in first.items()
+    )

@@ -1,8 +1,9 @@
-"""When the sidecar's metrics showed a fault, and when they last did."""
+"""From when to when a signal reported trouble: a condition on metrics, or an alert."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -11,21 +12,111 @@ from typing import TYPE_CHECKING, Final
 from exporter.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from loadtests.chaos.measuring.evidence import Sample
-    from loadtests.chaos.running.conditions import Condition
+    from loadtests.chaos.measuring.evidence import AlertChange, Sample
 
     Labels = tuple[tuple[str, str], ...]
 
+_CONDITION: Final = re.compile(
+    r"\s*(?:(?P<function>increase)\s*\(\s*)?"
+    r"(?P<metric>[a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{(?P<labels>[^}]*)\})?"
+    r"\s*(?P<close>\))?\s*(?P<operator>==|!=|<=|>=|<|>)\s*(?P<value>[-+.0-9eE]+)\s*"
+)
+_MATCHER: Final = re.compile(
+    r'\s*(?P<name>[a-zA-Z_][a-zA-Z0-9_]*)\s*(?P<operator>=~|!~|!=|=)\s*"(?P<value>[^"]*)"\s*'
+)
+_WANTED: Final = (
+    "want one like 'triton_probe_success{model=\"m\"} == 0' or "
+    "'increase(triton_probe_total{outcome=\"error\"}) > 0'"
+)
 _OUTCOME: Final = "outcome"
 """The label by which counters of tries tell the good from the bad."""
 _COUNTER: Final = "_total"
 """How the names of counters end; times of a clock may go back, and are none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of one metric's series with a number, a subset of PromQL.
+
+    `increase(...)` is what a counter has grown by since the fault was injected.
+    """
+
+    text: str
+    metric: str
+    matchers: tuple[tuple[str, str, str], ...]
+    operator: str
+    value: float
+    increase: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """The condition that is written so.
+
+        Raises:
+            ValueError: it is none.
+        """
+        found = _CONDITION.fullmatch(text)
+        if found is None or bool(found["function"]) != bool(found["close"]):
+            raise ValueError(f"found {text!r}; {_WANTED}")
+        try:
+            value = float(found["value"])
+        except ValueError:
+            raise ValueError(f"found {text!r}; {_WANTED}") from None
+        return cls(
+            text=text.strip(),
+            metric=found["metric"],
+            matchers=tuple(_matchers(found["labels"] or "", text)),
+            operator=found["operator"],
+            value=value,
+            increase=bool(found["function"]),
+        )
+
+    def matches(self, metric: str, labels: Mapping[str, str]) -> bool:
+        """Return whether it is about that series."""
+        return metric == self.metric and all(
+            _fits(labels.get(name, ""), operator, value)
+            for name, operator, value in self.matchers
+        )
+
+    def holds(self, value: float) -> bool:
+        """Return whether a value fulfils it; NaN fulfils none."""
+        if value != value:  # noqa: PLR0124 - NaN
+            return False
+        return {
+            "==": value == self.value,
+            "!=": value != self.value,
+            "<": value < self.value,
+            "<=": value <= self.value,
+            ">": value > self.value,
+            ">=": value >= self.value,
+        }[self.operator]
+
+
+def _matchers(labels: str, text: str) -> Iterator[tuple[str, str, str]]:
+    at = 0
+    while labels[at:].strip(" ,"):
+        found = _MATCHER.match(labels, at)
+        if found is None or labels[found.end() : found.end() + 1] not in {"", ","}:
+            raise ValueError(f"found {text!r}; {_WANTED}")
+        if found["operator"] in {"=~", "!~"}:
+            try:
+                re.compile(found["value"])
+            except re.error as error:
+                raise ValueError(f"found {text!r}: {error}") from None
+        yield found["name"], found["operator"], found["value"]
+        at = found.end() + 1
+
+
+def _fits(found: str, operator: str, wanted: str) -> bool:
+    if operator in {"=", "!="}:
+        return (found == wanted) == (operator == "=")
+    return (re.fullmatch(wanted, found) is not None) == (operator == "=~")
+
+
 class Shown(Settings):
-    """When a condition on the metrics began to hold, and when it ended."""
+    """The span in which a condition on the metrics held."""
 
     condition: str
     before: bool | None
@@ -40,6 +131,18 @@ class Shown(Settings):
     another outcome, and no more as this one."""
     last_seconds: float | None = None
     """When it was last seen to hold, or such a counter to rise."""
+
+
+class Alerted(Settings):
+    """The states of an alert after a fault."""
+
+    name: str
+    before: bool
+    """Whether it was firing before."""
+    pending_seconds: float | None = None
+    firing_seconds: float | None = None
+    resolved_seconds: float | None = None
+    """When it fired no more; None while it fires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +278,48 @@ def _counted_otherwise(
 
 def _until(end: float | None) -> float:
     return math.inf if end is None else end
+
+
+def alerted(
+    changes: Iterable[AlertChange], start: float, end: float | None
+) -> list[Alerted]:
+    """Return what each alert did from `start` to `end`, the first to fire first."""
+    names: dict[str, list[AlertChange]] = defaultdict(list)
+    for change in sorted(changes, key=lambda c: c.at_seconds):
+        if change.at_seconds < _until(end):
+            names[change.name].append(change)
+    found = (_one_alert(name, mine, start) for name, mine in names.items())
+    return sorted(filter(None, found), key=lambda alert: _until(alert.firing_seconds))
+
+
+def _one_alert(
+    name: str, changes: Sequence[AlertChange], start: float
+) -> Alerted | None:
+    """Of all its series together: it fires while one of them does."""
+    states: dict[tuple[tuple[str, str], ...], str] = {}
+    before = False
+    pending = firing = resolved = None
+    for change in changes:
+        states[tuple(sorted(change.labels.items()))] = change.state
+        if change.at_seconds < start:
+            before = "firing" in states.values()
+            continue
+        at = change.at_seconds
+        if change.state == "pending" and pending is None:
+            pending = at
+        if change.state == "firing" and not before and firing is None:
+            firing = at
+        fires = "firing" in states.values()
+        resolved = (
+            at if firing is not None and not fires and resolved is None else resolved
+        )
+        resolved = None if fires else resolved
+    if pending is firing is resolved is None and not before:
+        return None
+    return Alerted(
+        name=name,
+        before=before,
+        pending_seconds=pending,
+        firing_seconds=firing,
+        resolved_seconds=resolved,
+    )

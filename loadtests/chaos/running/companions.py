@@ -14,49 +14,48 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from exporter.errors import TritonError
 from exporter.listening import bind
 from exporter.slo.objectives import AvailabilityObjective
 from exporter.slo.rules import rules_file
-from exporter.triton.http import HttpClient
-from loadtests.chaos.primitives import faketime
+from loadtests.chaos.faults import clock_jump
+from loadtests.chaos.measuring.polling import fetch
 from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef
-from loadtests.chaos.running.supervisor import Supervisor
+from loadtests.chaos.running.pace import Supervisor
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
+    from loadtests.chaos.site import Site
     from loadtests.chaos.targets.base import Surroundings, Target
-    from loadtests.chaos.targets.local import LocalSite
 
 HOST: Final = "127.0.0.1"
 PROGRAM: Final = "prometheus"
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 _PROBE_TIMEOUT_SECONDS: Final = 0.5
-"""A model that hangs is told of after an interval, its jitter and this: within two."""
+"""A model that hangs is reported after an interval, its jitter and this: within two."""
 _COLLECTORS: Final = ("server", "statistics", "process", "runs")
 _INTERVAL_SECONDS: Final = 1.0
 OBJECTIVE: Final = AvailabilityObjective(
     name="probes", source="probes", objective_ratio=0.999
 )
-"""What the sidecar's probes are held to; its fast burn is the alert that pages."""
+"""The objective of the sidecar's probes; its fast burn is the alert that pages."""
 
 
 @contextlib.contextmanager
-def beside(target: Target, site: LocalSite, around: Surroundings) -> Generator[None]:
-    """Start what the target wants beside it, and tell the site.
+def companions(target: Target, site: Site, around: Surroundings) -> Generator[None]:
+    """Start the companions that the target wants, and enter their addresses in the site.
 
     Raises:
         LoadError: something does not start.
     """
     with contextlib.ExitStack() as stack:
         if target.proxy:
-            from loadtests.chaos.network.proxy_process import FaultProxy  # noqa: PLC0415
+            from loadtests.chaos.network.proxy_client import fault_proxy  # noqa: PLC0415
 
-            proxy = FaultProxy(grpc=site.grpc, http=site.http, seed=around.seed)
+            proxy = fault_proxy(grpc=site.grpc, http=site.http, seed=around.seed)
             site.proxy = stack.enter_context(proxy).control
         if target.sidecar is not None:
             over = dict(target.sidecar)
@@ -64,7 +63,7 @@ def beside(target: Target, site: LocalSite, around: Surroundings) -> Generator[N
                 over = {"otlp": _start_collector(stack, around)} | over
             sidecar = Child("sidecar", around)
             if around.clocks:
-                sidecar.environment |= faketime.environment(sidecar.folder / "clock")
+                sidecar.environment |= clock_jump.environment(sidecar.folder / "clock")
             stack.callback(sidecar.stop)
             _start_sidecar(sidecar, over, site)
             delay = target.sidecar_restart_seconds
@@ -97,7 +96,7 @@ class Child:
         self.command: list[str] = []
         self.address = ""
         self.environment = {**os.environ, TOKEN_VARIABLE: around.token}
-        self._beside = around.folder
+        self._working_folder = around.folder
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -124,19 +123,15 @@ class Child:
                 stdout=log,
                 stderr=log,
                 env=self.environment,
-                cwd=self._beside,
+                cwd=self._working_folder,
                 start_new_session=True,
             )
         deadline = time.monotonic() + _START_SECONDS
-        client = HttpClient(self.address, connections=1)
-        try:
-            while not _ready(client):
-                if not self.running or time.monotonic() > deadline:
-                    said = self.log.read_text("utf-8", "replace")[-1000:]
-                    raise LoadError(f"the {self.name} did not start:\n{said}")
-                time.sleep(_LOOK_SECONDS)
-        finally:
-            client.close()
+        while fetch(self.address, "/-/ready") is None:
+            if not self.running or time.monotonic() > deadline:
+                said = self.log.read_text("utf-8", "replace")[-1000:]
+                raise LoadError(f"the {self.name} did not start:\n{said}")
+            time.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
         """End it."""
@@ -152,29 +147,25 @@ class Child:
             self._process.wait()
 
 
-def _ready(client: HttpClient) -> bool:
-    try:
-        client.get("/-/ready", timeout_seconds=0.5)
-    except TritonError:
-        return False
-    return True
+def _free_addresses(count: int) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(bind(HOST, 0)) for _ in range(count)]
+        return [f"{HOST}:{each.getsockname()[1]}" for each in sockets]
 
 
-def _start_sidecar(child: Child, over: Mapping[str, Any], site: LocalSite) -> None:
-    with bind(HOST, 0) as page, bind(HOST, 0) as tap:
-        port, tap_port = page.getsockname()[1], tap.getsockname()[1]
+def _start_sidecar(child: Child, over: Mapping[str, Any], site: Site) -> None:
+    child.address, tap = _free_addresses(2)
     file = child.folder / "tritonwatch.yaml"
-    config = sidecar_config(site, port, tap_port, over)
+    config = sidecar_config(site, child.address, tap, over)
     file.write_text(yaml.safe_dump(config), "utf-8")
     child.command = [
         *(sys.executable, "-m", "exporter.cli"),
         *("serve", "--config", str(file)),
     ]
-    child.address = f"{HOST}:{port}"
     child.start()
     site.sidecar_url = f"http://{child.address}"
     site.find_sidecar = child.reference
-    site.peers["tap"] = f"{HOST}:{tap_port}"
+    site.peers["tap"] = tap
     pushed = config.get("otlp")
     if isinstance(pushed, dict) and isinstance(pushed.get("endpoint"), str):
         site.peers["otlp"] = pushed["endpoint"].rpartition("//")[2].partition("/")[0]
@@ -185,11 +176,9 @@ def _start_collector(
 ) -> dict[str, Any]:
     """A collector; what a sidecar is told to push to it."""
     child = Child("collector", around)
-    with bind(HOST, 0) as free:
-        port = free.getsockname()[1]
-    child.address = f"{HOST}:{port}"
+    (child.address,) = _free_addresses(1)
     module = "loadtests.chaos.running.collector"
-    child.command = [sys.executable, "-m", module, HOST, str(port)]
+    child.command = [sys.executable, "-m", module, *child.address.split(":")]
     stack.callback(child.stop)
     child.start()
     return {
@@ -200,28 +189,28 @@ def _start_collector(
 
 
 def sidecar_config(
-    site: LocalSite, port: int, tap_port: int, over: Mapping[str, Any]
+    site: Site, address: str, tap: str, over: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Looks every second; what `over` says goes over it, key by key at the top."""
-    at_proxy = site.proxy
-    looks = {"interval_seconds": _INTERVAL_SECONDS}
+    """Return a configuration that polls every second, with the top-level keys of `over`."""
+    port, tap_port = (int(each.rpartition(":")[2]) for each in (address, tap))
+    polls = {"interval_seconds": _INTERVAL_SECONDS}
     quick = {"deadline_seconds": 0.9, "timeout_seconds": 0.4}
     base: dict[str, Any] = {
         "target": {
-            "grpc": site.grpc if at_proxy is None else at_proxy.grpc,
-            "http": site.http if at_proxy is None else at_proxy.http,
+            "grpc": site.loaded("grpc"),
+            "http": site.loaded("http"),
             **({} if site.metrics is None else {"metrics": site.metrics}),
         },
         "listen": {"address": HOST, "port": port, "tap": {"port": tap_port}},
         "log": {"level": "warning"},
         "collectors": [
-            {"kind": kind, **looks, **(quick if kind in _COLLECTORS[:2] else {})}
+            {"kind": kind, **polls, **(quick if kind in _COLLECTORS[:2] else {})}
             for kind in _COLLECTORS
         ],
         "probes": [
             {
                 "kind": "synthetic",
-                **looks,
+                **polls,
                 "timeout_seconds": _PROBE_TIMEOUT_SECONDS,
                 "max_requests_per_second": 20,
             },
@@ -232,7 +221,7 @@ def sidecar_config(
 
 
 def _start_prometheus(
-    stack: contextlib.ExitStack, site: LocalSite, around: Surroundings
+    stack: contextlib.ExitStack, site: Site, around: Surroundings
 ) -> None:
     if shutil.which(PROGRAM) is None:
         text = (
@@ -242,8 +231,7 @@ def _start_prometheus(
         return
     assert site.sidecar_url is not None  # noqa: S101 - the caller has looked
     child = Child(PROGRAM, around)
-    with bind(HOST, 0) as free:
-        child.address = f"{HOST}:{free.getsockname()[1]}"
+    (child.address,) = _free_addresses(1)
     file, burns = child.folder / "prometheus.yml", child.folder / "slos.yaml"
     burns.write_text(rules_file([OBJECTIVE]), "utf-8")
     sidecar = site.sidecar_url.rpartition("//")[2]

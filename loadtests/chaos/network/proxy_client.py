@@ -1,0 +1,229 @@
+"""The fault proxy from outside: its process, its commands, and faults through it.
+
+ask(control, {"do": "set", "token": "tw1", "effect": {...}, "protocols": ["grpc"]})
+ask(control, {"do": "clear", "token": "tw1"})
+ask(control, {"do": "state"})
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from loadtests.chaos.errors import FaultFailedError
+from loadtests.chaos.primitives.processes import first_line
+from loadtests.chaos.site import ProxyControl
+from loadtests.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from loadtests.chaos.network.effect import Effect
+    from loadtests.chaos.site import Site
+
+_SECONDS: Final = 2.0
+_START_SECONDS: Final = 15.0
+_END_SECONDS: Final = 2.0
+_MAX_ANSWER_BYTES: Final = 1 << 20
+
+
+class ProxyGoneError(LoadError):
+    """No proxy listens there: its faults went with it."""
+
+
+class ProxyFailedError(LoadError):
+    """The proxy did not do what it was told, or does not answer."""
+
+
+@contextlib.contextmanager
+def short_name(path: Path) -> Generator[str]:
+    """A name for a socket that the kernel takes (107 bytes), however long its folder's is.
+
+    It is valid for the block.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def ask(control: Path, command: dict[str, Any]) -> dict[str, Any]:
+    """The proxy's answer: faults by token, and what its wires hold.
+
+    Raises:
+        ProxyGoneError: it does not run.
+        ProxyFailedError: it runs and refused, or gave no answer in two seconds.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_SECONDS)
+        try:
+            with short_name(control) as name:
+                connection.connect(name)
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise ProxyGoneError(f"no fault proxy listens on {control}") from None
+        except OSError as error:
+            raise ProxyFailedError(f"the fault proxy at {control}: {error}") from None
+        try:
+            connection.sendall(json.dumps(command).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(_line(connection))
+        except (OSError, ValueError) as error:
+            raise ProxyFailedError(
+                f"the fault proxy at {control} gave no answer: {error}"
+            ) from None
+    if "error" in answer:
+        raise ProxyFailedError(f"the fault proxy at {control}: {answer['error']}")
+    return answer
+
+
+def _line(connection: socket.socket) -> bytes:
+    received = bytearray()
+    while not received.endswith(b"\n") and len(received) < _MAX_ANSWER_BYTES:
+        more = connection.recv(65_536)
+        if not more:
+            break
+        received += more
+    return bytes(received)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultProxy:
+    """A proxy that runs."""
+
+    control: ProxyControl
+    """Its addresses and its control socket."""
+    pid: int
+
+
+@contextlib.contextmanager
+def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]:
+    """Run a proxy in front of a server while a block lasts.
+
+        with fault_proxy(grpc=triton.grpc, http=triton.http) as proxy:
+            client = InferenceServerClient(proxy.control.grpc)
+
+    Its input is a pipe that only the owner holds, so it ends with the owner, by SIGKILL
+    too, and removes its folder.
+
+    Args:
+        grpc: host:port of the server's gRPC.
+        http: host:port of its HTTP.
+        seed: of the losses, resets and jitter that it draws.
+
+    Raises:
+        LoadError: it does not start.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tritonwatch-proxy-"))
+    path = folder / "control"
+    process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
+        [
+            *(sys.executable, "-m", "loadtests.chaos.network.proxy"),
+            *(f"--control={path}", f"--grpc={grpc}", f"--http={http}"),
+            f"--seed={seed}",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Ctrl-C is the runner's to handle, which needs the proxy until the end.
+        start_new_session=True,
+    )
+    try:
+        line = first_line(process, _START_SECONDS)
+        if not line:
+            raise LoadError(
+                f"the fault proxy did not start in {_START_SECONDS:g} s; "
+                "its standard error says why"
+            )
+        at = json.loads(line)
+        yield FaultProxy(ProxyControl(path, at["grpc"], at["http"]), process.pid)
+    finally:
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None  # noqa: S101 - for the type checker
+            pipe.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class ThroughProxy:
+    """Every effect, without root, on connections through the proxy and no others."""
+
+    def refusal(self, site: Site, effect: Effect) -> str | None:  # noqa: ARG002 - it has all of them
+        """Require a proxy that answers."""
+        if site.proxy is None:
+            return "no fault proxy stands before the server"
+        try:
+            ask(site.proxy.control, {"do": "state"})
+        except (ProxyGoneError, ProxyFailedError) as error:
+            return str(error)
+        return None
+
+    def prepare(
+        self,
+        site: Site,
+        protocols: Sequence[str],
+        token: str,  # noqa: ARG002 - part of each command
+    ) -> dict[str, Any]:
+        """Return the proxy's socket, and the protocols."""
+        assert site.proxy is not None  # noqa: S101 - seen by refusal
+        return {"control": str(site.proxy.control), "protocols": list(protocols)}
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Set it."""
+        command = {key: record[key] for key in ("token", "effect", "protocols")}
+        try:
+            ask(Path(record["control"]), {"do": "set", **command})
+        except (ProxyGoneError, ProxyFailedError) as error:
+            raise FaultFailedError(str(error)) from error
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report a proxy that is gone, or has another effect set."""
+        try:
+            effect = _effect_of(record)
+        except (ProxyGoneError, ProxyFailedError) as error:
+            return [str(error)]
+        if effect != record["effect"]:
+            return [f"the fault proxy at {record['control']} has it not set"]
+        return []
+
+    def revert(self, record: dict[str, Any]) -> None:
+        """Clear it; a proxy that is gone has taken it along."""
+        try:
+            ask(Path(record["control"]), {"do": "clear", "token": record["token"]})
+        except ProxyGoneError:
+            return
+        except ProxyFailedError as error:
+            raise FaultFailedError(f"{error}; end that proxy") from error
+
+    def residue(self, record: dict[str, Any]) -> list[str]:
+        """Report the fault on the proxy."""
+        try:
+            effect = _effect_of(record)
+        except ProxyGoneError:
+            return []
+        except ProxyFailedError as error:
+            return [str(error)]
+        if effect is None:
+            return []
+        return [f"the fault proxy at {record['control']} has it set"]
+
+
+def _effect_of(record: dict[str, Any]) -> dict[str, Any] | None:
+    faults = ask(Path(record["control"]), {"do": "state"})["faults"]
+    effect: dict[str, Any] | None = faults.get(record["token"], {}).get("effect")
+    return effect

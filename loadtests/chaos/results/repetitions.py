@@ -1,0 +1,266 @@
+"""Statistics over the repetitions of one experiment: medians, and a curve over strengths."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+import numpy as np
+
+from exporter.quantiles import interval_ranks
+from exporter.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadtests.chaos.measuring.findings import FaultFindings, Findings
+
+TITLES: Final = {
+    "availability_ratio": "availability during the fault",
+    "p95_seconds": "p95 during the fault",
+    "outage_seconds": "outage",
+    "first_good_seconds": "first right answer after",
+    "recovered_seconds": "recovered after",
+    "restarted_seconds": "server ready again after",
+    "recovered_since_restart_seconds": "recovered since then",
+    "metric_seconds": "metric shown after",
+    "alert_seconds": "alert fired after",
+    "bad_request_seconds": "bad request-seconds",
+    "budget_burnt_ratio": "error budget burnt",
+}
+"""The numbers of a repetition, by name. Times count from the injection of the last fault."""
+_Z: Final = 1.959963984540054
+"""The normal distribution's quantile of 97.5 %."""
+
+
+class Repeated(Settings):
+    """One number over all repetitions in which it is known."""
+
+    known: int
+    """Of so many repetitions."""
+    median: float
+    low: float | None
+    """95 % interval of the median, whatever the distribution; null below six values."""
+    high: float | None
+    least: float
+    most: float
+    within: float
+    """No value is further than that from the median."""
+
+
+class Repetitions(Settings):
+    """All repetitions of one experiment, or of one strength of it."""
+
+    title: str
+    strength: float | None
+    repetitions: int
+    held: int
+    """Repetitions with nothing against them."""
+    recovered: int
+    """In which users were served again, or were never hit."""
+    numbers: dict[str, Repeated]
+    """By name; one that is not known in any repetition is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Service in one phase, over the repetitions with one strength of a fault."""
+
+    strength: float | None
+    runs: int
+    deviated: int
+    """Repetitions in which the hypothesis did not hold."""
+    requests: int
+    availability: float | None
+    """Right answers of all these requests."""
+    low: float | None
+    """Its 95 % interval, as if requests failed independently (Wilson 1927)."""
+    high: float | None
+    p50: float | None
+    """Median over the repetitions of their quantile, in seconds."""
+    p95: float | None
+
+    @classmethod
+    def of(
+        cls,
+        found: Sequence[Findings],
+        phase: Literal["before", "during"],
+        strength: float | None = None,
+    ) -> Self:
+        """The point of these repetitions."""
+        parts = [part for one in found if (part := getattr(one, phase)) is not None]
+        requests, right = (
+            sum(getattr(part, name) for part in parts) for name in ("requests", "right")
+        )
+        low, high = wilson(right, requests)
+        p50, p95 = (
+            repeated([getattr(part, name) for part in parts]) for name in ("p50", "p95")
+        )
+        return cls(
+            strength=strength,
+            runs=len(found),
+            deviated=sum(one.deviated for one in found),
+            requests=requests,
+            availability=right / requests if requests else None,
+            low=low,
+            high=high,
+            p50=None if p50 is None else p50.median,
+            p95=None if p95 is None else p95.median,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Service over the strength of a fault, from the mildest on."""
+
+    setting: str
+    without: Point
+    """Before the fault."""
+    points: tuple[Point, ...]
+
+    @property
+    def _held(self) -> int:
+        """Points from the mildest on before the first that deviated."""
+        deviated = (i for i, point in enumerate(self.points) if point.deviated)
+        return next(deviated, len(self.points))
+
+    @property
+    def stands(self) -> float | None:
+        """The strongest that it withstood in every repetition, as it did all milder ones."""
+        return self.points[self._held - 1].strength if self._held else None
+
+    @property
+    def breaks(self) -> float | None:
+        """The mildest that it did not withstand in some repetition."""
+        broken = self.points[self._held :]
+        return broken[0].strength if broken else None
+
+    @property
+    def falls(self) -> bool:
+        """Whether availability rises nowhere, beyond what chance does."""
+        return not any(
+            a.high is not None and b.low is not None and b.low > a.high
+            for a, b in pairwise(self.points)
+        )
+
+
+def repeated(values: Sequence[float | None]) -> Repeated | None:
+    """Return the median and its order-statistic interval (Conover 1999, section 3.2).
+
+    Interpolated between ranks (Hutson 1999), as a quantile of latency has it. Missing
+    values are left out; None where nothing is known.
+    """
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return None
+    middle = statistics.median(known)
+    ranks = interval_ranks(len(known), 0.5)
+    ends: Sequence[float | None] = (None, None)
+    if ranks is not None:
+        ends = np.interp(ranks, np.arange(1, len(known) + 1), known).tolist()
+    return Repeated(
+        known=len(known),
+        median=middle,
+        low=ends[0],
+        high=ends[1],
+        least=known[0],
+        most=known[-1],
+        within=max(middle - known[0], known[-1] - middle),
+    )
+
+
+def repetitions(found: Sequence[Findings]) -> Repetitions:
+    """Return what repetitions of one experiment have in common.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not found:
+        raise ValueError("found no repetition")
+    each = [_numbers(one) for one in found]
+    numbers = {name: repeated([one.get(name) for one in each]) for name in TITLES}
+    return Repetitions(
+        title=found[0].title,
+        strength=found[0].strength,
+        repetitions=len(found),
+        held=sum(one.verdict == "held" for one in found),
+        recovered=sum(_is_well(one) for one in found),
+        numbers={name: one for name, one in numbers.items() if one is not None},
+    )
+
+
+def curve(setting: str, found: Sequence[Findings]) -> Curve | None:
+    """Return the curve of a sweep, strengths in the order in which they were run first.
+
+    An experiment lists its strengths from the mildest on: a smaller quota is a stronger
+    fault. A repetition withstood the fault if the hypothesis held throughout. None where
+    there are not two strengths.
+    """
+    groups: dict[float, list[Findings]] = {}
+    for one in found:
+        if one.strength is not None:
+            groups.setdefault(one.strength, []).append(one)
+    if len(groups) < 2:  # noqa: PLR2004 - no curve through one point
+        return None
+    points = (Point.of(group, "during", at) for at, group in groups.items())
+    return Curve(setting, Point.of(found, "before"), tuple(points))
+
+
+def wilson(right: int, count: int) -> tuple[float | None, float | None]:
+    """Return the 95 % score interval of a share (Wilson 1927); unknown for no requests.
+
+    Example:
+        >>> [round(end, 3) for end in wilson(9, 10)]
+        [0.596, 0.982]
+    """
+    if not count:
+        return None, None
+    share, z2 = right / count, _Z * _Z
+    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
+    spread = share * (1 - share) / count + z2 / (4 * count * count)
+    reach = _Z / (1 + z2 / count) * math.sqrt(spread)
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+
+
+def _is_well(one: Findings) -> bool:
+    states = [fault.recovery.state for fault in one.faults if fault.recovery]
+    return bool(states) and all(s in {"recovered", "unaffected"} for s in states)
+
+
+def _numbers(one: Findings) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    if one.during is not None:
+        found["availability_ratio"] = one.during.availability
+        found["p95_seconds"] = one.during.p95
+    if one.budget is not None:
+        found["budget_burnt_ratio"] = one.budget.burnt_ratio
+    waited = [f.recovery.bad_request_seconds for f in one.faults if f.recovery]
+    if waited:
+        found["bad_request_seconds"] = sum(waited)
+    return found | (_times(one.faults[-1]) if one.faults else {})
+
+
+def _times(fault: FaultFindings) -> dict[str, float | None]:
+    recovery, shown = fault.recovery, fault.detection.first
+    if recovery is None:
+        return {}
+    fired = [a.firing_seconds for a in fault.detection.alerts if a.firing_seconds]
+    instants = {
+        "first_good_seconds": recovery.first_good_seconds,
+        "recovered_seconds": recovery.recovered_seconds,
+        "restarted_seconds": fault.span.restarted_seconds,
+        "metric_seconds": None if shown is None else shown.held_seconds,
+        "alert_seconds": min(fired, default=None),
+    }
+    start = fault.span.inject_seconds
+    found = {name: at - start for name, at in instants.items() if at is not None}
+    if {"recovered_seconds", "restarted_seconds"} <= found.keys():
+        since = found["recovered_seconds"] - found["restarted_seconds"]
+        found["recovered_since_restart_seconds"] = since
+    # One that has not ended has no length.
+    if recovery.outage is not None and recovery.outage.ended:
+        found["outage_seconds"] = recovery.outage.seconds
+    return dict(found)
