@@ -10,7 +10,8 @@ assumed: 16 brackets cannot tell one call from none among many others.
 
 Until a model's calls are known, what rose above the usual rate is held back; then as much
 as was called is ours, and the rest production. A model that calls others for some requests
-only is taken for one that calls none.
+only is taken for one that calls none. What is known is checked from time to time: two
+requests of 16 that raised less correct it.
 
 The reads take a small share of the time, so that with many models only some requests are
 bracketed; and with very many, the calls of only some models are learnt.
@@ -42,6 +43,10 @@ _FEW_OTHERS: Final = 1.5
 _STANDARD_ERRORS: Final = 2.0
 _MOST_TRIES: Final = 64
 """So many requests are bracketed at most; then what is known has to do."""
+_SPACE_SECONDS: Final = 0.4
+"""From one bracket of a model to its next."""
+_REQUESTS_PER_CHECK: Final = 10
+"""One of so many requests to a model with known calls is bracketed to check them."""
 _SHARE_OF_TIME: Final = 0.02
 """So much of the time may be spent on reading statistics, by all brackets together."""
 _CREDIT_SECONDS: Final = 60.0
@@ -60,6 +65,13 @@ class Bracket(NamedTuple):
     """Requests that Triton had counted at its beginning."""
     began: float = 0.0
     seconds: float = 0.0
+    surely_ours: Mapping[ModelKey, int] = MappingProxyType({})
+    """Requests that others of ours have surely raised."""
+
+    @property
+    def ended(self) -> float:
+        """When its second read was over."""
+        return self.began + self.seconds
 
 
 class _Evidence:
@@ -91,8 +103,10 @@ class _Evidence:
         self._requests += 1
         called: dict[ModelKey, Booking] = {}
         for key in present:
-            rise = bracket.rises.get(key, NOTHING)
+            surely_ours = bracket.surely_ours.get(key, 0)
+            rise = _less(bracket.rises.get(key, NOTHING), surely_ours)
             if key in self.calls:
+                self._check(key, rise)
                 called[key] = self.calls[key]
                 continue
             rises = self._rises.setdefault(key, [])
@@ -100,7 +114,7 @@ class _Evidence:
             others = self._others.setdefault(key, [])
             rises.append(rise)
             ours = bracket.ours.get(key, NOTHING).requests
-            others.append(max(usual.get(key, 0.0), ours))
+            others.append(max(usual.get(key, 0.0), ours) - surely_ours)
             if key not in bracket.ours:
                 clear.append(rise)
             if is_last or _is_enough(rises, clear):
@@ -116,12 +130,25 @@ class _Evidence:
                 self.waiting[key] = self.waiting.get(key, NOTHING) + held
         return called
 
+    def _check(self, key: ModelKey, rise: Booking) -> None:
+        """Correct calls that two of the latest requests have not made."""
+        if self.calls[key] == NOTHING:
+            return
+        rises = self._rises.setdefault(key, [])
+        rises.append(rise)
+        most = _combined(rises)
+        if len(rises) > 1 and most.requests < self.calls[key].requests:
+            self.calls[key] = most
+        if len(rises) >= _MOST_BRACKETS or self.calls[key] == NOTHING:
+            del self._rises[key]
+
 
 class _Learned:
     """What is known of one model version; requests that fail have calls of their own."""
 
     def __init__(self) -> None:
         self.tries = 0
+        self.since_check = 0
         self.has_failed = False
         self.is_silent = False
         self.present: frozenset[ModelKey] = frozenset()
@@ -161,10 +188,12 @@ class Footprints:
         self,
         *,
         credit_seconds: float = _CREDIT_SECONDS,
+        space_seconds: float = _SPACE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lock = threading.Lock()
         self._learned: dict[ModelKey, _Learned] = {}
+        self._space_seconds = space_seconds
         self._most_credit = self._credit = credit_seconds
         self._credited_at = clock()
         self._clock = clock
@@ -190,10 +219,32 @@ class Footprints:
                 learned.tries = 0
             if learned.is_silent or learned.tries >= _MOST_TRIES:
                 return False
+            # Between two brackets the usual rate is measured.
+            if (
+                learned.last
+                and self._clock() < learned.last.ended + self._space_seconds
+            ):
+                return False
             known = learned.evidence[learned.has_failed].calls
             if known.keys() >= learned.present or not self._has_credit():
                 return False
             learned.tries += 1
+            return True
+
+    def wants_check(self, spec: ModelSpec) -> bool:
+        """Say whether to bracket the next request to see that its known calls are right."""
+        with self._lock:
+            learned = self._learned.get((spec.name, spec.version))
+            if (
+                learned is None
+                or learned.is_silent
+                or not learned.calls(failed=learned.has_failed)
+            ):
+                return False
+            learned.since_check += 1
+            if learned.since_check < _REQUESTS_PER_CHECK or not self._has_credit():
+                return False
+            learned.since_check = 0
             return True
 
     def has_read(self, seconds: float) -> None:
@@ -286,10 +337,19 @@ def _estimate(rises: Sequence[Booking], others: Sequence[float]) -> Booking:
     return _scaled(calls, count)
 
 
+def _less(booking: Booking, requests: int) -> Booking:
+    """Without so many requests."""
+    if not requests:
+        return booking
+    return _scaled(booking, max(0, booking.requests - requests))
+
+
 def _scaled(booking: Booking, requests: int) -> Booking:
     """So many requests of those of `booking`."""
     if requests == booking.requests:
         return booking
+    if not requests:
+        return NOTHING
     share = requests / booking.requests
     batches = {size: round(share * count) for size, count in booking.batches.items()}
     return Booking(

@@ -53,12 +53,13 @@ def own_inference(
         with own.request(touched) as asked:
             yield asked
         return
-    is_bracketed = footprints.wants_bracket(spec, inventory.models.keys())
+    is_open = footprints.wants_bracket(spec, inventory.models.keys())
+    is_bracketed = is_open or footprints.wants_check(spec)
     calls = footprints.calls(spec)
     activity = own.activity()
     before = _read(access, footprints) if is_bracketed else None
     began = access.clock()
-    with own.request(touched, calls=calls, calls_known=not is_bracketed) as asked:
+    with own.request(touched, calls=calls, calls_known=not is_open) as asked:
         ending: Ending = "ok"
         try:
             yield asked
@@ -77,12 +78,14 @@ def own_inference(
                 if before is not None and rises is not None:
                     for share in touched:
                         rises.pop(share.key, None)
+                    now = own.activity()
                     bracket = Bracket(
                         rises,
-                        _raised_by_others(rises, calls, activity, own.activity()),
+                        _raised_by_others(rises, calls, activity, now),
                         {key: _booked(entry).requests for key, entry in before.items()},
                         began,
                         access.clock() - began,
+                        _surely_ours(rises, activity, now),
                     )
                 asked.calls = footprints.add(spec, bracket, failed=ending == "failed")
 
@@ -108,6 +111,20 @@ def _raised_by_others(
         if not (is_alone and is_quiet):
             ours[key] = now.ended - then.ended
     return ours
+
+
+def _surely_ours(
+    rises: Mapping[ModelKey, Booking], before: Activity, after: Activity
+) -> dict[ModelKey, int]:
+    """Requests of ours that began and ended in between, and succeeded."""
+    found = {}
+    for key in rises:
+        then = before.counts.get(key, OwnCounts())
+        now = after.counts.get(key, OwnCounts())
+        ended = now.done.requests - then.done.requests - then.in_flight.requests
+        if ended > 0:
+            found[key] = ended
+    return found
 
 
 def touched_by(

@@ -210,3 +210,50 @@ def test_memory_for_pairs_of_models_is_bounded():
     specs = [ModelSpec(name, "1", (), (), backend="python") for name, _ in present]
     assert sum(footprints.wants_bracket(spec, present) for spec in specs) == 20
     assert footprints.add(specs[-1], Bracket({}), failed=False) == {}
+
+
+def test_calls_that_were_never_made_are_corrected():
+    # Production in every bracket while it was learnt, and none afterwards.
+    footprints, *_ = learn([{CHILD: booking(1)}] * 6)
+    assert footprints.calls(PARENT) == {CHILD: booking(1)}
+    checks = 0
+    for _ in range(100):
+        if footprints.wants_check(PARENT):
+            checks += 1
+            footprints.add(PARENT, Bracket({}), failed=False)
+    assert checks == 2
+    assert footprints.calls(PARENT) == {}
+
+
+def test_calls_that_are_made_stay_known_though_one_is_booked_late():
+    footprints, *_ = learn([{CHILD: booking(2)}] * 6)
+    for number in range(60):
+        assert footprints.wants_check(PARENT) == (number % 10 == 9)
+        if number % 10 == 9:
+            rises = {} if number == 29 else {CHILD: booking(2 + number % 3)}
+            footprints.add(PARENT, Bracket(rises), failed=False)
+    assert footprints.calls(PARENT) == {CHILD: booking(2)}
+
+
+def test_requests_of_ours_that_surely_raised_a_model_are_no_calls():
+    footprints = Footprints(space_seconds=0.0)
+    for _ in range(16):
+        assert footprints.wants_bracket(PARENT, PRESENT)
+        rises = {CHILD: booking(4)}
+        bracket = Bracket(rises, ours=rises, surely_ours={CHILD: 4})
+        footprints.add(PARENT, bracket, failed=False)
+        if not footprints.wants_bracket(PARENT, PRESENT):
+            break
+    assert footprints.calls(PARENT) == {}
+
+
+def test_brackets_of_one_model_leave_time_to_see_its_usual_rate():
+    now = [100.0]
+    footprints = Footprints(clock=lambda: now[0])
+    assert footprints.wants_bracket(PARENT, PRESENT)
+    bracket = Bracket({CHILD: booking(1)}, began=100.0, seconds=0.1)
+    footprints.add(PARENT, bracket, failed=False)
+    now[0] = 100.4
+    assert not footprints.wants_bracket(PARENT, PRESENT)
+    now[0] = 100.6
+    assert footprints.wants_bracket(PARENT, PRESENT)

@@ -25,7 +25,7 @@ class Asking:
     def __init__(self, fake):
         self.fake = fake
         self.grpc = GrpcClient(fake.grpc)
-        self.own = OwnTraffic(run_id="test", footprints=Footprints())
+        self.own = OwnTraffic(run_id="test", footprints=Footprints(space_seconds=0.0))
         board = InventoryBoard()
         models = {(spec.name, spec.version): spec for spec in (PARENT, CHILD)}
         board.publish(Inventory(up=True, ready=True, models=models))
