@@ -41,6 +41,8 @@ _BRACKETS_THAT_AGREE: Final = 6
 _MOST_BRACKETS: Final = 16
 _FEW_OTHERS: Final = 1.5
 _STANDARD_ERRORS: Final = 2.0
+_MOST_UNUSED: Final = 8
+"""After so many requests that ended otherwise, those before are waited for no longer."""
 _MOST_TRIES: Final = 64
 """So many requests are bracketed at most; then what is known has to do."""
 _SPACE_SECONDS: Final = 0.4
@@ -86,6 +88,17 @@ class _Evidence:
         self._others: dict[ModelKey, list[float]] = {}
         self._clear: dict[ModelKey, list[Booking]] = {}
         self._requests = 0
+        self.unused = 0
+        """Requests that ended otherwise since the latest of these."""
+
+    def given_up(self) -> Rises:
+        """Return what waits for a decision that does not come; called for each other end."""
+        self.unused += 1
+        if not self.waiting or self.unused < _MOST_UNUSED:
+            return {}
+        waiting, self.waiting, self._requests = self.waiting, {}, 0
+        self._rises, self._others, self._clear = {}, {}, {}
+        return waiting
 
     def add(
         self,
@@ -270,12 +283,15 @@ class Footprints:
             if learned is None:
                 return {}
             learned.has_failed, learned.is_silent = failed, False
+            given_up = learned.evidence[not failed].given_up()
+            learned.evidence[failed].unused = 0
             if bracket is None:
-                return learned.calls(failed=failed)
+                return _sum(learned.calls(failed=failed), given_up)
             is_last = learned.tries >= _MOST_TRIES
             evidence = learned.evidence[failed]
             usual = learned.usual(bracket)
-            return evidence.add(bracket, usual, learned.present, is_last=is_last)
+            called = evidence.add(bracket, usual, learned.present, is_last=is_last)
+            return _sum(called, given_up)
 
     def waiting(self) -> Rises:
         """What rose around requests of ours and is still to be decided, by model."""
@@ -298,6 +314,13 @@ class Footprints:
         with self._lock:
             learned = self._learned.pop(key, None)
         return {} if learned is None else _undecided(learned)
+
+
+def _sum(one: Rises, other: Rises) -> Rises:
+    if not other:
+        return one
+    keys = one.keys() | other.keys()
+    return {key: one.get(key, NOTHING) + other.get(key, NOTHING) for key in keys}
 
 
 def _undecided(learned: _Learned) -> Rises:

@@ -257,3 +257,15 @@ def test_brackets_of_one_model_leave_time_to_see_its_usual_rate():
     assert not footprints.wants_bracket(PARENT, PRESENT)
     now[0] = 100.6
     assert footprints.wants_bracket(PARENT, PRESENT)
+
+
+@pytest.mark.parametrize("bracket", [None, Bracket({})])
+def test_what_rose_around_the_only_failure_is_not_held_back_for_ever(bracket):
+    footprints, *_ = learn([{CHILD: booking(8)}], failed=True)
+    assert footprints.waiting() == {CHILD: booking(8)}
+    called = [
+        some(footprints.add(PARENT, bracket, failed=False)).get(CHILD) for _ in range(9)
+    ]
+    # It is nobody's for sure: ours, as far as it shows, but unattributed.
+    assert called == [*[None] * 7, booking(8), None]
+    assert footprints.waiting() == {}

@@ -175,6 +175,10 @@ def test_probes_over_a_kill_and_a_restart_are_no_production(
     eager, playground, traffic, limits
 ):
     for restart in range(2):
+        # A restart is seen by counters that fall: the new server must not have counted
+        # more by the first look than the old one had.
+        enough = own(eager.page()) + 100
+        eager.wait(lambda p, enough=enough: own(p) > enough)
         playground.triton.kill()
         eager.wait(lambda p: p.value("triton_up") == 0)
         playground.triton.start()
