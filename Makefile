@@ -66,7 +66,7 @@ bench: env  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=par
 	$(BIN)/python tests/benchmarks/run.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 fuzz: env  ## what parses Triton's traces, eleven minutes, the corpus kept (ARGS="--seconds 60")
-	$(BIN)/python tests/exporter/traces/fuzz/run_all.py $(ARGS)
+	$(BIN)/python tests/exporter/features/traces/fuzz/run_all.py $(ARGS)
 
 soak: env  ## twenty minutes of random faults: does everything come back, and nothing grow (ARGS="--seed 2")
 	$(BIN)/tritonwatch chaos soak $(ARGS)

@@ -11,41 +11,43 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from exporter import catalogue, connect, lifetimes
-from exporter.admission import Admission
-from exporter.collectors.base import Access, Documented
-from exporter.collectors.drift_settings import DriftCollectorSettings
-from exporter.comparison.settings import ComparisonCollectorSettings
-from exporter.energy.settings import energy_settings
+from exporter import catalogue
+from exporter.access.collector_base import Access, Documented
+from exporter.access.inventory import InventoryBoard
+from exporter.access.mirror_hub import MirrorHub
+from exporter.access.own_traffic import OwnTraffic
+from exporter.access.readiness import ReadinessHold
+from exporter.access.span_buffer import SpanBuffer
+from exporter.config import connect
 from exporter.errors import ListenError
-from exporter.health import CollectorRunner
-from exporter.inventory import InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
-from exporter.probing import ProbeRunner
-from exporter.push import OtlpRunner
-from exporter.readiness import ReadinessHold
+from exporter.features.comparison.comparison_settings import ComparisonCollectorSettings
+from exporter.features.drift.drift_settings import DriftCollectorSettings
+from exporter.features.energy.energy_settings import energy_settings
+from exporter.features.slo.objectives import expanded
+from exporter.features.slo.slo_collector import SloSettings
+from exporter.network.admission import Admission
+from exporter.output.push import OtlpRunner
+from exporter.output.series_lives import SeriesLives
+from exporter.runtime import lifetimes
+from exporter.runtime.health import CollectorRunner
+from exporter.runtime.probing import ProbeRunner
+from exporter.runtime.transitions import Transitions
 from exporter.samples import Sample
-from exporter.series_lives import SeriesLives
-from exporter.slo.collector import SloSettings
-from exporter.slo.objectives import expanded
-from exporter.spans import SpanBuffer
-from exporter.tap import Tap
-from exporter.tap_grpc import GrpcTap
-from exporter.tap_route import MessageTapped, Tapped
-from exporter.transitions import Transitions
+from exporter.taps.tap import Tap
+from exporter.taps.tap_grpc import GrpcTap
+from exporter.taps.tap_route import MessageTapped, Tapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from exporter.collectors.base import CollectorSettings
-    from exporter.config import Config
-    from exporter.inventory import ModelKey
-    from exporter.probes.base import ProbeSettings
-    from exporter.push import OtlpSettings
+    from exporter.access.collector_base import CollectorSettings
+    from exporter.access.inventory import ModelKey
+    from exporter.access.probe_base import ProbeSettings
+    from exporter.config.configuration import Config
+    from exporter.output.push import OtlpSettings
     from exporter.samples import AnySample
     from exporter.settings import Settings
-    from exporter.tap_route import MessageRoute, TapRoute
+    from exporter.taps.tap_route import MessageRoute, TapRoute
 
 log = structlog.get_logger()
 

@@ -11,10 +11,10 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from exporter import memory, standard_error
-from exporter.cold_start import cli as cold_start_cli
-from exporter.comparison import cli as comparison_cli
+from exporter.commands import cold_start_options as cold_start_cli
+from exporter.commands import comparison_options as comparison_cli
 from exporter.errors import ConfigError, ListenError, TritonwatchError
+from exporter.system import memory, standard_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,7 +113,7 @@ def _add_serve(commands: Subparsers) -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_OK))
         if sys.argv[1:2] == ["serve"]:
             memory.start_with_small_caches()
-        from exporter.serving import serve  # noqa: PLC0415 - heavy, only here
+        from exporter.commands.serving import serve  # noqa: PLC0415 - heavy, only here
 
         serve(
             options.config,
@@ -132,10 +132,10 @@ def _add_check(commands: Subparsers) -> None:
     _add_config(parser, required=True)
 
     def run(options: argparse.Namespace) -> int:
-        from exporter import config, connect  # noqa: PLC0415 - heavy, only here
+        from exporter.config import configuration, connect  # noqa: PLC0415 - heavy, only here
 
         try:
-            loaded = config.load(options.config)
+            loaded = configuration.load(options.config)
             for client in (
                 connect.grpc_client(loaded.target),
                 connect.http_client(loaded.target),
@@ -157,7 +157,7 @@ def _add_schema(commands: Subparsers) -> None:
     parser.add_argument("--markdown", action="store_true", help="as a reference page")
 
     def run(options: argparse.Namespace) -> int:
-        from exporter import reference  # noqa: PLC0415 - heavy, only here
+        from exporter.commands import reference  # noqa: PLC0415 - heavy, only here
 
         print(reference.config_page() if options.markdown else reference.schema())
         return EXIT_OK
@@ -172,7 +172,7 @@ def _add_metrics(commands: Subparsers) -> None:
     form.add_argument("--markdown", action="store_true", help="as a reference page")
 
     def run(options: argparse.Namespace) -> int:
-        from exporter import reference  # noqa: PLC0415 - heavy, only here
+        from exporter.commands import reference  # noqa: PLC0415 - heavy, only here
 
         if options.json:
             print(json.dumps(reference.metrics(), indent=2))
@@ -195,11 +195,11 @@ def _add_rules(commands: Subparsers) -> None:
     _add_config(parser, required=True)
 
     def run(options: argparse.Namespace) -> int:
-        from exporter import config  # noqa: PLC0415 - heavy, only here
-        from exporter.slo.objectives import expanded  # noqa: PLC0415
-        from exporter.slo.rules import rules_file  # noqa: PLC0415
+        from exporter.config import configuration  # noqa: PLC0415 - heavy, only here
+        from exporter.features.slo.objectives import expanded  # noqa: PLC0415
+        from exporter.features.slo.slo_rules import rules_file  # noqa: PLC0415
 
-        objectives = expanded(config.load(options.config).slos)
+        objectives = expanded(configuration.load(options.config).slos)
         if not objectives:
             problem = "found no `slos:`; there is nothing to write rules for"
             raise ConfigError(str(options.config), [problem])
@@ -277,7 +277,7 @@ def _add_demo(commands: Subparsers) -> None:
     )
 
     def run(options: argparse.Namespace) -> int:
-        from exporter import demo  # noqa: PLC0415 - heavy, only here
+        from exporter.demo import demo  # noqa: PLC0415 - heavy, only here
 
         return demo.run(
             duration_seconds=options.duration,
@@ -321,23 +321,23 @@ def _add_audit(commands: Subparsers) -> None:
     )
 
     def run(options: argparse.Namespace) -> int:
-        from exporter.audit import command, report  # noqa: PLC0415 - heavy, only here
+        from exporter.commands.audit import audit_command, audit_report  # noqa: PLC0415 - heavy, only here
 
         if options.schema:
-            print(report.schema())
+            print(audit_report.schema())
             return EXIT_OK
         if options.output is not None:
-            command.check_writable(options.output)
-        found = command.audit(
+            audit_command.check_writable(options.output)
+        found = audit_command.audit(
             options.config,
             options.duration,
             lambda line: print(f"audit: {line}", file=sys.stderr, flush=True),
         )
-        content = command.rendered(found, options.form)
+        content = audit_command.rendered(found, options.form)
         if options.output is None:
             sys.stdout.write(content)
         else:
-            command.write(options.output, content)
+            audit_command.write(options.output, content)
         return EXIT_FINDING if found.failed else EXIT_OK
 
     parser.set_defaults(run=run)
@@ -370,10 +370,12 @@ def _add_golden(commands: Subparsers) -> None:
 
 
 def _run_golden(options: argparse.Namespace) -> int:
-    from exporter.golden import command  # noqa: PLC0415 - heavy, only here
+    from exporter.commands import golden_command  # noqa: PLC0415 - heavy, only here
 
-    data = command.settings_of(options.data, label=options.label, output=options.scored)
-    wanted = command.Wanted(
+    data = golden_command.settings_of(
+        options.data, label=options.label, output=options.scored
+    )
+    wanted = golden_command.Wanted(
         options.config, options.grpc, options.model, options.version, data
     )
 
@@ -382,9 +384,9 @@ def _run_golden(options: argparse.Namespace) -> int:
 
     recorded = hasattr(options, "output")
     if recorded:
-        asked = command.record(wanted, options.output, tell)
+        asked = golden_command.record(wanted, options.output, tell)
     else:
-        asked = command.ask(wanted, tell)
+        asked = golden_command.ask(wanted, tell)
     for metric, value in asked.scores.items():
         print(f"{metric} {value:.6g}")
     print(f"sha256 {asked.golden.sha256}  {asked.golden.rows} rows  {options.data}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from exporter.histogram import Histogram
+    from exporter.histograms.histogram import Histogram
 
 Kind = Literal["counter", "gauge", "histogram", "info", "summary"]
 """A summary here is quantiles alone: of a window, so without a count and a sum."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from exporter import histogram_promql
+from exporter.histograms import histogram_promql
 from grafana.frame import framed
 from grafana.panels import Query, explained, good_above, heat, number, rows, series
 

@@ -178,9 +178,9 @@ class OtlpAnnouncer:
 
     def is_over(self, run: AnnouncedRun) -> None:
         """From its start to its end."""
-        from exporter.otlp import OtlpExporter  # noqa: PLC0415 - heavy, after the run
-        from exporter.push import OtlpSettings  # noqa: PLC0415
-        from exporter.spans import Span, SpanContext  # noqa: PLC0415
+        from exporter.access.span_buffer import Span, SpanContext  # noqa: PLC0415
+        from exporter.output.otlp import OtlpExporter  # noqa: PLC0415 - heavy, after the run
+        from exporter.output.push import OtlpSettings  # noqa: PLC0415
 
         started_ns = int(run.started_at * 1e9)
         ended_ns = int((run.ended_at or time.time()) * 1e9)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import Field
 
-from exporter.processes import is_local
 from exporter.settings import Settings
+from exporter.system.processes import is_local
 from loadtests import machine
 from loadtests.machine import Reading, listeners
 from loadtests.result import Verdict

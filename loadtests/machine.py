@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from exporter.processes import family_of, listening_on
+from exporter.system.processes import family_of, listening_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from exporter.errors import InvalidRequestError
-from exporter.own_request import check_parameters
-from exporter.probes.payload import InputSettings, make_payload
+from exporter.own_requests.own_request import check_parameters
+from exporter.own_requests.payload import InputSettings, make_payload
 from loadtests.engine.run import Options, run_closed
 from loadtests.errors import LoadError, PlanError
 from loadtests.mix import Entry, Mix, Style

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from exporter.histogram import Histogram
+from exporter.histograms.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from exporter.histogram import Histogram
+from exporter.histograms.histogram import Histogram
 from loadtests.errors import PlanError
 from loadtests.plan import MAX_REQUESTS
 from loadtests.result import (

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
-from exporter import config_file, config_problems
-from exporter.config import is_address
+from exporter.config import config_file, config_problems
+from exporter.config.configuration import is_address
 from exporter.errors import ConfigError
-from exporter.probes.payload import InputSettings
+from exporter.own_requests.payload import InputSettings
 from exporter.settings import Settings, sendable
 from loadtests.errors import PlanError
 from loadtests.profiles import AnyProfile

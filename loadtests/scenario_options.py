@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from exporter import config_file
+from exporter.config import config_file
 from exporter.errors import ConfigError
 from loadtests import scenario as scenarios
 from loadtests.errors import PlanError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import urllib3
 
 from exporter import catalogue
-from exporter.exposition import parse_text
+from exporter.output.exposition import parse_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

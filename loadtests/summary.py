@@ -12,7 +12,7 @@ from loadtests.result import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from exporter.histogram import Histogram
+    from exporter.histograms.histogram import Histogram
     from loadtests.engine import Progress
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario

@@ -7,8 +7,8 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from exporter import connect
-from exporter.grpc_core import grpc
+from exporter.config import connect
+from exporter.network.grpc_core import grpc
 from loadtests.errors import LoadError, PlanError
 
 if TYPE_CHECKING:

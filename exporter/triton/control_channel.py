@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from exporter.grpc_core import grpc
+    from exporter.network.grpc_core import grpc
 
 MAX_CONTROL_BYTES: Final = 8 << 20
 """Statistics of some 15,000 models."""

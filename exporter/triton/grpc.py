@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter import errors
-from exporter.grpc_core import grpc
+from exporter.network.grpc_core import grpc
 from exporter.triton.control_channel import ControlChannel
 from exporter.triton.grpc_errors import translated_errors
 from exporter.triton.infer_messages import infer_message, outputs_of, parsed

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter import errors
-from exporter.grpc_core import grpc
+from exporter.network.grpc_core import grpc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

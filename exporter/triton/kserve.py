@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any, Final
 
-from exporter import grpc_core  # noqa: F401 - the stubs import grpc themselves
+from exporter.network import grpc_core  # noqa: F401 - the stubs import grpc themselves
 
 _PACKAGE: Final = "tritonclient.grpc"
 

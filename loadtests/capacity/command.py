@@ -331,7 +331,7 @@ def _ending(report: CapacityReport) -> Ending:
 
 def _report_to(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
     """Send the result to the sidecar, with its validity."""
-    from exporter.capacity_report import notice_of  # noqa: PLC0415 - only after a search
+    from exporter.features.runs.capacity_report import notice_of  # noqa: PLC0415 - only after a search
     from loadtests.announce import post_json  # noqa: PLC0415
 
     try:

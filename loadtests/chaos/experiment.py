@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from exporter import config_file, config_problems
+from exporter.config import config_file, config_problems
 from exporter.errors import ConfigError
 from exporter.settings import Settings
 from loadtests.chaos import faults

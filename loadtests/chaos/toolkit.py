@@ -121,7 +121,7 @@ def metric(name: str, labels: dict[str, str] | None = None) -> float | None:
 
     None where the sidecar shows none.
     """
-    from exporter.exposition import parse_text  # noqa: PLC0415 - it imports much
+    from exporter.output.exposition import parse_text  # noqa: PLC0415 - it imports much
 
     page = _fetch(_sidecar(), "/metrics") or b""
     wanted = (labels or {}).items()

@@ -11,7 +11,7 @@ from typing import Any
 from locust import stats
 from locust.stats import PERCENTILES_TO_REPORT
 
-from exporter.buckets import UPPER, ZERO_THRESHOLD, slot_of
+from exporter.histograms.buckets import UPPER, ZERO_THRESHOLD, slot_of
 
 
 def bucketed(milliseconds: float) -> float:

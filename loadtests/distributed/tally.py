@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from exporter.histogram import Histogram
+from exporter.histograms.histogram import Histogram
 from loadtests.result import Outcome, histogram_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from exporter.cli import Subparsers
-    from exporter.energy.sources import AnySource
+    from exporter.features.energy.sources import AnySource
     from loadtests.announce import AnnouncedRun
     from loadtests.efficiency.report_model import EfficiencyReport, PairReport
     from loadtests.scenario import Scenario
@@ -191,12 +191,12 @@ def _scenario(options: argparse.Namespace) -> Scenario:
 
 
 def _sources(options: argparse.Namespace) -> Sequence[AnySource]:
-    from exporter import config  # noqa: PLC0415
-    from exporter.energy.settings import PowerSettings  # noqa: PLC0415
-    from exporter.energy.sources.model import ModelSettings  # noqa: PLC0415
+    from exporter.config import configuration  # noqa: PLC0415
+    from exporter.features.energy.energy_settings import PowerSettings  # noqa: PLC0415
+    from exporter.features.energy.sources.power_model import ModelSettings  # noqa: PLC0415
     from loadtests.errors import PlanError  # noqa: PLC0415
 
-    power = config.load(options.config).power or PowerSettings()
+    power = configuration.load(options.config).power or PowerSettings()
     if (options.idle_watts is None) != (options.full_watts is None):
         raise PlanError("found one of --idle-watts and --full-watts; want both")
     if options.idle_watts is None:

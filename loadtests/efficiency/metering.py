@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.energy.meter import MICRO, Meter
-from exporter.energy.sources.base import Surroundings
+from exporter.access.work_board import WorkBoard
 from exporter.errors import TritonError
-from exporter.work import WorkBoard
+from exporter.features.energy.energy_meter import MICRO, Meter
+from exporter.features.energy.sources.power_source import Surroundings
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from exporter.energy.readings import Boundary, PowerSource
-    from exporter.energy.sources import AnySource
+    from exporter.features.energy.power_readings import Boundary, PowerSource
+    from exporter.features.energy.sources import AnySource
     from exporter.triton.http import HttpClient
 
 _INTERVAL_SECONDS: Final = 0.25

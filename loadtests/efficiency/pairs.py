@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.own_request import own_request
+from exporter.own_requests.own_request import own_request
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.tensors import array_dtype, decode
 from loadtests.efficiency import estimates

@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from exporter import errors
-from exporter.probes.checks import output_fault
+from exporter.own_requests.answer_checks import output_fault
 from exporter.triton.kserve import service_pb2
 from exporter.triton.model import OutputTensor
 from exporter.triton.tensors import decode, encode

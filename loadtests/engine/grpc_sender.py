@@ -7,7 +7,7 @@ import contextlib
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from exporter.grpc_core import grpc
+from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2
 from loadtests.engine.answers import message_outputs
 from loadtests.engine.grpc_messages import sequence_parameters

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from exporter.grpc_core import grpc
+from exporter.network.grpc_core import grpc
 from loadtests.engine.backoff import Backoff
 from loadtests.engine.grpc_messages import sequence_parameters
 from loadtests.engine.http2 import Http2Connection

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from exporter.histogram import Histogram
+from exporter.histograms.histogram import Histogram
 from loadtests.plan import MAX_REQUESTS
 from loadtests.result import MAX_MESSAGES, Outcome, Requests, Unanswered
 

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from exporter.own_traffic import REQUEST_ID_PREFIX
+from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.triton.sequence_ids import draw_sequence_id
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from loadtests.result import Outcome
 
 if TYPE_CHECKING:
-    from exporter.histogram import Histogram
+    from exporter.histograms.histogram import Histogram
     from loadtests.result import RunResult
 
 MAX_DELAY_OF_SLO: Final = 0.10

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import urllib3
 
-from exporter.grpc_core import grpc
+from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2, service_pb2_grpc
 from exporter.triton.tensors import encode
 from loadtests.errors import LoadError

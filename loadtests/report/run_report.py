@@ -18,7 +18,7 @@ from loadtests.result import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from exporter.histogram import Histogram
+    from exporter.histograms.histogram import Histogram
     from loadtests.result import Floats, Requests, RunResult
 
 SLICES: Final = 120

@@ -10,9 +10,9 @@ import numpy as np
 
 from drift.features import Schema, Tensor
 from drift.fitting import fit
-from exporter.collectors.drift_settings import DriftSettings
-from exporter.collectors.drift_tensors import Rows, declared
-from exporter.collectors.drift_watch import Watch
+from exporter.features.drift.drift_settings import DriftSettings
+from exporter.features.drift.drift_tensors import Rows, declared
+from exporter.features.drift.drift_watch import Watch
 from exporter.triton.model import ModelSpec, TensorSpec
 
 if TYPE_CHECKING:

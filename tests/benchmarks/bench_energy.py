@@ -16,19 +16,23 @@ import fake_nvml
 import figures
 import numpy as np
 
-from exporter.collectors.base import Access
-from exporter.energy.ledger import Ledger
-from exporter.energy.settings import CostSettings, PowerSettings, energy_settings
-from exporter.energy.sources.base import Surroundings
-from exporter.energy.sources.nvml import NvmlSettings
-from exporter.energy.sources.nvml_reader import NvmlPower
-from exporter.inventory import InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
+from exporter.access.collector_base import Access
+from exporter.access.inventory import InventoryBoard
+from exporter.access.mirror_hub import MirrorHub
+from exporter.access.own_traffic import OwnTraffic
+from exporter.access.span_buffer import SpanBuffer
+from exporter.access.work_board import Look, ModelWork, WorkBoard
+from exporter.features.energy.energy_ledger import Ledger
+from exporter.features.energy.energy_settings import (
+    CostSettings,
+    PowerSettings,
+    energy_settings,
+)
+from exporter.features.energy.sources.nvml import NvmlSettings
+from exporter.features.energy.sources.nvml_reader import NvmlPower
+from exporter.features.energy.sources.power_source import Surroundings
 from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 from exporter.triton.grpc import GrpcClient
-from exporter.work import Look, ModelWork, WorkBoard
 
 if TYPE_CHECKING:
     from figures import Figure

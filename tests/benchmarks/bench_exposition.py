@@ -11,7 +11,7 @@ from prometheus_client.openmetrics import exposition as peer_openmetrics
 from prometheus_client.openmetrics import parser
 from timing import in_turns
 
-from exporter import exposition
+from exporter.output import exposition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

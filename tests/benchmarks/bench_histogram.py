@@ -9,8 +9,8 @@ import numpy as np
 from figures import SEED
 from timing import cpu_seconds, in_turns
 
-from exporter.buckets import upper_bound
-from exporter.histogram import Histogram, WindowedHistogram
+from exporter.histograms.buckets import upper_bound
+from exporter.histograms.histogram import Histogram, WindowedHistogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

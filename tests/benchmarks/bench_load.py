@@ -11,7 +11,7 @@ import loaded
 from perf_analyzer import VERSION, PerfAnalyzer
 from processes import require_triton
 
-from exporter.histogram import Histogram
+from exporter.histograms.histogram import Histogram
 from exporter.triton.embedded import EmbeddedTriton
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from perf_analyzer import VERSION, PerfAnalyzer
 from processes import MODEL, MODELS, Scraper, first_page, require_triton, sidecar
 from processes import triton_settings as settings_of
 
+from exporter.access.inventory import Inventory
+from exporter.access.probe_base import Target
 from exporter.app import Sidecar
-from exporter.config import Config, TargetSettings
-from exporter.exposition import parse_text
-from exporter.inventory import Inventory
-from exporter.probes.base import Target
-from exporter.probes.synthetic import SyntheticSettings
+from exporter.config.configuration import Config, TargetSettings
+from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.output.exposition import parse_text
 from exporter.triton.embedded import EmbeddedTriton
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from figures import Figure
 
-    from exporter.probes.base import Transport
+    from exporter.access.probe_base import Transport
 
 _GOAL = 1.3
 _KEY = (MODEL, "1")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import figures
 
-from exporter.traces import otlp, records
-from exporter.traces.sink import SinkSettings, TraceSink
-from exporter.traces.spans import SpanJoiner
+from exporter.features.traces import otlp_traces, trace_records
+from exporter.features.traces.trace_sink import SinkSettings, TraceSink
+from exporter.features.traces.trace_spans import SpanJoiner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def files(*, quick: bool = False) -> Figure:
     data = _large_file()
 
     def run() -> int:
-        parsed = records.parse(data)
+        parsed = trace_records.parse(data)
         _sink().add("bench", parsed.traces, 0.0)
         return len(parsed.traces)
 
@@ -96,7 +96,7 @@ def spans(*, quick: bool = False) -> Figure:
         sink = _sink()
         count = 0
         for _ in range(20):
-            joined = SpanJoiner().add(otlp.from_json(body).spans, 0.0)
+            joined = SpanJoiner().add(otlp_traces.from_json(body).spans, 0.0)
             sink.add("bench", joined.traces, 0.0)
             count += len(joined.traces)
         return count
@@ -122,7 +122,7 @@ def memory(*, quick: bool = False) -> Figure:
         # Other times and ids each round, so that nothing counts as a copy.
         fresh = body.replace('"17952', f'"{17952 + number}')
         fresh = re.sub('(Id":")[0-9a-f]{3}', rf"\g<1>{number % 4096:03x}", fresh)
-        found = otlp.from_json(fresh.encode())
+        found = otlp_traces.from_json(fresh.encode())
         sink.add("bench", joiner.add(found.spans, float(number)).traces, float(number))
         if number == rounds // 2:
             half = _resident_bytes()

@@ -14,21 +14,21 @@ import numpy as np
 from figures import SEED
 
 from exporter import catalogue
-from exporter.admission import Admission
-from exporter.collectors.production import Totals
-from exporter.collectors.statistics import samples_of
-from exporter.health import Meter
-from exporter.listening import bind, make_server
-from exporter.own_traffic import OwnCounts
-from exporter.probes.base import Target, Verdict
-from exporter.probes.meter import ProbeMeter
+from exporter.access.own_traffic import OwnCounts
+from exporter.access.probe_base import Target, Verdict
+from exporter.features.statistics.production_counts import Totals
+from exporter.features.statistics.statistics_collector import samples_of
+from exporter.network.admission import Admission
+from exporter.network.listening import bind, make_server
+from exporter.runtime.health import Meter
+from exporter.runtime.probe_meter import ProbeMeter
 from exporter.samples import BucketSample, HistogramSample, Sample
-from exporter.server import Surface
+from exporter.web.routes import Surface
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from exporter.inventory import ModelKey
+    from exporter.access.inventory import ModelKey
     from exporter.samples import AnySample
 
 PROBES = 400

@@ -24,10 +24,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from exporter.energy.meter import MICRO, Meter
-from exporter.energy.sources.base import Surroundings
-from exporter.energy.sources.nvml import NvmlSettings
-from exporter.work import WorkBoard
+from exporter.access.work_board import WorkBoard
+from exporter.features.energy.energy_meter import MICRO, Meter
+from exporter.features.energy.sources.nvml import NvmlSettings
+from exporter.features.energy.sources.power_source import Surroundings
 
 _PERIOD_MS: Final = 100
 _QUERY: Final = "timestamp,uuid,power.draw.instant"

@@ -77,25 +77,28 @@ class Area:
 
 AREAS: Final = {
     "catalogue": Area(
-        ("exporter/samples.py", "exporter/exposition.py", "exporter/catalogue/*.py"),
-        ("tests/exporter/test_exposition.py", "tests/exporter/test_exposition_page.py",
+        ("exporter/samples.py", "exporter/output/exposition.py", "exporter/catalogue/*.py"),
+        ("tests/exporter/output/test_exposition.py", "tests/exporter/output/test_exposition_page.py",
          "tests/contracts/test_catalogue.py"),
     ),
     "spine": Area(
-        ("exporter/histogram.py", "exporter/quantiles.py", "exporter/buckets.py",
-         "exporter/own_traffic.py", "exporter/inventory.py", "exporter/health.py",
-         "exporter/collectors/statistics.py", "exporter/collectors/production.py"),
-        ("tests/exporter/histogram", "tests/exporter/test_buckets.py",
-         "tests/exporter/test_quantiles.py", "tests/exporter/test_own_traffic.py",
-         "tests/exporter/test_inventory.py", "tests/exporter/production",
-         "tests/exporter/test_health.py", "tests/exporter/test_windowed_histogram.py"),
+        ("exporter/histograms/histogram.py", "exporter/histograms/quantiles.py", "exporter/histograms/buckets.py",
+         "exporter/access/own_traffic.py", "exporter/access/inventory.py", "exporter/runtime/health.py",
+         "exporter/features/statistics/statistics_collector.py", "exporter/features/statistics/production_counts.py"),
+        ("tests/exporter/histograms", "tests/exporter/histograms/test_buckets.py",
+         "tests/exporter/histograms/test_quantiles.py", "tests/exporter/access/test_own_traffic.py",
+         "tests/exporter/access/test_inventory.py", "tests/exporter/features/statistics",
+         "tests/exporter/runtime/test_health.py", "tests/exporter/histograms/test_windowed_histogram.py"),
     ),
-    "slo": Area(("exporter/slo/*.py",), ("tests/exporter/slo",)),
+    "slo": Area(("exporter/features/slo/*.py",), ("tests/exporter/features/slo",)),
     "energy": Area(
-        ("exporter/energy/*.py", "exporter/energy/sources/*.py"),
-        ("tests/exporter/energy",),
+        ("exporter/features/energy/*.py", "exporter/features/energy/sources/*.py"),
+        ("tests/exporter/features/energy",),
     ),
-    "spc": Area(("exporter/spc/*.py",), ("tests/exporter/spc",)),
+    "spc": Area(
+        ("exporter/features/spc/*.py", "exporter/numerics/normal.py", "exporter/numerics/run_length.py"),
+        ("tests/exporter/features/spc", "tests/exporter/numerics"),
+    ),
     "drift": Area(
         ("drift/*.py", "drift/alarms/*.py", "drift/statistics/*.py"), ("tests/drift",)
     ),
@@ -108,11 +111,11 @@ AREAS: Final = {
          "tests/loadtests/test_load_locust.py::test_every_time_of_a_request_is_tallied_from_where_it_begins"),
     ),
     "guards": Area(
-        ("exporter/guard.py", "exporter/web_config.py", "exporter/connections.py",
-         "exporter/admission.py",
-         "exporter/mirroring/sampling.py"),
-        ("tests/exporter/test_guard.py", "tests/exporter/test_web_config.py",
-         "tests/exporter/mirroring"),
+        ("exporter/web/guard.py", "exporter/web/web_config.py", "exporter/network/connections.py",
+         "exporter/network/admission.py",
+         "exporter/taps/mirroring/mirror_sampling.py"),
+        ("tests/exporter/web/test_guard.py", "tests/exporter/web/test_web_config.py",
+         "tests/exporter/taps/mirroring"),
     ),
 }  # fmt: skip
 

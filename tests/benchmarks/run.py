@@ -31,7 +31,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
 from figures import SEED, Figure, Skipped
 
-from exporter import grpc_core  # noqa: F401 - before any benchmark imports grpc itself
+from exporter.network import grpc_core  # noqa: F401 - before any benchmark imports grpc itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -12,14 +12,14 @@ import random
 import sys
 import time
 
-from exporter.collectors.base import Access
-from exporter.collectors.mirror import MirrorSettings
-from exporter.inventory import Inventory, InventoryBoard
-from exporter.mirror import Mirrored, MirrorHub
-from exporter.own_traffic import OwnTraffic
+from exporter.access.collector_base import Access
+from exporter.access.inventory import Inventory, InventoryBoard
+from exporter.access.mirror_hub import Mirrored, MirrorHub
+from exporter.access.own_traffic import OwnTraffic
+from exporter.access.span_buffer import SpanBuffer
 from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
-from exporter.tap import Tap
+from exporter.taps.mirroring.mirror_collector import MirrorSettings
+from exporter.taps.tap import Tap
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import ModelSpec
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from exporter import reference
 from exporter.catalogue import CATALOGUE, PARTS
-from exporter.config import load
-from exporter.exposition import render
+from exporter.commands import reference
+from exporter.config.configuration import load
+from exporter.output.exposition import render
 from exporter.samples import MetricSpec
 
 ROOT = Path(__file__).parents[2]
@@ -112,7 +112,7 @@ def test_imports_go_one_way_only() -> None:
 
 def test_serving_imports_neither_scipy_nor_what_is_not_configured() -> None:
     code = (
-        "import sys, exporter.serving, exporter.app\n"
+        "import sys, exporter.commands.serving, exporter.app\n"
         "print([m for m in ('scipy', 'opentelemetry.sdk', 'pynvml', 'drift', 'sklearn')"
         " if m in sys.modules])"
     )

@@ -277,7 +277,7 @@ def test_of_the_developers_tools_too_the_licence_is_known() -> None:
 
 
 def test_what_is_copied_into_the_page_stands_with_its_licence() -> None:
-    vendored = ROOT / "exporter" / "page" / "vendor"
+    vendored = ROOT / "exporter" / "web" / "page" / "vendor"
     assert "MIT" in (vendored / "LICENSE").read_text("utf-8")
 
 

@@ -16,7 +16,7 @@ import yaml
 from documents import ROOT, Block
 
 from exporter.cli import _parser
-from exporter.config import Config, parse
+from exporter.config.configuration import Config, parse
 
 if TYPE_CHECKING:
     from pathlib import Path

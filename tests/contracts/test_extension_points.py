@@ -20,23 +20,24 @@ from fake_triton import (
 )
 from pydantic import BaseModel
 
-import exporter.collectors
-import exporter.energy.sources
-import exporter.probes
+import exporter.features
+import exporter.features.energy.sources
+import exporter.taps
 import loadtests.profiles
+from exporter.access.collector_base import CollectorSettings
+from exporter.access.inventory import Inventory
+from exporter.access.probe_base import OUTCOMES, ProbeSettings
 from exporter.catalogue import CATALOGUE
-from exporter.collectors import AnyCollector
-from exporter.energy.sources import AnySource
+from exporter.config.collector_union import AnyCollector
+from exporter.config.probe_union import AnyProbe
 from exporter.errors import PartialResultError, TritonError
-from exporter.inventory import Inventory
-from exporter.probes import AnyProbe
-from exporter.probes.base import OUTCOMES
+from exporter.features.energy.sources import AnySource
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from loadtests.profiles import AnyProfile
 
 if TYPE_CHECKING:
-    from exporter.collectors.base import Access
+    from exporter.access.collector_base import Access
 
 TESTS = Path(__file__).parents[1]
 COLLECTORS = get_args(get_args(AnyCollector)[0])
@@ -45,13 +46,17 @@ PROBES = get_args(get_args(AnyProbe)[0])
 LEAST = {"golden": {"metamorphic": ["repeat"]}}
 
 
-def kinds_in(package) -> set[type]:
+def kinds_in(packages, base) -> set[type]:
     found = set()
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+    for module in (
+        module
+        for package in packages
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ):
         for value in vars(importlib.import_module(module.name)).values():
             if (
                 isinstance(value, type)
-                and issubclass(value, BaseModel)
+                and issubclass(value, base)
                 and "kind" in value.model_fields
                 and value.__module__ == module.name
             ):
@@ -60,17 +65,21 @@ def kinds_in(package) -> set[type]:
 
 
 @pytest.mark.parametrize(
-    ("package", "members"),
+    ("packages", "base", "members"),
     [
-        (exporter.collectors, COLLECTORS),
-        (exporter.probes, PROBES),
-        (exporter.energy.sources, get_args(get_args(AnySource)[0])),
-        (loadtests.profiles, get_args(get_args(AnyProfile)[0])),
+        ((exporter.features, exporter.taps), CollectorSettings, COLLECTORS),
+        ((exporter.features,), ProbeSettings, PROBES),
+        (
+            (exporter.features.energy.sources,),
+            BaseModel,
+            get_args(get_args(AnySource)[0]),
+        ),
+        ((loadtests.profiles,), BaseModel, get_args(get_args(AnyProfile)[0])),
     ],
     ids=["collectors", "probes", "sources of power", "profiles"],
 )
-def test_everything_with_a_kind_is_in_the_union(package, members) -> None:
-    assert kinds_in(package) == set(members)
+def test_everything_with_a_kind_is_in_the_union(packages, base, members) -> None:
+    assert kinds_in(packages, base) == set(members)
 
 
 def access_to(server) -> Access:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from exporter.catalogue import CATALOGUE
-from exporter.exposition import parse_text
+from exporter.output.exposition import parse_text
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden.prom"
 SPECS = {spec.name: spec for spec in CATALOGUE}

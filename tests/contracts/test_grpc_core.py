@@ -13,7 +13,7 @@ EXPERIMENTS = "GRPC_EXPERIMENTS"
 POLLER = "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS"
 FIRST = (
     "exporter.app",
-    "exporter.tap_grpc",
+    "exporter.taps.tap_grpc",
     "exporter.triton.grpc",
     "exporter.triton.kserve",
     "loadtests.distributed.sender",
@@ -99,7 +99,7 @@ def test_the_users_pace_of_polling_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("statement", "by_engine"),
-    [("import grpc", True), ("from exporter.grpc_core import grpc", False)],
+    [("import grpc", True), ("from exporter.network.grpc_core import grpc", False)],
 )
 def test_the_core_does_as_it_is_told(statement: str, *, by_engine: bool) -> None:
     """As it says itself of its connection; an other grpcio may say it in other words."""

@@ -9,12 +9,12 @@ from fake_triton import FakeModel, FakeTriton
 from surfaces import serving
 
 from exporter.catalogue import CATALOGUE
-from exporter.config import parse
+from exporter.config.configuration import parse
 from exporter.errors import ConfigError
-from exporter.histogram import Histogram
+from exporter.features.slo.slo_events import EventCounter
+from exporter.features.spc.signal_reading import Reader
+from exporter.histograms.histogram import Histogram
 from exporter.samples import BucketSample, HistogramSample, Sample
-from exporter.slo.events import EventCounter
-from exporter.spc.reading import Reader
 
 EVERY_METRIC = pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
 

@@ -15,8 +15,8 @@ import promql
 import pytest
 import yaml
 
-from exporter import config
-from exporter.slo.rules import rules_file
+from exporter.config import configuration
+from exporter.features.slo.slo_rules import rules_file
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -110,7 +110,7 @@ def test_the_image_installs_what_the_project_asks_for_and_no_more() -> None:
 
 @pytest.mark.parametrize("folder", ["compose", "kubernetes"])
 def test_the_configurations_beside_deployments_are_taken(folder) -> None:
-    loaded = config.load(DEPLOY / folder / "tritonwatch.yaml")
+    loaded = configuration.load(DEPLOY / folder / "tritonwatch.yaml")
     assert loaded.slos
 
 
@@ -238,7 +238,7 @@ class TestHelm:
         [written] = [d for d in rendered(values) if d["kind"] == "ConfigMap"]
         file = tmp_path / "tritonwatch.yaml"
         file.write_text(written["data"]["tritonwatch.yaml"])
-        target = config.load(file).target
+        target = configuration.load(file).target
         grpc = values.get("config", {}).get("target", {}).get("grpc")
         assert target.grpc == (grpc or f"{host}:8001")
         assert (target.http, target.metrics) == (f"{host}:8000", f"{host}:8002")

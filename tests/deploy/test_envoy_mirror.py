@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from exporter.config import TapSettings, TargetSettings
-from exporter.mirroring import http
+from exporter.config.configuration import TapSettings, TargetSettings
+from exporter.taps.mirroring import mirrored_http
 
 FILE = Path(__file__).parents[2] / "deploy" / "envoy" / "tritonwatch-mirror.yaml"
 BOOTSTRAP = yaml.safe_load(FILE.read_text("utf-8"))["static_resources"]
@@ -72,7 +72,9 @@ def test_just_inference_is_mirrored_to_the_tap_of_its_protocol():
         "/v2/health/ready",
         "/v2/models/a/b/infer",
     ):
-        assert bool(re.fullmatch(regex, path)) == bool(http.PATTERN.fullmatch(path))
+        assert bool(re.fullmatch(regex, path)) == bool(
+            mirrored_http.PATTERN.fullmatch(path)
+        )
 
 
 @pytest.mark.parametrize("route", MIRRORED, ids=lambda route: route["route"]["cluster"])

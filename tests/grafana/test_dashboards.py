@@ -10,7 +10,7 @@ from typing import get_args
 import promql
 import pytest
 
-from exporter.run_board import RunNotice
+from exporter.features.runs.run_board import RunNotice
 from grafana import build
 
 FOLDER = Path(build.__file__).with_name("dashboards")

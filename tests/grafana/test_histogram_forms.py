@@ -14,8 +14,8 @@ import yaml
 from catalogue_server import FORMS, LATENCIES, CatalogueServer, empty, watched
 from parts import require
 
-from exporter.slo.objectives import AvailabilityObjective
-from exporter.slo.rules import rules_file
+from exporter.features.slo.objectives import AvailabilityObjective
+from exporter.features.slo.slo_rules import rules_file
 from grafana import build
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import yaml
 from monitoring import Alertmanager, Job
 from waiting import patience
 
-from exporter.config import parse
-from exporter.slo.objectives import expanded
-from exporter.slo.rules import rules_file
+from exporter.config.configuration import parse
+from exporter.features.slo.objectives import expanded
+from exporter.features.slo.slo_rules import rules_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from fake_triton import FakeModel, FakeTriton
 
-from exporter.audit.report import Report
+from exporter.commands.audit.audit_report import Report
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest

@@ -17,8 +17,8 @@ import pytest
 import yaml
 from waiting import patience
 
-from exporter.demo_mirror import Mirror
-from exporter.demo_traffic import Traffic
+from exporter.demo.demo_mirror import Mirror
+from exporter.demo.demo_traffic import Traffic
 
 pytestmark = pytest.mark.triton
 

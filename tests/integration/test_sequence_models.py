@@ -7,11 +7,11 @@ import pytest
 from accesses import access_to
 from small_models import config, ensemble_of, sequence_batching, write_model
 
-from exporter.cold_start.measure import Server
-from exporter.collectors.cold_start import ColdStartSettings
-from exporter.inventory import Inventory, InventoryBoard
-from exporter.probes.golden import GoldenSettings
-from exporter.probes.synthetic import SyntheticSettings
+from exporter.access.inventory import Inventory, InventoryBoard
+from exporter.commands.cold_start_measure import Server
+from exporter.features.cold_start.cold_start_collector import ColdStartSettings
+from exporter.features.golden.golden_settings import GoldenSettings
+from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter import processes
-from exporter.collectors.server_memory import SERVER
+from exporter.features.process.server_memory import SERVER
+from exporter.system import processes
 
 pytestmark = pytest.mark.triton
 

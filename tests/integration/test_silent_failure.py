@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.exposition import parse_text
+from exporter.output.exposition import parse_text
 
 LIMITS = ("--scenario-after", "6", "--duration", "150")
 COMMAND = Path(sys.executable).with_name("tritonwatch")

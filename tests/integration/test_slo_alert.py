@@ -11,9 +11,9 @@ import yaml
 from breakable_slo import SLOS, Load, tracing_arguments
 from monitoring import Alertmanager, Job, free_port
 
-from exporter.config import parse
-from exporter.slo.objectives import expanded
-from exporter.slo.rules import rules_file
+from exporter.config.configuration import parse
+from exporter.features.slo.objectives import expanded
+from exporter.features.slo.slo_rules import rules_file
 from exporter.triton.embedded import EmbeddedTriton
 
 pytestmark = pytest.mark.triton

@@ -13,10 +13,10 @@ import pytest
 from accesses import access_to
 from small_models import config, ensemble_of, sequence_batching, write_model
 
+from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.errors import TritonError
-from exporter.inventory import Inventory, InventoryBoard
-from exporter.probes.meter import ProbeMeter
-from exporter.probes.synthetic import SyntheticSettings
+from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.runtime.probe_meter import ProbeMeter
 from exporter.triton import backend
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_triton import FakeModel, FakeTriton
 
-from exporter.probes.payload import make_payload
+from exporter.own_requests.payload import make_payload
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.mix import Entry, Mix
 from loadtests.payloads.bodies import Row, body_of

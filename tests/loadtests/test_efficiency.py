@@ -8,10 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from exporter.energy.meter import MICRO
-from exporter.energy.readings import Device, Reading
-from exporter.energy.sources.model import ModelSettings
 from exporter.errors import UnavailableError
+from exporter.features.energy.energy_meter import MICRO
+from exporter.features.energy.power_readings import Device, Reading
+from exporter.features.energy.sources.power_model import ModelSettings
 from loadtests.efficiency import estimates, metering
 from loadtests.efficiency.curve import disturbed_levels, score
 from loadtests.efficiency.efficiency_document import curve_document
@@ -69,7 +69,9 @@ def test_energy_between_two_instants_is_what_the_counter_rose():
 
 
 def test_without_any_source_it_says_how_to_give_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("exporter.energy.sources.model._STAT", tmp_path / "none")
+    monkeypatch.setattr(
+        "exporter.features.energy.sources.power_model._STAT", tmp_path / "none"
+    )
     settings = ModelSettings(idle_watts=1, full_watts=2)
     with (
         pytest.raises(LoadError, match=r"--idle-watts and --full-watts"),

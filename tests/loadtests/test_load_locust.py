@@ -18,7 +18,7 @@ import pytest
 from fake_triton import EmptyTensor, FakeModel, FakeTriton, Slow
 from monitoring import free_port
 
-from exporter.histogram import Histogram
+from exporter.histograms.histogram import Histogram
 from loadtests import plan
 from loadtests.distributed import frames
 from loadtests.distributed.coordinator import Coordinator

@@ -6,12 +6,12 @@ import random
 import time
 from typing import Any
 
-from exporter.collectors.base import Access
-from exporter.inventory import InventoryBoard
-from exporter.mirror import MirrorHub
-from exporter.own_traffic import OwnTraffic
+from exporter.access.collector_base import Access
+from exporter.access.inventory import InventoryBoard
+from exporter.access.mirror_hub import MirrorHub
+from exporter.access.own_traffic import OwnTraffic
+from exporter.access.span_buffer import SpanBuffer
 from exporter.settings import ModelFilter
-from exporter.spans import SpanBuffer
 
 
 def access_to(grpc: Any, **given: Any) -> Access:

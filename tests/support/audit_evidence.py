@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.audit.evidence import (
+from exporter.access.inventory import Inventory
+from exporter.access.probe_base import Target, Verdict
+from exporter.commands.audit.audit_evidence import (
     Disagreement,
     Evidence,
     ModelConfig,
@@ -12,8 +14,6 @@ from exporter.audit.evidence import (
     Paired,
     Probed,
 )
-from exporter.inventory import Inventory
-from exporter.probes.base import Target, Verdict
 from exporter.triton.model import (
     BatchStatistics,
     Duration,

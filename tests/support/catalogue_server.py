@@ -15,8 +15,8 @@ import promql
 from monitoring import Job, Prometheus
 
 from exporter.catalogue import CATALOGUE
-from exporter.exposition import render
-from exporter.histogram import Histogram
+from exporter.histograms.histogram import Histogram
+from exporter.output.exposition import render
 from exporter.samples import BucketSample, HistogramSample, Sample
 
 if TYPE_CHECKING:

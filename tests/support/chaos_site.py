@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from monitoring import free_port
 from sidecars import SidecarProcess
 
-from exporter.listening import bind
+from exporter.network.listening import bind
 from loadtests.chaos.primitives.backends import stubs_of
 from loadtests.chaos.primitives.model_control import load, states
 from loadtests.chaos.primitives.processes import (

@@ -16,8 +16,8 @@ import numpy as np
 from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
 from drift.reference import Profile
-from exporter.collectors.drift_settings import DriftSettings
-from exporter.collectors.drift_watch import Watch
+from exporter.features.drift.drift_settings import DriftSettings
+from exporter.features.drift.drift_watch import Watch
 
 ROWS = 2048
 SMALL = 32

@@ -8,7 +8,7 @@ from pathlib import Path
 from waiting import patience
 
 from exporter.cli import main
-from exporter.probes.golden import GoldenSettings
+from exporter.features.golden.golden_settings import GoldenSettings
 
 DEMO = Path(__file__).parents[2] / "deploy" / "models"
 HELD_OUT = DEMO / "digits_fp32/data/held_out.npz"

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from exporter.buckets import upper_bound
-from exporter.histogram import Histogram
+from exporter.histograms.buckets import upper_bound
+from exporter.histograms.histogram import Histogram
 
 PATIENT = settings(deadline=None)
 PROMISED_ERROR = 0.0109

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from waiting import PATIENCE_SECONDS, wait_until
 
-from exporter.admission import Admission
-from exporter.collectors.mirror import MirrorSettings
-from exporter.inventory import Inventory
-from exporter.tap import Tap
+from exporter.access.inventory import Inventory
+from exporter.network.admission import Admission
+from exporter.taps.mirroring.mirror_collector import MirrorSettings
+from exporter.taps.tap import Tap
 from exporter.triton.model import ModelSpec
 
 REQUEST = "org.kubeflow.serving.inference.request"

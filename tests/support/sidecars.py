@@ -18,7 +18,7 @@ import pytest
 import yaml
 from waiting import PATIENCE_SECONDS, patience, wait_until
 
-from exporter.exposition import parse_text
+from exporter.output.exposition import parse_text
 from loadtests.chaos.faults import clock_jump
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Many comparisons at once, each looked at after every pair, as arrays over the runs.
 
-The same statistics as exporter/comparison, written for a whole array of runs and one
-question: does the interval still hold "no difference"? tests/exporter/comparison holds
+The same statistics as exporter/features/comparison, written for a whole array of runs and one
+question: does the interval still hold "no difference"? tests/exporter/features/comparison holds
 the two against each other.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from exporter.comparison.confidence import WARM_UP_PAIRS, boundary
-from exporter.comparison.quantile_ratio import MIXTURE_DISCORDANT
+from exporter.features.comparison.confidence import WARM_UP_PAIRS, boundary
+from exporter.features.comparison.quantile_ratio import MIXTURE_DISCORDANT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

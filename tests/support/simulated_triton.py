@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from exporter import errors
-from exporter.collectors.production import Production
-from exporter.own_traffic import OwnTraffic
+from exporter.access.own_traffic import OwnTraffic
+from exporter.features.statistics.production_counts import Production
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
 PATIENT = settings(deadline=None)  # a busy machine is no failure

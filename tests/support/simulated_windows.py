@@ -1,7 +1,7 @@
 """Mode `ab` many times over: windows of two that are alike, looked at after each.
 
-The same statistics as exporter/comparison/production.py, for every look of a run at once;
-tests/exporter/comparison holds the two against each other.
+The same statistics as exporter/features/comparison/production_windows.py, for every look of a run at once;
+tests/exporter/features/comparison holds the two against each other.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from simulated_pairs import boundaries
 
-from exporter.buckets import BUCKETS_PER_OCTAVE
-from exporter.comparison.confidence import WARM_UP_PAIRS
+from exporter.features.comparison.confidence import WARM_UP_PAIRS
+from exporter.histograms.buckets import BUCKETS_PER_OCTAVE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,9 +12,9 @@ from monitoring import free_port
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.app import Sidecar
-from exporter.config import parse
-from exporter.listening import bind, make_server
-from exporter.server import Surface
+from exporter.config.configuration import parse
+from exporter.network.listening import bind, make_server
+from exporter.web.routes import Surface
 
 if TYPE_CHECKING:
     from fake_triton import FakeTriton

@@ -9,9 +9,9 @@ import threading
 from collections import defaultdict
 from itertools import pairwise
 
-from exporter.inventory import Inventory, InventoryBoard
-from exporter.probes.base import ProbeSettings, Target, Verdict
-from exporter.probing import ProbeRunner
+from exporter.access.inventory import Inventory, InventoryBoard
+from exporter.access.probe_base import ProbeSettings, Target, Verdict
+from exporter.runtime.probing import ProbeRunner
 
 WORKERS = 32
 SLOW_WORKERS = 24

@@ -114,7 +114,7 @@ def _changed(loaded: Loaded, options: argparse.Namespace) -> Loaded:
 def _export(chosen: Sequence[Loaded], folder: Path) -> None:
     import json  # noqa: PLC0415 - beside the heavy ones
 
-    from exporter import whole_file  # noqa: PLC0415
+    from exporter.system import whole_file  # noqa: PLC0415
     from loadtests.chaos.running.foreign import with_control  # noqa: PLC0415
 
     for loaded in chosen:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from exporter.processes import arguments_of
+from exporter.system.processes import arguments_of
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import (
     Fault,

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from pydantic import Field
 
 import loadtests
+from exporter.system.whole_file import write
 from exporter.triton import faulty_model
-from exporter.whole_file import write
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.primitives import model_control

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from exporter.processes import arguments_of
+from exporter.system.processes import arguments_of
 from loadtests.chaos.faults import needs
 from loadtests.chaos.faults.base import (
     Fault,

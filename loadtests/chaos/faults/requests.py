@@ -132,7 +132,7 @@ class CorruptInputs(BadRequests):
         """Make them from the model's own signature."""
         import numpy as np  # noqa: PLC0415 - whoever undoes does not need it
 
-        from exporter.probes.payload import make_payload  # noqa: PLC0415
+        from exporter.own_requests.payload import make_payload  # noqa: PLC0415
         from loadtests.payloads.bodies import Row, body_of  # noqa: PLC0415
         from loadtests.payloads.corrupt import corrupted  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from exporter.processes import resident_bytes
+from exporter.system.processes import resident_bytes
 from loadtests.chaos.faults.base import (
     Fault,
     FaultFailedError,

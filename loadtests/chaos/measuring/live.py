@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.quantiles import quantile_rank
+from exporter.histograms.quantiles import quantile_rank
 from loadtests.result import Outcome
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import TritonError
-from exporter.exposition import parse_text
+from exporter.output.exposition import parse_text
 from exporter.triton.http import HttpClient
 from loadtests.chaos.measuring.evidence import UP, AlertChange, Sample, Scrape
 from loadtests.chaos.running.pace import Pace

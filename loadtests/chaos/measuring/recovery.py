@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from exporter.quantiles import quantile_rank
+from exporter.histograms.quantiles import quantile_rank
 from exporter.settings import Settings
 from loadtests.chaos.measuring.answers import Outage, outage_of
 from loadtests.chaos.measuring.windows import BAD, GOOD, UNKNOWN, Judged, stretches

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from exporter.quantiles import quantile_rank
+from exporter.histograms.quantiles import quantile_rank
 from exporter.settings import Settings
 from loadtests.result import Outcome
 

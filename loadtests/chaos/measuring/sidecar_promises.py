@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from exporter import catalogue
-from exporter.quantiles import quantile_rank
+from exporter.histograms.quantiles import quantile_rank
 from exporter.settings import Settings
 from loadtests.chaos.measuring.evidence import UP
 from loadtests.chaos.measuring.signals import Condition, shown

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.quantiles import quantile_rank
+from exporter.histograms.quantiles import quantile_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from exporter.processes import arguments_of, listening_on
+from exporter.system.processes import arguments_of, listening_on
 from loadtests.chaos.primitives.processes import ProcessRef
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.quantiles import quantile_rank
+from exporter.histograms.quantiles import quantile_rank
 from loadtests.chaos.measuring.answers import answers_of
 from pages.plots import Axis, Mark, Plot, Series
 

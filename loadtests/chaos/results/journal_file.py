@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from exporter import whole_file
 from exporter.errors import UnusableFileError
 from exporter.settings import Settings
+from exporter.system import whole_file
 from loadtests import result_file
 from loadtests.chaos.measuring.evidence import (
     AlertChange,

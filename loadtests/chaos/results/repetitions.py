@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 import numpy as np
 
-from exporter.quantiles import interval_ranks
+from exporter.histograms.quantiles import interval_ranks
 from exporter.settings import Settings
 
 if TYPE_CHECKING:

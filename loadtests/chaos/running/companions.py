@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from exporter.listening import bind
-from exporter.slo.objectives import AvailabilityObjective
-from exporter.slo.rules import rules_file
+from exporter.features.slo.objectives import AvailabilityObjective
+from exporter.features.slo.slo_rules import rules_file
+from exporter.network.listening import bind
 from loadtests.chaos.faults import clock_jump
 from loadtests.chaos.measuring.polling import fetch
 from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from exporter.errors import ProtocolError, TritonwatchError
-from exporter.grpc_core import grpc
+from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2
 from exporter.triton.tensors import decode
 from loadtests.chaos.measuring.live import LiveWindow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from exporter.background import Background
 from exporter.errors import TritonwatchError
+from exporter.system.background import Background
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from exporter.config import is_address
-from exporter.processes import arguments_of, family_of
+from exporter.config.configuration import is_address
+from exporter.system.processes import arguments_of, family_of
 from loadtests.chaos.primitives.processes import ProcessRef
 from loadtests.chaos.running.companions import companions
 from loadtests.chaos.site import Site

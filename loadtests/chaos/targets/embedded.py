@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
-from exporter.demo import demo_models
+from exporter.demo.demo import demo_models
 from exporter.errors import EmbeddedTritonError
 from exporter.settings import Settings
 from exporter.triton import backend

@@ -10,8 +10,8 @@ import pytest
 from accesses import access_to
 from golden_probing import DEMO, record
 
-from exporter.inventory import Inventory, InventoryBoard
-from exporter.own_traffic import OwnTraffic
+from exporter.access.inventory import Inventory, InventoryBoard
+from exporter.access.own_traffic import OwnTraffic
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model

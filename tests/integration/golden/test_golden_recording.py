@@ -7,8 +7,8 @@ import pytest
 from golden_probing import HELD_OUT, labelled, record
 
 from exporter.cli import main
-from exporter.golden import data
-from exporter.probes.golden import GoldenSettings
+from exporter.features.golden import golden_data
+from exporter.features.golden.golden_settings import GoldenSettings
 
 pytestmark = pytest.mark.triton
 
@@ -18,8 +18,8 @@ class TestRecording:
         self, recorded
     ) -> None:
         settings = GoldenSettings(data=labelled(recorded)).data
-        golden = data.read(settings)
-        original = data.read(GoldenSettings(data=labelled()).data)
+        golden = golden_data.read(settings)
+        original = golden_data.read(GoldenSettings(data=labelled()).data)
         np.testing.assert_array_equal(
             golden.columns["pixels"], original.columns["pixels"]
         )

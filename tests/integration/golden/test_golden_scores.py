@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from golden_probing import DEMO, Probing, labelled
 
-from exporter.collectors.statistics import StatisticsSettings
+from exporter.features.statistics.statistics_collector import StatisticsSettings
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 

@@ -11,7 +11,7 @@ from receiver import Receiver
 from traced_tritons import REQUESTS, Sender, requests, traces_config
 from waiting import patience
 
-from exporter.slo.rules import rules_file
+from exporter.features.slo.slo_rules import rules_file
 
 pytestmark = pytest.mark.triton
 

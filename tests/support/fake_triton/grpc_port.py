@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
 
-from exporter.grpc_core import grpc
+from exporter.network.grpc_core import grpc
 from fake_triton.behaviours import Body, Status
 from fake_triton.calls import Answers, Call, Document, EndedError, Ready
 from fake_triton.gate import Gate

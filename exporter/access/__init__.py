@@ -1,0 +1,5 @@
+"""What collectors and probes are, and what they share.
+
+`collector_base.Access` holds all of it: clients, the inventory of models, the ledger of
+our own requests, and the boards by which one part passes figures to another.
+"""

@@ -1,0 +1,85 @@
+"""What every collector is, and what it is given to work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from pydantic import Field
+
+from exporter.access.calibration_board import CalibrationBoard
+from exporter.access.readiness import ReadinessHold
+from exporter.access.work_board import WorkBoard
+from exporter.settings import ModelFilter, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from exporter.access.inventory import InventoryBoard
+    from exporter.access.mirror_hub import MirrorHub
+    from exporter.access.own_traffic import OwnTraffic
+    from exporter.access.span_buffer import SpanBuffer
+    from exporter.samples import AnySample
+    from exporter.triton.grpc import GrpcClient
+    from exporter.triton.http import HttpClient
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a collector or probe may use: clients and shared state, never the config."""
+
+    grpc: GrpcClient
+    http: HttpClient | None
+    metrics: HttpClient | None
+    models: ModelFilter
+    board: InventoryBoard
+    own: OwnTraffic
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    spans: SpanBuffer
+    exposed: Callable[[], Iterable[AnySample]]
+    """What all collectors and probes expose now, for those that judge it."""
+    mirror: MirrorHub
+    """Production requests that the taps were sent, for those that look at data."""
+    readiness: ReadinessHold = field(default_factory=ReadinessHold)
+    """When our own questions about readiness held up the server's other answers."""
+    work: WorkBoard = field(default_factory=WorkBoard)
+    """How busy the models were, for those that divide what it took."""
+    calibration: CalibrationBoard = field(default_factory=CalibrationBoard)
+    """How right the models are where they are how sure, as golden probes found."""
+
+
+class Collector(Protocol):
+    """One source of samples."""
+
+    def collect(self) -> Sequence[AnySample]:
+        """Read the source once, in a worker thread.
+
+        Raises:
+            TritonError: the source could not be read; the run counts as failed.
+        """
+        ...
+
+
+@runtime_checkable
+class Documented(Protocol):
+    """A collector that has more to say than numbers."""
+
+    def document(self) -> dict[str, Any]:
+        """Sections of /api/v1/status by name, JSON-able; reads memory only."""
+        ...
+
+
+class CollectorSettings(Settings):
+    """What every collector's settings have."""
+
+    interval_seconds: float = Field(default=5.0, gt=0.05, le=3600)
+    """Time between the starts of two runs."""
+    deadline_seconds: float = Field(default=4.0, gt=0, le=3600)
+    """A run that takes longer has failed; its samples are not used."""
+    series_limit: int = Field(default=20_000, ge=1, le=1_000_000)
+    """Most series exposed of one run; the rest is dropped and counted."""
+
+    def build(self, access: Access) -> Collector:
+        """The collector these settings describe."""
+        raise NotImplementedError

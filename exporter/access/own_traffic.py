@@ -1,0 +1,315 @@
+"""The ledger of our own requests, by which they are taken out of production's numbers.
+
+Triton books a request in the statistics of every model version that it reaches: the model
+asked, the steps of an ensemble and the models that these call. Where it is sure what a
+request of ours raises, the ledger counts it as `done`. Of one that ends with an error, or
+that a response cache may have answered, nobody can say: Triton 2.51 books the error answer
+of a Python model as a success, a failing ensemble as two failures, and what it refuses
+before scheduling not at all, under the same status codes. The ledger counts such a request
+as `possible`; what Triton shows of it is then neither production nor surely ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from exporter import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Mapping
+
+    from exporter.access.footprints import Footprints
+    from exporter.access.inventory import ModelKey
+
+REQUEST_ID_PREFIX: Final = "tritonwatch-"
+"""Every request of ours carries an id that begins so; traces and taps know it by that."""
+HELD_BACK: Final = 64
+"""So much of a counter's rise may come from one request whose calls are unknown."""
+_HELD_SECONDS: Final = 10.0
+"""A request with unknown calls that takes longer holds nothing back any more."""
+
+Ending = Literal["ok", "failed", "unreached", "unresolved"]
+"""Answered; answered with an error; never received by Triton; nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """What requests raise in the statistics of one model version."""
+
+    requests: int = 0
+    """Each is one success or one failure."""
+    inferences: int = 0
+    batches: Mapping[int, int] = field(default_factory=dict)
+    """Batch size -> executions."""
+    second_failures: int = 0
+    """Failures that Triton may book beside those of `requests`."""
+
+    @property
+    def failures(self) -> int:
+        """The most failures that Triton may book for these requests."""
+        return self.requests + self.second_failures
+
+    def executions(self, batch_size: int) -> int:
+        """Executions of one batch size."""
+        return self.batches.get(batch_size, 0)
+
+    def __add__(self, other: Booking) -> Booking:
+        return self._combined(other, 1)
+
+    def __sub__(self, other: Booking) -> Booking:
+        return self._combined(other, -1)
+
+    def _combined(self, other: Booking, sign: int) -> Booking:
+        batches = {
+            size: self.executions(size) + sign * other.executions(size)
+            for size in self.batches.keys() | other.batches.keys()
+        }
+        return Booking(
+            self.requests + sign * other.requests,
+            self.inferences + sign * other.inferences,
+            {size: count for size, count in batches.items() if count},
+            self.second_failures + sign * other.second_failures,
+        )
+
+
+NOTHING: Final = Booking()
+
+
+class Touched(NamedTuple):
+    """A model version that a request reaches."""
+
+    key: ModelKey
+    batch_size: int
+    is_executed: bool = True
+    """Whether a request that succeeds surely runs it; a cache may answer instead."""
+    is_asked: bool = True
+    """Whether a request that succeeds surely is one to it: no cache stands before it."""
+    fails_twice: bool = False
+    """Whether Triton may book two failures for one request."""
+
+    @property
+    def booking(self) -> Booking:
+        """The most that Triton books for one request."""
+        size = self.batch_size
+        return Booking(1, size, {size: 1}, int(self.fails_twice))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCounts:
+    """Own requests to one model version since the start of this process."""
+
+    ok: int = 0
+    """Requests that succeeded, those that came as a step of an ensemble included."""
+    failed: int = 0
+    """Requests to this version that were answered with an error."""
+    executed_failures: int = 0
+    """Those of `failed` that cannot have been refused before they were scheduled."""
+    done: Booking = NOTHING
+    """What Triton surely books."""
+    possible: Booking = NOTHING
+    """What Triton may book."""
+    unresolved: Booking = NOTHING
+    """What Triton may book now or much later, since no answer came."""
+    in_flight: Booking = NOTHING
+
+    @property
+    def ended(self) -> Booking:
+        """What requests that have ended may have raised."""
+        return self.done + self.possible + self.unresolved
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The ledger at one instant, for those who ask what else of ours was under way."""
+
+    counts: Mapping[ModelKey, OwnCounts]
+    undecided: int
+    """Requests with unknown calls that are under way."""
+    undecided_begun: int
+    """Requests with unknown calls that were begun in all."""
+
+
+class Asked:
+    """One request of ours while it is under way."""
+
+    def __init__(self, calls: Mapping[ModelKey, Booking]) -> None:
+        self.calls = calls
+        """What it raises, or may raise, of models that the asked one calls."""
+        self.from_cache = False
+        """Whether a response cache is known to have answered."""
+        self.ending: Ending = "ok"
+
+
+class OwnTraffic:
+    """The ledger of own requests. Thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        footprints: Footprints | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.footprints = footprints
+        """What models call by themselves; None where that is not learnt."""
+        self._lock = threading.Lock()
+        self._counts: dict[ModelKey, OwnCounts] = {}
+        self._undecided: dict[int, float] = {}
+        self._undecided_begun = 0
+        self._numbers = itertools.count(1)
+        self._run_id = run_id
+        self._clock = clock
+
+    def new_request_id(self, purpose: str) -> str:
+        """An id never used before, recognisable as ours."""
+        return f"{REQUEST_ID_PREFIX}{purpose}-{self._run_id}-{next(self._numbers)}"
+
+    def counts(self, key: ModelKey) -> OwnCounts:
+        """What was asked of one model version so far."""
+        with self._lock:
+            return self._counts.get(key, OwnCounts())
+
+    def snapshot(self) -> dict[ModelKey, OwnCounts]:
+        """All counts at one instant."""
+        with self._lock:
+            return dict(self._counts)
+
+    def activity(self) -> Activity:
+        """What of ours is under way."""
+        with self._lock:
+            return Activity(
+                dict(self._counts), len(self._undecided), self._undecided_begun
+            )
+
+    def held_back(self) -> int:
+        """How much of any model's rise may come from requests with unknown calls.
+
+        To be read before `snapshot`, so that a request which ends in between is in both.
+        """
+        now = self._clock()
+        with self._lock:
+            young = [b for b in self._undecided.values() if now - b < _HELD_SECONDS]
+        return HELD_BACK * len(young)
+
+    def waiting(self) -> Mapping[ModelKey, Booking]:
+        """What rose around requests with unknown calls and is still to be decided.
+
+        To be read before `snapshot`, as `held_back` is.
+        """
+        return {} if self.footprints is None else self.footprints.waiting()
+
+    def reloaded(self, key: ModelKey) -> None:
+        """Learn anew what a model calls; what was undecided until now is in doubt."""
+        if self.footprints is None:
+            return
+        undecided = self.footprints.forget(key)
+        with self._lock:
+            self._add_possible(undecided)
+
+    def forget(self, key: ModelKey) -> bool:
+        """Begin anew for a model version that is gone, unless one is in flight to it."""
+        with self._lock:
+            if self._counts.get(key, OwnCounts()).in_flight != NOTHING:
+                return False
+            self._counts.pop(key, None)
+        self.reloaded(key)
+        return True
+
+    @contextlib.contextmanager
+    def request(
+        self,
+        touched: Iterable[Touched],
+        *,
+        calls: Mapping[ModelKey, Booking] | None = None,
+        calls_known: bool = True,
+    ) -> Generator[Asked]:
+        """Account for one own request that reaches `touched`, the model asked first.
+
+        What the body raises decides where it counts; errors pass through. `calls` are
+        those of the models reached, as far as they are known; the body may replace them
+        in what is given to it.
+        """
+        reached = [Touched(*share) for share in touched]
+        asked = Asked(calls or {})
+        in_flight = [(share.key, share.booking) for share in reached]
+        in_flight += asked.calls.items()
+        number = next(self._numbers)
+        with self._lock:
+            for key, booking in in_flight:
+                counts = self._counts.get(key, OwnCounts())
+                self._counts[key] = replace(
+                    counts, in_flight=counts.in_flight + booking
+                )
+            if not calls_known:
+                self._undecided[number] = self._clock()
+                self._undecided_begun += 1
+        is_executed = False
+        try:
+            yield asked
+        except BaseException as error:
+            asked.ending = ending_of(error)
+            is_executed = isinstance(error, errors.ModelError)
+            raise
+        finally:
+            # One step: a look in between would see a request done and in flight.
+            with self._lock:
+                self._undecided.pop(number, None)
+                for key, booking in in_flight:
+                    counts = self._counts[key]
+                    left = counts.in_flight - booking
+                    self._counts[key] = replace(counts, in_flight=left)
+                self._book(reached, asked, is_executed=is_executed)
+
+    def _book(self, reached: list[Touched], asked: Asked, *, is_executed: bool) -> None:
+        for place, share in enumerate(reached):
+            counts = self._counts[share.key]
+            booking = share.booking
+            if asked.ending == "ok":
+                counts = _succeeded(counts, share, from_cache=asked.from_cache)
+            elif asked.ending == "unresolved":
+                counts = replace(counts, unresolved=counts.unresolved + booking)
+            elif asked.ending == "failed":
+                counts = replace(
+                    counts,
+                    failed=counts.failed + (place == 0),
+                    executed_failures=counts.executed_failures
+                    + (place == 0 and is_executed),
+                    possible=counts.possible + booking,
+                )
+            self._counts[share.key] = counts
+        if asked.ending != "unreached":
+            self._add_possible(asked.calls)
+
+    def _add_possible(self, bookings: Mapping[ModelKey, Booking]) -> None:
+        for key, booking in bookings.items():
+            counts = self._counts.get(key, OwnCounts())
+            self._counts[key] = replace(counts, possible=counts.possible + booking)
+
+
+def _succeeded(counts: OwnCounts, share: Touched, *, from_cache: bool) -> OwnCounts:
+    booking = replace(share.booking, second_failures=0)
+    counts = replace(counts, ok=counts.ok + 1)
+    if share.is_executed:
+        return replace(counts, done=counts.done + booking)
+    if share.is_asked:
+        counts = replace(counts, done=counts.done + Booking(1))
+        booking = replace(booking, requests=0)
+    if from_cache:
+        return counts
+    return replace(counts, possible=counts.possible + booking)
+
+
+def ending_of(error: BaseException) -> Ending:
+    """How a request of ours ended that raised `error`."""
+    if isinstance(error, errors.UnreachableError):
+        return "unreached"
+    if isinstance(
+        error, errors.ModelError | errors.InvalidRequestError | errors.UnavailableError
+    ):
+        return "failed"
+    return "unresolved"

@@ -1,0 +1,126 @@
+"""What every probe is: settings, targets, and one verdict for each attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Final,
+    Literal,
+    Protocol,
+    get_args,
+    runtime_checkable,
+)
+
+from pydantic import Field
+
+from exporter.settings import ModelFilter, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.access.collector_base import Access
+    from exporter.access.inventory import Inventory, ModelKey
+    from exporter.samples import AnySample
+
+Outcome = Literal[
+    "ok",
+    "timeout",
+    "unavailable",
+    "invalid",
+    "model_error",
+    "bad_output",
+    "cached",
+    "backlog",
+    "late",
+]
+"""`cached`: a response cache answered, which does not show that the model runs.
+`backlog`: no answer in time, behind other clients' sequences, which the model executes.
+`late`: no answer in time, while this process itself was kept from running."""
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+UNJUDGED: Final[frozenset[Outcome]] = frozenset({"cached", "backlog", "late"})
+"""Outcomes after which nobody knows how the probe itself would have ended."""
+Transport = Literal["grpc", "http"]
+
+
+class ProbeSettings(Settings):
+    """What every probe's settings have."""
+
+    decides_serving: ClassVar[bool] = True
+    """Whether its verdicts say if a tensor goes through, triton_model_serving."""
+    name: str = Field(default="", max_length=64, pattern=r"^[a-zA-Z0-9_.-]*$")
+    """Value of the `probe` label and the module's name in /probe; the kind if empty."""
+    enabled: bool = Field(default=True)
+    """Whether this probe runs."""
+    interval_seconds: float = Field(default=5.0, gt=0.01, le=86400)
+    """Time between two probes of one model by one protocol."""
+    jitter_ratio: float = Field(default=0.1, ge=0, le=0.5)
+    """Share of the interval by which each start is moved at random, so that probes of
+    several replicas do not march in step."""
+    timeout_seconds: float = Field(default=1.0, gt=0, le=600)
+    """An answer after that is a timeout."""
+    linger_seconds: float = Field(default=2.0, ge=0, le=600)
+    """How much longer a late answer is waited for. It is told to be late at once and stays
+    a timeout, but is known to be ours in Triton's counts."""
+    max_requests_per_second: float = Field(default=10.0, gt=0, le=10_000)
+    """Ceiling over all models; with more models than it allows for, the interval
+    stretches (triton_probe_interval_seconds)."""
+    models: ModelFilter = Field(default=ModelFilter())
+    """Which of the watched models are probed."""
+    window_seconds: float = Field(default=300.0, gt=0, le=86400)
+    """Length of the sliding window of triton_probe_latency_seconds."""
+
+    @property
+    def label(self) -> str:
+        """The probe's name, which is its kind unless the config gives another."""
+        return self.name or str(getattr(self, "kind", ""))
+
+    def build(self, access: Access) -> Probe:
+        """The probe these settings describe."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One thing that is probed: a model version by one protocol."""
+
+    key: ModelKey
+    protocol: Transport
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one attempt found. `detail` says why it is not ok, for people.
+
+    `duration_seconds` is None where nothing was timed: no connection, no request.
+    """
+
+    outcome: Outcome
+    duration_seconds: float | None = None
+    request_id: str = ""
+    detail: str = ""
+
+
+class Probe(Protocol):
+    """Asks targets, one attempt at a time; the schedule is not its business."""
+
+    def targets(self, inventory: Inventory) -> Sequence[Target]:
+        """What is to be probed of this inventory."""
+        ...
+
+    def attempt(self, target: Target) -> Verdict | None:
+        """Ask once, in a worker thread, within timeout and linger; None: it did not ask.
+
+        Raises nothing of the server's making: that is what verdicts are for.
+        """
+        ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A probe that knows more than its verdicts say."""
+
+    def samples(self) -> Sequence[AnySample]:
+        """All of it; reads memory only."""
+        ...

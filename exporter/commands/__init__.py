@@ -1,0 +1,1 @@
+"""Sub-commands of `tritonwatch` that are more than a few lines, and generated pages."""

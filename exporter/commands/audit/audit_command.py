@@ -1,0 +1,98 @@
+"""The command `tritonwatch audit`: look, conclude, write."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, Literal
+
+from exporter.commands.audit.audit_document import WIDTH, document
+from exporter.commands.audit.audit_report import Report, report_of
+from exporter.commands.audit.gather import look
+from exporter.config import configuration
+from exporter.errors import ConfigError
+from exporter.system import whole_file
+from pages import page_html, page_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Format = Literal["text", "json", "html"]
+LEAST_SECONDS: Final = 1.0
+MOST_SECONDS: Final = 600.0
+
+
+def audit(
+    config: Path | None, duration_seconds: float, tell: Callable[[str], None]
+) -> Report:
+    """One look at the server the config names; without one at localhost.
+
+    Raises:
+        ConfigError: the file or the duration is wrong, or a TLS file cannot be read.
+    """
+    if not LEAST_SECONDS <= duration_seconds <= MOST_SECONDS:
+        raise ConfigError(
+            "--duration",
+            [
+                f"found {duration_seconds:g}; want {LEAST_SECONDS:g} to {MOST_SECONDS:g} s"
+            ],
+        )
+    loaded = configuration.load(config)
+    started_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    began = time.monotonic()
+    evidence = look(loaded, duration_seconds, tell)
+    return report_of(
+        evidence,
+        loaded.target,
+        started_at=started_at,
+        seconds=time.monotonic() - began,
+        tritonwatch_version=version("tritonwatch"),
+    )
+
+
+def rendered(report: Report, form: Format) -> str:
+    """The report in one of the formats."""
+    match form:
+        case "json":
+            return report.model_dump_json(indent=2) + "\n"
+        case "html":
+            return page_html.render(document(report))
+        case "text":
+            return page_text.render(document(report), WIDTH)
+
+
+def check_writable(path: Path) -> None:
+    """Find out before the look, and not after it, that there is no place for a report.
+
+    Raises:
+        ConfigError: a report could not be written there.
+    """
+    reason = ""
+    if path.is_dir():
+        reason = "it is a folder"
+    elif not path.parent.is_dir():
+        reason = "its folder does not exist"
+    elif not os.access(path.parent, os.W_OK):
+        reason = "its folder cannot be written to"
+    if reason:
+        raise ConfigError("--output", [_unwritable(path, reason)])
+
+
+def _unwritable(path: Path, reason: str) -> str:
+    return f"found {str(path)!r}, which cannot be written: {reason}"
+
+
+def write(path: Path, content: str) -> None:
+    """Put the whole report into the file, or leave what is there.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    try:
+        whole_file.write(path, content.encode(), 0o644)
+    except OSError as error:
+        reason = error.strerror or "unknown"
+        raise ConfigError("--output", [_unwritable(path, reason)]) from None

@@ -1,0 +1,222 @@
+"""The observations of an audit, as frozen records: all that checks may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from exporter.access.inventory import Inventory
+from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.access.inventory import ModelKey
+    from exporter.access.probe_base import Target, Verdict
+    from exporter.commands.audit.audit_power import Taken
+
+ENOUGH_REQUESTS: Final = 10
+"""Fewer requests than these carry no statement about a mean."""
+
+Part = Literal["http", "configurations", "statistics", "metrics", "traces"]
+"""What can be missing while the server itself answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """What matters here of a model's configuration."""
+
+    dynamic_batching: bool
+    max_queue_delay_us: int
+    instances: int
+    on_gpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Triton's metrics page at one instant, `at` in seconds since the audit began."""
+
+    at: float
+    series: Mapping[str, tuple[tuple[Mapping[str, str], float], ...]]
+
+    def values(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """Label set -> value of one series."""
+        return {tuple(sorted(la.items())): v for la, v in self.series.get(name, ())}
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """How far one counter of the page went its own way, as a share of its true rise."""
+
+    key: ModelKey
+    counter: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """One request of ours that was alone in the model's statistics: both sides of it."""
+
+    client_seconds: float
+    server_seconds: float
+    compute_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What came of asking one target; `paired` are those whose server side is known."""
+
+    target: Target
+    verdicts: tuple[Verdict, ...]
+    paired: tuple[Paired, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests to judge a model by: those of the window, or all since it was loaded."""
+
+    statistics: ModelStatistics
+    source: Literal["window", "cumulative"]
+
+    @property
+    def requests(self) -> int:
+        """Successful requests."""
+        return self.statistics.success.count
+
+    def mean_seconds(self, phase: str) -> float:
+        """Mean of one member of the inference statistics, per successful request."""
+        part: Duration = getattr(self.statistics, phase)
+        return part.ns / 1e9 / max(1, self.requests)
+
+    @property
+    def compute_seconds(self) -> float:
+        """Mean of all three compute phases together."""
+        return sum(
+            self.mean_seconds(phase)
+            for phase in ("compute_input", "compute_infer", "compute_output")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One look. Times are seconds since it began; what could not be read is empty.
+
+    `first` and `second` bracket the window in which only others sent requests; our
+    probes came between `second` and `last`, and so did `last_page`.
+    """
+
+    inventory: Inventory = field(default_factory=Inventory)
+    no_answer: str = ""
+    """Why the gRPC service does not answer; "" when it does."""
+    http_ready: bool | None = None
+    window_seconds: float = 0.0
+    problems: Mapping[Part, str] = field(default_factory=dict)
+    """Why a part could not be read."""
+    unreadable: Mapping[ModelKey, str] = field(default_factory=dict)
+    """Listed as ready, but its metadata is refused; why."""
+    unread: int = 0
+    """Ready models that there was no time to look at."""
+    configs: Mapping[ModelKey, ModelConfig] = field(default_factory=dict)
+    first: Mapping[ModelKey, ModelStatistics] = field(default_factory=dict)
+    second: Mapping[ModelKey, ModelStatistics] = field(default_factory=dict)
+    last: Mapping[ModelKey, ModelStatistics] = field(default_factory=dict)
+    first_page: Page | None = None
+    last_page: Page | None = None
+    disagreements: tuple[Disagreement, ...] = ()
+    trace_settings: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
+        default_factory=dict
+    )
+    """Model -> settings in force; "" is the global ones."""
+    probes: tuple[Probed, ...] = ()
+    power: tuple[Taken, ...] = ()
+    """What the machine took in the window, by boundary."""
+    not_asked: int = 0
+    """Targets of probes that there was no time to ask."""
+
+    def window(self, key: ModelKey) -> ModelStatistics | None:
+        """Return the requests of others in the window; None without two readings."""
+        before, after = self.first.get(key), self.second.get(key)
+        return rise(before, after) if before and after else None
+
+    def traffic(self, key: ModelKey) -> Traffic | None:
+        """The requests to judge a model by; None if there were not enough."""
+        window = self.window(key)
+        if window is not None and window.success.count >= ENOUGH_REQUESTS:
+            return Traffic(window, "window")
+        ever = self.second.get(key) or self.first.get(key)
+        if ever is not None and ever.success.count >= ENOUGH_REQUESTS:
+            return Traffic(ever, "cumulative")
+        return None
+
+    def busy_seconds(self, key: ModelKey) -> float | None:
+        """Time in the window during which the model's instances executed."""
+        window = self.window(key)
+        if window is None:
+            return None
+        return busy_ns(window) / 1e9
+
+    @property
+    def other_server(self) -> str | None:
+        """The name of a server that is no Triton; None of a Triton, or where unknown."""
+        info = self.inventory.info
+        return None if info is None or info.is_triton else info.name
+
+    def lacks(self, part: Part) -> bool:
+        """Whether this is another server, which has no such call."""
+        problem = self.problems.get(part, "")
+        return self.other_server is not None and problem.startswith("UNIMPLEMENTED")
+
+    @property
+    def version(self) -> tuple[int, int, int] | None:
+        """Triton's version as numbers; None if it tells none, or is no Triton."""
+        info = self.inventory.info
+        return None if info is None else info.numbers
+
+
+def busy_ns(statistics: ModelStatistics) -> int:
+    """Execution time of all batches: a batch counts once, however many it served."""
+    return sum(
+        b.compute_input.ns + b.compute_infer.ns + b.compute_output.ns
+        for b in statistics.batches
+    )
+
+
+def rise(before: ModelStatistics, after: ModelStatistics) -> ModelStatistics | None:
+    """From one look to the next; None if the counters started over in between."""
+    if (
+        after.success.count < before.success.count
+        or after.inference_count < before.inference_count
+        or after.execution_count < before.execution_count
+    ):
+        return None
+    earlier = {b.batch_size: b for b in before.batches}
+    return ModelStatistics(
+        after.name,
+        after.version,
+        after.inference_count - before.inference_count,
+        after.execution_count - before.execution_count,
+        success=_less(after.success, before.success),
+        fail=_less(after.fail, before.fail),
+        queue=_less(after.queue, before.queue),
+        compute_input=_less(after.compute_input, before.compute_input),
+        compute_infer=_less(after.compute_infer, before.compute_infer),
+        compute_output=_less(after.compute_output, before.compute_output),
+        cache_hit=_less(after.cache_hit, before.cache_hit),
+        cache_miss=_less(after.cache_miss, before.cache_miss),
+        batches=tuple(_batch(b, earlier.get(b.batch_size)) for b in after.batches),
+    )
+
+
+def _batch(after: BatchStatistics, before: BatchStatistics | None) -> BatchStatistics:
+    if before is None:
+        return after
+    return BatchStatistics(
+        after.batch_size,
+        _less(after.compute_input, before.compute_input),
+        _less(after.compute_infer, before.compute_infer),
+        _less(after.compute_output, before.compute_output),
+    )
+
+
+def _less(after: Duration, before: Duration) -> Duration:
+    return Duration(max(0, after.count - before.count), max(0, after.ns - before.ns))

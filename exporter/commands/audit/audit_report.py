@@ -1,0 +1,103 @@
+"""The report of an audit: one document, whose schema is published."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from exporter.commands.audit.checks import conclude
+from exporter.commands.audit.finding import FAILING, SEVERITIES, Finding
+from exporter.commands.audit.finding_kinds import Severity
+from exporter.commands.audit.phase_shares import TimeShare, time_shares
+
+if TYPE_CHECKING:
+    from exporter.commands.audit.audit_evidence import Evidence
+    from exporter.config.configuration import TargetSettings
+
+SCHEMA_VERSION: Final = 1
+
+
+class Report(BaseModel):
+    """One audit. Times of day are ISO 8601 in UTC, durations seconds."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    """Rises when a field changes its meaning or goes."""
+    tritonwatch_version: str
+    started_at: str
+    """When the look began."""
+    seconds: float
+    """How long it took."""
+    window_seconds: float
+    """How long production was watched without a request of ours."""
+    grpc: str
+    """Address of the gRPC service."""
+    http: str | None
+    """Address of the HTTP service, null where the config has none."""
+    metrics: str | None
+    """Address of Triton's metrics page, null where the config has none."""
+    server_name: str | None
+    """"Triton", or the name of another server; null if it did not answer."""
+    server_version: str | None
+    """The server's version; null if it did not answer."""
+    models: int
+    """Ready model versions that could be read."""
+    verdict: Severity
+    """The most severe of all findings."""
+    counts: dict[Severity, int]
+    """Findings by severity."""
+    time_shares: tuple[TimeShare, ...]
+    """Where a request's time goes, mean seconds by model, the costliest model first."""
+    findings: tuple[Finding, ...]
+    """Most severe first."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is at warning or above."""
+        return any(finding.severity in FAILING for finding in self.findings)
+
+
+def report_of(
+    evidence: Evidence,
+    target: TargetSettings,
+    *,
+    started_at: str,
+    seconds: float,
+    tritonwatch_version: str,
+) -> Report:
+    """Return what the evidence adds up to."""
+    findings = conclude(evidence)
+    info = evidence.inventory.info
+    counts: dict[Severity, int] = {
+        severity: sum(f.severity == severity for f in findings)
+        for severity in SEVERITIES
+    }
+    return Report(
+        tritonwatch_version=tritonwatch_version,
+        started_at=started_at,
+        seconds=seconds,
+        window_seconds=evidence.window_seconds,
+        grpc=target.grpc,
+        http=target.http,
+        metrics=target.metrics,
+        server_name=info.product if info else None,
+        server_version=info.version if info else None,
+        models=len(evidence.inventory.models),
+        verdict=findings[0].severity if findings else "ok",
+        counts=counts,
+        time_shares=tuple(time_shares(evidence)),
+        findings=findings,
+    )
+
+
+def schema() -> str:
+    """The JSON schema of a report."""
+    return json.dumps(Report.model_json_schema(mode="serialization"), indent=2)

@@ -1,0 +1,284 @@
+"""Unloads and loads one model again and again, and times what its users would feel."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter import errors
+from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.output.exposition import parse_text
+from exporter.own_requests.own_request import own_request
+from exporter.own_requests.payload import make_payload
+from exporter.system.background import Background
+from exporter.system.processes import family_of
+from exporter.triton.http_path import control_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from exporter.triton.grpc import GrpcClient
+    from exporter.triton.http import HttpClient
+    from exporter.triton.model import ModelSpec
+
+_POLL_SECONDS: Final = 0.01
+_ASK_SECONDS: Final = 5.0
+_WARM_REQUESTS: Final = 20
+_VICTIM_PAUSE_SECONDS: Final = 0.005
+_HOST_MEMORY: Final = "nv_cpu_memory_used_bytes"
+_GPU_MEMORY: Final = "nv_gpu_memory_used_bytes"
+
+
+class ColdStartError(errors.TritonwatchError):
+    """The model cannot be loaded and unloaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes in use; None where nothing tells."""
+
+    server: int | None = None
+    """Resident, of the server and its children, where its pid is known."""
+    gpu: int | None = None
+    """Of all boards, by Triton's own metrics."""
+    host: int | None = None
+    """Of the whole host, by Triton's own metrics: other processes are in it."""
+    model: int | None = None
+    """What Triton itself estimates for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """One load. Seconds."""
+
+    load: float
+    """From asking for the load to Triton's answer that it is done."""
+    first_inference: float
+    """From asking for the load to the first answered inference."""
+    cold_inference: float
+    """Duration of that first inference."""
+    warm_inference: float
+    """Median of those after it."""
+    unloaded: Memory
+    loaded: Memory
+
+
+@dataclass(slots=True)
+class Latencies:
+    """A victim's latencies in seconds, apart by what the server was doing."""
+
+    quiet: list[float] = field(default_factory=list)
+    loading: list[float] = field(default_factory=list)
+    failed_quiet: int = 0
+    failed_loading: int = 0
+
+
+class Server:
+    """What is needed of a server: its control, inference, metrics and, if local, pid."""
+
+    def __init__(
+        self,
+        grpc: GrpcClient,
+        http: HttpClient,
+        metrics: HttpClient | None,
+        *,
+        pid: int | None,
+        timeout_seconds: float,
+    ) -> None:
+        self.grpc, self._http, self._metrics = grpc, http, metrics
+        self._pid = pid
+        self._timeout_seconds = timeout_seconds
+        self._rng = np.random.default_rng(0)
+
+    def load(self, model: str) -> None:
+        """Load it, and wait until it is ready."""
+        self._control(model, "load")
+        self._await(model, lambda states: "READY" in states)
+
+    def unload(self, model: str) -> None:
+        """Unload it, and wait until nothing of it is left."""
+        self._control(model, "unload")
+        self._await(model, lambda states: not states & {"READY", "UNLOADING"})
+
+    def states(self, model: str) -> set[str]:
+        """The states of its versions."""
+        index = self.grpc.repository_index(timeout_seconds=self._timeout_seconds)
+        found = {entry.state for entry in index if entry.name == model}
+        if not found:
+            raise ColdStartError(
+                f"found no model {model!r}; the server has "
+                f"{sorted({entry.name for entry in index})}"
+            )
+        return found
+
+    def spec(self, model: str) -> ModelSpec:
+        """Of the version that answers now."""
+        return self.grpc.model_spec(model, "", timeout_seconds=self._timeout_seconds)
+
+    def infer(self, spec: ModelSpec, request_id: str) -> float:
+        """Seconds that one inference of made-up tensors took."""
+        payload = make_payload(spec, {}, self._rng)
+        identifier = f"{REQUEST_ID_PREFIX}{request_id}"
+        request = own_request(spec, identifier, payload.inputs, version="")
+        send = self.grpc.infer_stream if spec.decoupled else self.grpc.infer
+        return send(request, timeout_seconds=self._timeout_seconds).duration_seconds
+
+    def memory(self, model: str) -> Memory:
+        """What is in use now."""
+        gpu = host = None
+        if self._metrics is not None:
+            gpu, host = self._told_by_triton()
+        of_model = None
+        for entry in self.grpc.statistics(timeout_seconds=self._timeout_seconds):
+            if entry.name == model and entry.memory_bytes:
+                of_model = (of_model or 0) + entry.memory_bytes
+        return Memory(
+            None if self._pid is None else resident_bytes(self._pid),
+            gpu,
+            host,
+            of_model,
+        )
+
+    def _told_by_triton(self) -> tuple[int | None, int | None]:
+        assert self._metrics is not None  # noqa: S101 - for the type checker
+        try:
+            page = self._metrics.get("/metrics", timeout_seconds=_ASK_SECONDS)
+        except errors.TritonError:
+            return None, None
+        found: dict[str, float] = {}
+        for name, _, value in parse_text(page):
+            if name in {_HOST_MEMORY, _GPU_MEMORY}:
+                found[name] = found.get(name, 0.0) + value
+        # 0 is what Triton says when it could not read it.
+        gpu, host = (
+            round(found.get(n, 0)) or None for n in (_GPU_MEMORY, _HOST_MEMORY)
+        )
+        return gpu, host
+
+    def _control(self, model: str, action: str) -> None:
+        path = f"{control_path(model)}/{action}"
+        try:
+            self._http.post(path, b"{}", timeout_seconds=self._timeout_seconds)
+        except errors.TritonError as error:
+            if "explicit model" in str(error) or "not allowed" in str(error):
+                raise ColdStartError(
+                    f"Triton refuses to {action} {model}: {error}; start it with "
+                    "--model-control-mode=explicit"
+                ) from None
+            raise
+
+    def _await(self, model: str, holds: Callable[[set[str]], bool]) -> None:
+        deadline = time.monotonic() + self._timeout_seconds
+        while not holds(states := self.states(model)):
+            if time.monotonic() > deadline:
+                raise ColdStartError(
+                    f"{model} is {sorted(states)} after {self._timeout_seconds:g} s"
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+class Victim(Background):
+    """Asks another model all the while."""
+
+    def __init__(self, server: Server, model: str) -> None:
+        super().__init__(end_seconds=_ASK_SECONDS)
+        self.model = model
+        self.latencies = Latencies()
+        self.loading = False
+        self._server = server
+        self._spec = server.spec(model)
+
+    def _work(self) -> None:
+        number = 0
+        while not self._over.wait(_VICTIM_PAUSE_SECONDS):
+            number += 1
+            before = self.loading
+            try:
+                seconds = self._server.infer(self._spec, f"victim-{number}")
+            except errors.TritonError:
+                seconds = None
+            # One that was begun in the one and ended in the other belongs to loading.
+            during = before or self.loading
+            if seconds is None:
+                self.latencies.failed_loading += during
+                self.latencies.failed_quiet += not during
+            else:
+                kept = self.latencies.loading if during else self.latencies.quiet
+                kept.append(seconds)
+
+
+def measure(
+    server: Server,
+    model: str,
+    repeat: int,
+    victims: Sequence[Victim],
+    progress: Callable[[str], None],
+) -> list[Repetition]:
+    """Unload and load `repeat` times; the model is left as it was found.
+
+    Raises:
+        ColdStartError: it cannot be loaded or unloaded.
+        TritonError: the server does not answer.
+    """
+    was_ready = "READY" in server.states(model)
+    found: list[Repetition] = []
+    try:
+        for number in range(1, repeat + 1):
+            found.append(_repetition(server, model, victims))
+            progress(
+                f"{number} of {repeat}: load {found[-1].load:.3f} s, first answer "
+                f"after {found[-1].first_inference:.3f} s"
+            )
+    finally:
+        if was_ready:
+            server.load(model)
+        else:
+            server.unload(model)
+    return found
+
+
+def _repetition(server: Server, model: str, victims: Sequence[Victim]) -> Repetition:
+    server.unload(model)
+    # As long again in quiet, so that there is something to hold the loading against.
+    time.sleep(_POLL_SECONDS)
+    unloaded = server.memory(model)
+    _tell(victims, loading=True)
+    began = time.monotonic()
+    try:
+        server.load(model)
+        load = time.monotonic() - began
+        spec = server.spec(model)
+        cold = server.infer(spec, "cold-start-1")
+        first = time.monotonic() - began
+    finally:
+        _tell(victims, loading=False)
+    warm = [server.infer(spec, f"cold-start-{n}") for n in range(2, _WARM_REQUESTS + 2)]
+    loaded = server.memory(model)
+    if victims:
+        time.sleep(load)
+    return Repetition(load, first, cold, float(np.median(warm)), unloaded, loaded)
+
+
+def _tell(victims: Sequence[Victim], *, loading: bool) -> None:
+    for victim in victims:
+        victim.loading = loading
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Of a process and all its descendants; what they share counts once (Pss)."""
+    total = 0
+    for member in family_of({pid}):
+        try:
+            text = Path(f"/proc/{member}/smaps_rollup").read_text("ascii")
+        except OSError:
+            continue
+        total += sum(
+            int(line.split()[1]) * 1024
+            for line in text.splitlines()
+            if line.startswith("Pss:")
+        )
+    return total or None

@@ -1,0 +1,96 @@
+"""The options of `tritonwatch coldstart`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "coldstart",
+        help="how long a model takes from its load to its first answer",
+        description="Unload and load a model again and again through Triton's model "
+        "control, and time the load, the first answer after it and what other models' "
+        "users feel meanwhile. The model gives no answers while it is away, and is left "
+        "as it was found. Needs --model-control-mode=explicit.",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file")
+    parser.add_argument("--model", required=True, help="the model to load")
+    parser.add_argument(
+        "--repeat", type=_count, default=10, metavar="N", help="loads (default 10)"
+    )
+    parser.add_argument(
+        "--victim",
+        action="append",
+        default=[],
+        dest="victims",
+        metavar="MODEL",
+        help="ask this one all the while, and say what the loads cost it; may be repeated",
+    )
+    parser.add_argument(
+        "--pid", type=_count, help="of a tritonserver on this host, for its memory"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="longest wait for one load, unload or answer (default 60)",
+    )
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.set_defaults(run=_run)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"found {text!r}; want a whole number above 0")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from exporter.commands.cold_start_measure import Server, Victim, measure  # noqa: PLC0415
+    from exporter.commands.cold_start_report import Report  # noqa: PLC0415
+    from exporter.config import connect  # noqa: PLC0415 - heavy, only here
+    from exporter.config.configuration import load  # noqa: PLC0415
+    from exporter.errors import ConfigError  # noqa: PLC0415
+
+    target = load(options.config).target
+    http = connect.http_client(target)
+    if http is None:
+        problem = "target.http: found null; loading goes over HTTP"
+        raise ConfigError(str(options.config), [problem])
+    if options.model in options.victims:
+        problem = f"found {options.model!r} as the model and as a victim"
+        raise ConfigError("coldstart", [problem])
+    grpc, metrics = connect.grpc_client(target), connect.metrics_client(target)
+    with contextlib.ExitStack() as stack:
+        for client in (grpc, http, metrics):
+            if client is not None:
+                stack.callback(client.close)
+        server = Server(
+            grpc, http, metrics, pid=options.pid, timeout_seconds=options.timeout
+        )
+        info = grpc.server_info(timeout_seconds=options.timeout)
+        victims = [
+            stack.enter_context(Victim(server, name)) for name in options.victims
+        ]
+        found = measure(
+            server,
+            options.model,
+            options.repeat,
+            victims,
+            lambda line: print(f"coldstart: {line}", file=sys.stderr, flush=True),
+        )
+    report = Report(
+        options.model, info.version, found, {v.model: v.latencies for v in victims}
+    )
+    sys.stdout.write(f"{report.to_json()}\n" if options.json else report.to_text())
+    return 0

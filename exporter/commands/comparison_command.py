@@ -1,0 +1,401 @@
+"""`tritonwatch compare`: one comparison from begin to verdict, and a gate for pipelines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from exporter.app import Sidecar
+from exporter.commands.watched_energy import LOOK_SECONDS, WatchedEnergy
+from exporter.config import configuration, logs
+from exporter.config.configuration import LogSettings
+from exporter.errors import ConfigError, GoldenDataError
+from exporter.features.comparison.comparison_collector import (
+    Comparison,
+    ComparisonCollector,
+    shown,
+)
+from exporter.features.comparison.comparison_inputs import GoldenInputs
+from exporter.features.comparison.comparison_settings import ComparisonSettings
+from exporter.features.comparison.verdicts import Finding
+from exporter.features.discovery.server_collector import ServerSettings
+from exporter.features.statistics.statistics_collector import StatisticsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from exporter.config.configuration import Config
+    from exporter.features.comparison.comparison_settings import Metric
+
+Outcome = Literal["passed", "failed", "undecided"]
+EXIT_CODES: Final[dict[Outcome, int]] = {"passed": 0, "failed": 1, "undecided": 3}
+QUALITY: Final[tuple[Metric, ...]] = (
+    "agreement",
+    "success",
+    "latency_mean",
+    "latency_p95",
+)
+"""What a gate asks for where nothing else is said; with labels accuracy comes first."""
+PRECISION: Final[tuple[Metric, ...]] = (
+    "accuracy",
+    "agreement",
+    "output_distance",
+    "success",
+    "latency_mean",
+    "latency_p50",
+    "latency_p95",
+    "energy",
+    "memory",
+)
+MEASURED: Final[frozenset[Metric]] = frozenset({"energy", "memory"})
+"""What is told where something measures it, and stops no gate where nothing does."""
+_ABSENT: Final = {
+    "energy": "not measured here; name a sidecar's page with --metrics, or see "
+    "`tritonwatch load pair`",
+    "memory": "not told by Triton; see `tritonwatch coldstart --pid`",
+}
+_POLL_SECONDS: Final = 0.25
+_STARTING_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, and under which circumstances."""
+
+    settings: ComparisonSettings
+    document: dict[str, Any]
+    findings: tuple[Finding, ...]
+    seconds: float
+    inputs_sha256: str | None
+    server: str
+    energy_problem: str | None = None
+    """Of a sidecar's page that was named; None where none was."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the challenger is no worse in everything that was asked for."""
+        found = {finding.metric: finding for finding in self.findings}
+        if any(f.verdict == "worse" for f in self.findings):
+            return "failed"
+        needed = [m for m in self.settings.wanted if m in found or m in self.waited]
+        passed = all(m in found and found[m].passes for m in needed)
+        return "passed" if passed else "undecided"
+
+    @property
+    def waited(self) -> list[Metric]:
+        """What has to be known: all but what may be measured nowhere."""
+        return [
+            metric
+            for metric in self.settings.wanted
+            if metric not in MEASURED
+            or (metric == "energy" and self.energy_problem is not None)
+        ]
+
+    @property
+    def held_back(self) -> str:
+        """What keeps the next pair waiting, and for how long; "" where nothing does."""
+        wait, budget = self.document["next_pair"], self.settings.budget
+        if wait is None or wait["limit"] == "rate":
+            return ""
+        limit, seconds = wait["limit"], wait["seconds"]
+        if limit == "idle" and seconds is not None:
+            return ""
+        why = {
+            "requests": f"{budget.request_ratio or 0:.3g} of the champion's production "
+            "requests (--budget)",
+            "busy": f"{budget.busy_ratio or 0:.3g} of the champion's production busy "
+            "time (--budget)",
+            "idle": "idle_pairs_per_second 0 while production is idle",
+            "statistics": "production's rate, which is not known yet",
+            "inputs": f"an input from {self.document['inputs']}",
+        }[limit]
+        when = "" if seconds is None else f"; next pair in {seconds:.1f} s"
+        return f"; held back by {why}{when}"
+
+    def to_json(self) -> str:
+        """The report for programs."""
+        return json.dumps(
+            {
+                **self.document,
+                "metrics": [shown(finding) for finding in self.findings],
+                "outcome": self.outcome,
+                "not_measured": self._absent(),
+                "seconds": round(self.seconds, 3),
+                "seed": self.settings.seed,
+                "inputs_sha256": self.inputs_sha256,
+                "at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "versions": {
+                    "tritonwatch": version("tritonwatch"),
+                    "triton": self.server,
+                    "python": platform.python_version(),
+                },
+                "model_versions": self.document["versions"],
+                "machine": platform.machine(),
+            },
+            indent=2,
+        )
+
+    def to_text(self) -> str:
+        """The report for people."""
+        settings, pairs = self.settings, self.document["pairs"]
+        lines = [
+            (
+                f"{settings.challenger} against {settings.champion}: {self.outcome} after "
+                f"{sum(pairs.values())} pairs in {self.seconds:.1f} s"
+                f"{self.held_back if self.outcome == 'undecided' else ''}"
+            ),
+            f"{'metric':<17} {'effect':>9}  {'interval':<22} {'margin':>7}  verdict",
+        ]
+        lines += [_line(finding) for finding in self.findings]
+        lines += [
+            f"{metric:<17} {self._why_absent(metric)}" for metric in self._absent()
+        ]
+        lines.append(
+            f"The intervals hold at all looks together with probability "
+            f"{1 - settings.alpha:.0%}; 0 is no difference."
+        )
+        lines += [_speed_up(f) for f in self.findings if f.metric == "latency_mean"]
+        return "\n".join(line for line in lines if line) + "\n"
+
+    def _why_absent(self, metric: str) -> str:
+        if metric == "energy" and self.energy_problem:
+            return self.energy_problem
+        return _ABSENT.get(metric, "not known yet")
+
+    def _absent(self) -> list[str]:
+        found = {finding.metric for finding in self.findings}
+        return [metric for metric in self.settings.wanted if metric not in found]
+
+
+def settings_of(
+    champion: str,
+    challenger: str,
+    *,
+    data: Path | None,
+    metrics: tuple[Metric, ...],
+    margins: dict[str, float],
+    alpha: float,
+    budget: dict[str, float | None],
+    seed: int,
+) -> ComparisonSettings:
+    """The comparison that the options describe.
+
+    Raises:
+        ConfigError: they contradict each other or are out of range, or the data
+            cannot be used.
+    """
+    labelled = data is not None and _labelled(data)
+    chosen = metrics or (("accuracy", *QUALITY[1:]) if labelled else QUALITY)
+    if "accuracy" in chosen and not labelled:
+        problem = "found metric accuracy and no labels; want --data with a `label`"
+        raise ConfigError("compare", [problem])
+    inputs = {"source": "golden", "file": data} if data else {"source": "synthetic"}
+    try:
+        return ComparisonSettings.model_validate(
+            {
+                "name": "compare",
+                "champion": champion,
+                "challenger": challenger,
+                "metrics": chosen,
+                "margins": margins,
+                "alpha": alpha,
+                "seed": seed,
+                "inputs": inputs,
+                "budget": budget,
+            }
+        )
+    except ValueError as error:
+        raise ConfigError("compare", _problems(error)) from None
+
+
+def _labelled(data: Path) -> bool:
+    try:
+        return GoldenInputs(data, "label", 0).labelled
+    except GoldenDataError as error:
+        raise ConfigError("compare", [str(error)]) from None
+
+
+def run(
+    config_file: Path | None,
+    settings: ComparisonSettings,
+    duration_seconds: float,
+    progress: Callable[[str], None],
+    metrics_url: str | None = None,
+) -> Report:
+    """Compare until everything is decided, or until the time is over.
+
+    `metrics_url` is the page of a sidecar that tells the energy of both.
+
+    Raises:
+        ConfigError: the configuration cannot be used, the server or a model is not
+            there, or the two do not take the same.
+    """
+    config = _config(configuration.load(config_file), settings)
+    logs.configure(LogSettings(level="error"))
+    energy = None
+    if metrics_url is not None:
+        alpha = settings.alpha / len(settings.wanted)
+        energy = WatchedEnergy(metrics_url, alpha)
+    return asyncio.run(_compare(config, settings, duration_seconds, progress, energy))
+
+
+async def _compare(
+    config: Config,
+    settings: ComparisonSettings,
+    duration_seconds: float,
+    progress: Callable[[str], None],
+    energy: WatchedEnergy | None,
+) -> Report:
+    sidecar = Sidecar(config, seed=settings.seed)
+    sidecar.start()
+    started = told = time.monotonic()
+    looking = asyncio.create_task(_watch(sidecar, energy)) if energy else None
+    try:
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            now = time.monotonic()
+            report = _report(sidecar, settings, now - started, energy)
+            if report is not None and (
+                _decided(report) or now - started > duration_seconds
+            ):
+                return report
+            if report is None and now - started > _STARTING_SECONDS:
+                raise ConfigError("compare", [_reason(sidecar)])
+            if report is not None and now - told >= 1:
+                told = now
+                progress(
+                    f"{sum(report.document['pairs'].values())} pairs, "
+                    f"{report.outcome} so far{report.held_back}"
+                )
+    finally:
+        if looking is not None:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+        await sidecar.stop()
+
+
+async def _watch(sidecar: Sidecar, energy: WatchedEnergy) -> None:
+    """Look at the other sidecar's page for as long as the two are asked."""
+    try:
+        while True:
+            comparison = _comparison(sidecar)
+            if comparison is not None and comparison.keys is not None:
+                await asyncio.to_thread(energy.look, comparison.keys)
+            await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        energy.close()
+
+
+def _report(
+    sidecar: Sidecar,
+    settings: ComparisonSettings,
+    seconds: float,
+    energy: WatchedEnergy | None,
+) -> Report | None:
+    """None while the two are not asked yet."""
+    comparison = _comparison(sidecar)
+    if comparison is None or comparison.keys is None or comparison.problem:
+        return None
+    golden = getattr(comparison.source, "golden", None)
+    info = sidecar.access.board.current.info
+    watched = None if energy is None else energy.interval
+    findings = comparison.findings
+    if watched is not None and "energy" in settings.wanted:
+        others = tuple(f for f in findings if f.metric != "energy")
+        found = Finding("energy", watched, settings.margins.of("energy"))
+        findings = (*others, found)
+    return Report(
+        settings,
+        comparison.document(),
+        findings,
+        seconds,
+        None if golden is None else golden.sha256,
+        "unknown" if info is None else info.version,
+        None if energy is None else energy.problem,
+    )
+
+
+def _comparison(sidecar: Sidecar) -> Comparison | None:
+    for collector in sidecar.collectors:
+        if isinstance(collector, ComparisonCollector):
+            return collector.comparisons[0]
+    return None
+
+
+def _reason(sidecar: Sidecar) -> str:
+    if not sidecar.access.board.current.up:
+        return f"no answer from Triton at {sidecar.config.target.grpc}"
+    comparison = _comparison(sidecar)
+    return comparison.problem if comparison else "the comparison did not begin"
+
+
+def _decided(report: Report) -> bool:
+    if report.outcome == "failed":
+        return True
+    found = {finding.metric: finding for finding in report.findings}
+    return bool(report.document["complete"]) or all(
+        m in found and found[m].verdict != "undecided" for m in report.waited
+    )
+
+
+def _config(config: Config, settings: ComparisonSettings) -> Config:
+    """The file's server and power, and nothing running but this comparison."""
+    often = {"interval_seconds": 0.5, "deadline_seconds": 4.0}
+    return config.model_copy(
+        update={
+            "collectors": (
+                ServerSettings.model_validate(often),
+                StatisticsSettings.model_validate(often),
+            ),
+            "probes": (),
+            "slos": (),
+            "drift": (),
+            "otlp": None,
+            "comparisons": (settings,),
+        }
+    )
+
+
+def _problems(error: ValueError) -> list[str]:
+    found = getattr(error, "errors", None)
+    if found is None:
+        return [str(error)]
+    return [
+        ".".join(str(part) for part in problem["loc"])
+        + (": " if problem["loc"] else "")
+        + str(problem["msg"]).removeprefix("Value error, ")
+        for problem in found()
+    ]
+
+
+def _line(finding: Finding) -> str:
+    interval = finding.interval
+    ends = f"{_percent(interval.low)} to {_percent(interval.high)}"
+    return (
+        f"{finding.metric:<17} {_percent(interval.estimate):>9}  {ends:<22} "
+        f"{finding.margin:>7.1%}  {finding.verdict}"
+    )
+
+
+def _percent(value: float) -> str:
+    if abs(value) == float("inf"):
+        return "?"
+    return f"{value:+.2%}"
+
+
+def _speed_up(finding: Finding) -> str:
+    """What the mean latency is in speed: 1.25 is a quarter more in the same time."""
+    interval = finding.interval
+    if interval.low <= -1 or interval.high == float("inf"):
+        return ""
+    return (
+        f"speed-up {1 / (1 + interval.estimate):.3f} "
+        f"({1 / (1 + interval.high):.3f} to {1 / (1 + interval.low):.3f})"
+    )

@@ -1,0 +1,200 @@
+"""The options of `tritonwatch compare`; comparison_command.py runs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from exporter.features.comparison.comparison_settings import ComparisonSettings
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+_DESCRIPTION: Final = (
+    "Ask champion and challenger the same, in random order, until it is decided which "
+    "is better, or until the time is over. With --gate the exit status says it: 0 the "
+    "challenger is equivalent or better in every metric, 1 it is worse in one, 3 not "
+    "decided. The intervals hold at all looks together. Sends inferences to both models "
+    "and changes nothing."
+)
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "compare",
+        help="champion against challenger: which is better, for people and pipelines",
+        description=_DESCRIPTION,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file")
+    parser.add_argument(
+        "--name", help="run this entry of the file's `comparisons:`, and nothing else"
+    )
+    parser.add_argument("--champion", metavar="MODEL[:VERSION]", help="what serves now")
+    parser.add_argument(
+        "--challenger", metavar="MODEL[:VERSION]", help="what is to take its place"
+    )
+    parser.add_argument(
+        "--preset",
+        choices=("precision",),
+        help="precision: what a model of lower precision loses and gains; without names "
+        "digits_fp32 against digits_int8",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="FILE",
+        help="a golden file: inputs, and `label` for accuracy; without it inputs are made up",
+    )
+    parser.add_argument(
+        "--metrics",
+        dest="metrics_url",
+        metavar="URL",
+        help="the page of a sidecar that watches the server, like "
+        "http://localhost:8003/metrics: joules an inference of both come from there, "
+        "after 50 windows of its `power:`, which are 250 s by default",
+    )
+    _add_statistics(parser)
+    parser.add_argument("--gate", action="store_true", help="exit 0, 1 or 3, see above")
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.set_defaults(run=_run)
+
+
+def _add_statistics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        dest="metrics",
+        metavar="METRIC",
+        help="compare this; may be repeated (default: accuracy with labels, else "
+        "agreement; success, latency_mean, latency_p95)",
+    )
+    parser.add_argument(
+        "--margin",
+        action="append",
+        default=[],
+        type=_margin,
+        dest="margins",
+        metavar="METRIC=VALUE",
+        help="how much worse is no worse, like latency_p95=0.1; may be repeated",
+    )
+    parser.add_argument(
+        "--alpha",
+        type=float,
+        default=0.05,
+        help="probability of ever calling a difference that is none (default 0.05)",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=100.0, help="most pairs a second (default 100)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=_budget,
+        metavar="SHARE",
+        help="while the champion has production: most requests and busy time of both as a "
+        "share of it, up to 1, or `none` for no limit but --rate (default 0.05)",
+    )
+    parser.add_argument(
+        "--duration",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="end undecided after S seconds (default 60)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of order and inputs")
+
+
+def _margin(text: str) -> tuple[str, float]:
+    name, separator, value = text.partition("=")
+    try:
+        return name, float(value if separator else "")
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}; want METRIC=VALUE, like latency_p95=0.1"
+        ) from None
+
+
+def _budget(text: str) -> float | Literal["none"]:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if text == "none":
+        return "none"
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}; want a share above 0 and up to 1, like 0.2, or none"
+        )
+    return share
+
+
+def _run(options: argparse.Namespace) -> int:
+    from exporter.commands import comparison_command  # noqa: PLC0415 - heavy, only here
+
+    settings = _settings(options)
+    report = comparison_command.run(
+        options.config,
+        settings,
+        options.duration,
+        lambda line: print(f"compare: {line}", file=sys.stderr, flush=True),
+        options.metrics_url,
+    )
+    sys.stdout.write(f"{report.to_json()}\n" if options.json else report.to_text())
+    return comparison_command.EXIT_CODES[report.outcome] if options.gate else 0
+
+
+def _shares(budget: float | Literal["none"] | None) -> dict[str, float | None]:
+    """What --budget sets; nothing where it was not given."""
+    if budget is None:
+        return {}
+    share = None if budget == "none" else budget
+    return {"request_ratio": share, "busy_ratio": share}
+
+
+def _settings(options: argparse.Namespace) -> ComparisonSettings:
+    from exporter.commands import comparison_command  # noqa: PLC0415 - heavy, only here
+    from exporter.config.configuration import load  # noqa: PLC0415
+    from exporter.errors import ConfigError  # noqa: PLC0415
+
+    if options.duration <= 0:
+        raise ConfigError("compare", [f"found --duration {options.duration:g}"])
+    shares = _shares(options.budget)
+    if options.name:
+        for found in load(options.config).comparisons:
+            if found.name == options.name:
+                budget = found.budget.model_copy(update=shares)
+                return found.model_copy(update={"budget": budget})
+        raise ConfigError(
+            str(options.config), [f"found no comparison called {options.name!r}"]
+        )
+    precision = options.preset == "precision"
+    champion = options.champion or ("digits_fp32" if precision else "")
+    challenger = options.challenger or ("digits_int8" if precision else "")
+    if not champion or not challenger:
+        problem = "want --champion and --challenger, --preset precision, or --name"
+        raise ConfigError("compare", [problem])
+    metrics = tuple(options.metrics)
+    if precision and not metrics:
+        every = comparison_command.PRECISION
+        metrics = every if options.data else every[1:]
+    settings = comparison_command.settings_of(
+        champion,
+        challenger,
+        data=options.data,
+        metrics=metrics,
+        margins=dict(options.margins),
+        alpha=options.alpha,
+        budget={
+            "idle_pairs_per_second": options.rate,
+            "max_pairs_per_second": options.rate,
+            **shares,
+        },
+        seed=options.seed,
+    )
+    if options.metrics_url and "energy" not in settings.wanted:
+        named = (*settings.wanted, "energy")
+        settings = settings.model_copy(update={"metrics": named})
+    return settings

@@ -1,0 +1,236 @@
+"""`tritonwatch golden record|score`: ask a whole golden set once, outside the sidecar."""
+
+from __future__ import annotations
+
+import io
+import secrets
+import time
+import zipfile
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from pydantic import ValidationError
+
+from exporter.access.collector_base import Access
+from exporter.access.inventory import InventoryBoard, latest_of
+from exporter.access.mirror_hub import MirrorHub
+from exporter.access.own_traffic import OwnTraffic
+from exporter.access.span_buffer import SpanBuffer
+from exporter.config import connect
+from exporter.config.configuration import load
+from exporter.errors import ConfigError, GoldenDataError, InvalidRequestError
+from exporter.features.golden import golden_data as data
+from exporter.features.golden import golden_formats
+from exporter.features.golden.answer_quality import agree, shown, text
+from exporter.features.golden.golden_request import Asker
+from exporter.features.golden.golden_scoring import Scoring
+from exporter.features.golden.golden_settings import GoldenData
+from exporter.features.golden.golden_signature import prepare
+from exporter.settings import ModelFilter
+from exporter.system import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from exporter.features.golden.golden_data import GoldenSet
+    from exporter.triton.grpc import GrpcClient
+    from exporter.triton.model import Array, ModelSpec
+
+_TIMEOUT_SECONDS: Final = 30.0
+_ROWS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be asked of which model."""
+
+    config: Path | None
+    grpc: str | None
+    model: str
+    version: str
+    data: GoldenData
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Every answer to a set, rows first, and what they are worth."""
+
+    golden: GoldenSet
+    spec: ModelSpec
+    outputs: Mapping[str, Array]
+    scores: Mapping[str, float]
+
+
+def ask(wanted: Wanted, tell: Callable[[str], None]) -> Asked:
+    """Ask the whole set once.
+
+    Raises:
+        GoldenDataError: the file is not what it should be, or not this model's.
+        TritonError: the model did not answer a row.
+    """
+    golden = data.read(wanted.data)
+    target = load(wanted.config).target
+    if wanted.grpc:
+        target = target.model_copy(update={"grpc": wanted.grpc})
+    with closing(connect.grpc_client(target)) as client:
+        spec = _spec(client, wanted)
+        return _asked(client, spec, golden, wanted.data, tell)
+
+
+def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
+    """Ask the whole set twice and write it with the answers, as expected ones.
+
+    Raises:
+        GoldenDataError: also where two answers to a row differ, or one is not finite:
+            such a model is not to be trusted with what is right.
+    """
+    first = ask(wanted, tell)
+    second = ask(wanted, tell)
+    settings = wanted.data
+    for name, array in first.outputs.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            rows = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+            row = int(np.argmin(rows))
+            reason = f"{first.spec.name} answers {shown(array[row])}; not recorded"
+            raise first.golden.problem(reason, name=name, row=row)
+        same = agree(
+            second.outputs[name],
+            array,
+            settings.tolerance_relative,
+            settings.tolerance_absolute,
+        )
+        if not same.all():
+            row = int(np.argmin(same))
+            raise first.golden.problem(
+                f"{first.spec.name} answers {shown(array[row])} and then "
+                f"{shown(second.outputs[name][row])}; it is not deterministic",
+                name=name,
+                row=row,
+            )
+    _write(output, dict(_columns(first, settings)))
+    return first
+
+
+def _spec(client: GrpcClient, wanted: Wanted) -> ModelSpec:
+    version = wanted.version
+    if not version:
+        index = client.repository_index(timeout_seconds=_TIMEOUT_SECONDS)
+        ready = [(e.name, e.version) for e in index if e.ready]
+        found = latest_of(ready, wanted.model)
+        if found is None:
+            names = sorted({name for name, _ in ready})
+            raise InvalidRequestError(
+                f"found no ready model {wanted.model!r}; the server has {names[:20]}"
+            )
+        version = found
+    return client.model_spec(wanted.model, version, timeout_seconds=_TIMEOUT_SECONDS)
+
+
+def _asked(
+    client: GrpcClient,
+    spec: ModelSpec,
+    golden: GoldenSet,
+    settings: GoldenData,
+    tell: Callable[[str], None],
+) -> Asked:
+    prepared = prepare(golden, spec)
+    scoring = Scoring(prepared, settings, spec)
+    rng = np.random.default_rng(0)
+    asker = Asker(
+        _access(client),
+        spec,
+        protocol="grpc",
+        timeout_seconds=_TIMEOUT_SECONDS,
+        linger_seconds=0.0,
+        ignored_input=None,
+        rng=rng,
+    )
+    parts: dict[str, list[Array]] = {}
+    # Another order each time: no cache answers for the model.
+    order = np.random.default_rng().permutation(golden.rows)
+    size = min(_ROWS, spec.max_batch_size) if spec.max_batch_size else 1
+    for begin in range(0, golden.rows, size):
+        places = order[begin : begin + size]
+        answer = asker.ask(prepared.request(places), prepared.datatypes)
+        if answer.error is not None:
+            raise answer.error
+        outputs = answer.outputs
+        if not prepared.batched:
+            outputs = {name: array[None] for name, array in outputs.items()}
+        scoring.judge(places, outputs)
+        for name, array in outputs.items():
+            parts.setdefault(name, []).append(array)
+        if begin // size % 100 == 0:
+            tell(f"{begin + len(places)} of {golden.rows} rows")
+    back = np.argsort(order)
+    joined = {name: np.concatenate(arrays)[back] for name, arrays in parts.items()}
+    return Asked(
+        golden, spec, joined, {**dict(scoring.scores()), **dict(scoring.errors())}
+    )
+
+
+def _access(client: GrpcClient) -> Access:
+    return Access(
+        grpc=client,
+        http=None,
+        metrics=None,
+        models=ModelFilter(),
+        board=InventoryBoard(),
+        own=OwnTraffic(run_id=secrets.token_hex(4)),
+        clock=time.monotonic,
+        spans=SpanBuffer(time.time_ns, secrets.SystemRandom()),
+        exposed=tuple,
+        mirror=MirrorHub(),
+    )
+
+
+def _columns(asked: Asked, settings: GoldenData) -> Iterator[tuple[str, Array]]:
+    yield from asked.golden.columns.items()
+    if asked.golden.labels is not None:
+        yield settings.label or "label", asked.golden.labels
+    for name, array in asked.outputs.items():
+        yield f"{data.EXPECTED}{name}", array
+    if "accuracy" in asked.scores:
+        yield golden_formats.ACCURACY, np.array([asked.scores["accuracy"]])
+
+
+def _write(path: Path, columns: Mapping[str, Array]) -> None:
+    """An npz whose bytes depend on the columns alone, in place at once or not at all."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, column in columns.items():
+            entry = io.BytesIO()
+            # Text as bytes of one length: no pickles.
+            plain = _plain(column)
+            np.lib.format.write_array(entry, np.asarray(plain), allow_pickle=False)
+            info = zipfile.ZipInfo(f"{name}.npy")
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, entry.getvalue())
+    try:
+        whole_file.write(path, content.getvalue(), 0o644)
+    except OSError as error:
+        reason = f"cannot be written: {error.strerror or error}"
+        raise GoldenDataError(str(path), reason) from None
+
+
+def _plain(column: Array) -> Array:
+    if column.dtype.kind not in "OU":
+        return column
+    items = [text(item).encode() for item in column.ravel().tolist()]
+    return np.array(items, np.bytes_).reshape(column.shape)
+
+
+def settings_of(file: Path, **more: object) -> GoldenData:
+    """Data settings from command line arguments.
+
+    Raises:
+        ConfigError: they do not fit together.
+    """
+    try:
+        return GoldenData.model_validate({"file": file, **more})
+    except ValidationError as error:
+        told = [item["msg"].removeprefix("Value error, ") for item in error.errors()]
+        raise ConfigError("the arguments", told) from None

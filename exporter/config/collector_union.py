@@ -1,0 +1,33 @@
+"""Every collector that the configuration can name.
+
+A collector is a settings model with `kind` and `build`, and one line in `AnyCollector`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from exporter.features.cold_start.cold_start_collector import ColdStartSettings
+from exporter.features.discovery.server_collector import ServerSettings
+from exporter.features.outputs.outputs_settings import OutputsSettings
+from exporter.features.process.process_collector import ProcessSettings
+from exporter.features.runs.runs_collector import RunsSettings
+from exporter.features.spc.spc_settings import SpcSettings
+from exporter.features.statistics.statistics_collector import StatisticsSettings
+from exporter.features.traces.traces_collector import TracesSettings
+from exporter.taps.mirroring.mirror_collector import MirrorSettings
+
+AnyCollector = Annotated[
+    ColdStartSettings
+    | MirrorSettings
+    | OutputsSettings
+    | ProcessSettings
+    | RunsSettings
+    | ServerSettings
+    | SpcSettings
+    | StatisticsSettings
+    | TracesSettings,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,257 @@
+"""The configuration file as one frozen model, and every error in it at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from ipaddress import AddressValueError, IPv6Address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+
+from exporter.config import config_file, config_problems
+from exporter.config.collector_union import AnyCollector
+from exporter.config.probe_union import AnyProbe
+from exporter.features.comparison.comparison_settings import ComparisonSettings
+from exporter.features.discovery.server_collector import ServerSettings
+from exporter.features.drift.drift_settings import DriftSettings, doubled_entries
+from exporter.features.energy.energy_settings import CostSettings, PowerSettings
+from exporter.features.process.process_collector import ProcessSettings
+from exporter.features.slo.objectives import AnyObjective, expanded
+from exporter.features.statistics.statistics_collector import StatisticsSettings
+from exporter.features.synthetic.synthetic_probe import SyntheticSettings
+from exporter.network.addresses import without_brackets
+from exporter.output.push import OtlpSettings
+from exporter.settings import ModelFilter, Settings, sendable
+from exporter.taps.mirroring.mirror_collector import MirrorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What stands between `//` and `/` of a URL could say more than where to go: `#`, `?`
+# and `@` would take a request elsewhere than the text seems to say.
+_ADDRESS: Final = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})"
+)
+
+
+def is_address(text: str) -> bool:
+    """Whether `text` is "host:port" with a port a server can have."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) < 65536:  # noqa: PLR2004
+        return False
+    try:
+        IPv6Address(match["ipv6"] or "::")
+    except AddressValueError:
+        return False
+    return True
+
+
+BindAddress = Annotated[str, AfterValidator(without_brackets)]
+
+# What sections of the file become collectors.
+_SECTIONS: Final = {"slo", "drift", "energy", "comparison"}
+
+
+class TlsSettings(Settings):
+    """TLS towards Triton. With no file at all the system's authorities are trusted."""
+
+    ca_file: Path | None = Field(default=None)
+    """Authorities that may have signed the server's certificate (PEM)."""
+    cert_file: Path | None = Field(default=None)
+    """Our certificate, for mutual TLS (PEM)."""
+    key_file: Path | None = Field(default=None)
+    """Our key, for mutual TLS (PEM)."""
+    protocols: tuple[Literal["grpc", "http"], ...] = Field(
+        default=("grpc", "http"), min_length=1
+    )
+    """Protocols that use TLS; `[grpc]` for a Triton with `--grpc-use-ssl` alone."""
+
+    @model_validator(mode="after")
+    def _paired(self) -> TlsSettings:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError(
+                "found one of cert_file and key_file; mutual TLS needs both"
+            )
+        return self
+
+
+class TargetSettings(Settings):
+    """The Triton server that is watched.
+
+    One target is one process: behind a name with several servers each question reaches
+    another, and counts are wrong.
+    """
+
+    grpc: str = Field(default="localhost:8001")
+    """Address of Triton's gRPC service."""
+    http: str | None = Field(default="localhost:8000")
+    """Address of Triton's HTTP service; null where it is off."""
+    metrics: str | None = Field(default="localhost:8002")
+    """Address of Triton's own metrics; null where they are off."""
+    tls: TlsSettings | None = Field(default=None)
+    """TLS for gRPC, HTTP or both; Triton's metrics are always plain HTTP."""
+    headers: dict[str, SecretStr] = Field(default={}, max_length=100)
+    """Sent with every request: authorisation, keys of restricted APIs."""
+
+    @field_validator("grpc", "http", "metrics")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None and not is_address(value):
+            raise ValueError('want "host:port", like "localhost:8001"')
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        return sendable(headers)
+
+
+class TapSettings(Settings):
+    """Where others send traces and mirrored requests, while a collector takes them."""
+
+    address: BindAddress = Field(default="127.0.0.1")
+    """Address to bind: loopback, since whoever can reach it can add to the numbers."""
+    port: int = Field(default=8004, ge=0, le=65535)
+    """Port to bind; 0 takes a free one."""
+    grpc_port: int = Field(default=8005, ge=0, le=65535)
+    """Port of the gRPC tap, for mirrored requests; 0 takes a free one."""
+
+
+class ListenSettings(Settings):
+    """Where this process is to be reached."""
+
+    address: BindAddress = Field(default="0.0.0.0")  # noqa: S104 - what is scraped is reachable
+    """Address to bind."""
+    port: int = Field(default=8003, ge=0, le=65535)
+    """Port to bind; 0 takes a free one."""
+    hosts: tuple[str, ...] = Field(default=(), max_length=1_000)
+    """Host names (shell-style patterns) under which browsers may open the pages, besides
+    addresses, names without a dot and internal ones (*.local, *.internal, *.svc)."""
+    tap: TapSettings = Field(default=TapSettings())
+    """The taps' own listener."""
+
+
+class MultiTargetSettings(Settings):
+    """What /probe?target= may be pointed at."""
+
+    allow: tuple[str, ...] = Field(default=(), max_length=10_000)
+    """Shell-style patterns over "host:port". Nothing else is asked."""
+    open: bool = Field(default=False)
+    """Ask any address. Whoever can reach /probe can then reach this network."""
+    max_concurrent: int = Field(default=4, ge=1, le=64)
+    """Most /probe requests worked on at once; more are answered 503."""
+
+
+class LogSettings(Settings):
+    """The log, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info")
+    """Least level that is written."""
+    format: Literal["logfmt", "json"] = Field(default="logfmt")
+    """One line an event either way."""
+
+
+class Config(Settings):
+    """The whole file."""
+
+    target: TargetSettings = Field(default=TargetSettings())
+    """The Triton server that is watched."""
+    models: ModelFilter = Field(default=ModelFilter())
+    """Which of its models."""
+    listen: ListenSettings = Field(default=ListenSettings())
+    """Where this process is to be reached."""
+    collectors: tuple[AnyCollector, ...] = Field(default=())
+    """Settings in place of a collector's defaults; those not named run with theirs."""
+    probes: tuple[AnyProbe, ...] = Field(default=(SyntheticSettings(),), max_length=32)
+    """What is asked of the models. The default synthetic probe runs beside those listed
+    unless one of its kind is among them; `enabled: false` turns it off, as does an empty
+    list."""
+    multi_target: MultiTargetSettings = Field(default=MultiTargetSettings())
+    """What /probe?target= may be pointed at."""
+    slos: tuple[AnyObjective, ...] = Field(default=(), max_length=200)
+    """Service level objectives; `tritonwatch rules` writes their alerts."""
+    drift: tuple[DriftSettings, ...] = Field(default=(), max_length=100)
+    """Whose data are watched, beside which reference; fed by the taps."""
+    comparisons: tuple[ComparisonSettings, ...] = Field(default=(), max_length=32)
+    """Champion against challenger: which is better, with a stated error rate."""
+    power: PowerSettings | None = Field(default=PowerSettings())
+    """Where power is read; null reads none."""
+    cost: CostSettings = Field(default=CostSettings())
+    """Prices and what else is needed to say what an inference costs."""
+    otlp: OtlpSettings | None = Field(default=None)
+    """Push everything to an OpenTelemetry collector as well."""
+    log: LogSettings = Field(default=LogSettings())
+    """The log."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Config:
+        kinds: list[str] = [collector.kind for collector in self.collectors]
+        labels = [probe.label for probe in self._with_defaults()]
+        datasets = [p.dataset for p in self.probes if p.kind == "golden"]
+        objectives = [objective.name for objective in expanded(self.slos)]
+        problems = [
+            f"found two {what} {name!r}; each may stand once"
+            for what, names in (
+                ("collectors of kind", kinds),
+                ("probes called", labels),
+                ("golden datasets called", datasets),
+                ("slos called", objectives),
+                ("comparisons called", [c.name for c in self.comparisons]),
+            )
+            for name in sorted({name for name in names if names.count(name) > 1})
+        ]
+        problems += doubled_entries(self.drift)
+        problems += [
+            f"found a probe called {name!r}, a collector's name; choose another"
+            for name in sorted(
+                set(labels) & ({c.kind for c in self.all_collectors()} | _SECTIONS)
+            )
+        ]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def all_probes(self) -> tuple[AnyProbe, ...]:
+        """Every probe that runs, the configured ones in place of the defaults."""
+        return tuple(probe for probe in self._with_defaults() if probe.enabled)
+
+    def _with_defaults(self) -> tuple[AnyProbe, ...]:
+        has_synthetic = any(probe.kind == "synthetic" for probe in self.probes)
+        if has_synthetic or not self.probes:
+            return self.probes
+        return (SyntheticSettings(), *self.probes)
+
+    def all_collectors(self) -> tuple[AnyCollector, ...]:
+        """Every collector that runs, the configured ones in place of the defaults."""
+        chosen: dict[str, AnyCollector] = {
+            default.kind: default
+            for default in (ServerSettings(), StatisticsSettings(), ProcessSettings())
+        }
+        chosen.update({collector.kind: collector for collector in self.collectors})
+        shadowed = any(c.inputs.source == "mirror" for c in self.comparisons)
+        if self.drift or shadowed or "outputs" in chosen:
+            # They look at mirrored requests, and have none without it.
+            chosen.setdefault("mirror", MirrorSettings())
+        return tuple(chosen.values())
+
+
+def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
+    """The configuration of `path`, or the defaults without one.
+
+    Raises:
+        ConfigError: with every problem of the file.
+    """
+    if path is None:
+        return Config()
+    return parse(config_file.content(path), str(path), environment)
+
+
+def parse(raw: bytes, source: str, environment: Mapping[str, str]) -> Config:
+    """The configuration that `raw` holds.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    return config_problems.validated(Config, raw, source, environment)

@@ -1,0 +1,1 @@
+"""`tritonwatch demo`: a real Triton with demo models, the sidecar, and gentle traffic."""

@@ -1,0 +1,1 @@
+"""Models that become ready: how long loading and the first answer take."""

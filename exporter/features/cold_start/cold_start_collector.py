@@ -1,0 +1,163 @@
+"""Cold starts, seen from outside: a model that goes and comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import structlog
+from pydantic import Field
+
+from exporter import catalogue, errors
+from exporter.access.collector_base import Access, CollectorSettings
+from exporter.own_requests.own_request import own_request
+from exporter.own_requests.payload import InputSettings, make_payload
+from exporter.own_requests.reach import own_inference
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.access.inventory import ModelKey
+    from exporter.triton.model import IndexEntry, ModelSpec
+
+log = structlog.get_logger()
+
+
+class ColdStartSettings(CollectorSettings):
+    """Looks at the repository often enough to see a model load, and asks it first."""
+
+    kind: Literal["cold_start"] = "cold_start"
+    interval_seconds: float = Field(default=0.25, gt=0.05, le=3600)
+    """Time between two looks, which is how exact the load times are."""
+    timeout_seconds: float = Field(default=1.5, gt=0, le=60)
+    """Longest wait for one answer of the server, the first inference's too."""
+    ask: bool = Field(default=True)
+    """Send one inference to a model as soon as it is ready, which tells how long the
+    first one takes."""
+    overrides: dict[str, dict[str, InputSettings]] = Field(
+        default={}, max_length=10_000
+    )
+    """Of what is sent, by model and input."""
+
+    def build(self, access: Access) -> ColdStartCollector:
+        """The collector."""
+        return ColdStartCollector(self, access)
+
+
+@dataclass(slots=True)
+class _Start:
+    """The latest load of one model version. Times are monotonic seconds."""
+
+    began: float | None = None
+    load_seconds: float | None = None
+    first_seconds: float | None = None
+    cold_seconds: float | None = None
+    asked: bool = True
+
+
+class ColdStartCollector:
+    """Follows each model version's state from look to look."""
+
+    def __init__(self, settings: ColdStartSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._starts: dict[ModelKey, _Start] = {}
+        self._ready: set[ModelKey] | None = None
+        self._rng = np.random.default_rng()
+
+    def collect(self) -> Sequence[Sample]:
+        """Look once; ask what has just become ready.
+
+        Raises:
+            TritonError: the server does not tell what it holds.
+        """
+        index = [e for e in self._index() if self._access.models.matches(e.name)]
+        self._follow(index, self._access.clock())
+        self._ask_one()
+        return list(self._samples())
+
+    def _index(self) -> Sequence[IndexEntry]:
+        timeout = self._settings.timeout_seconds
+        try:
+            return self._access.grpc.repository_index(timeout_seconds=timeout)
+        except errors.UnavailableError:
+            # A server that is gone comes back with all its models loaded anew: when
+            # that began nobody saw, but the first inference is as cold.
+            if self._ready is not None:
+                self._ready, self._starts = set(), {}
+            raise
+
+    def _follow(self, index: Sequence[IndexEntry], now: float) -> None:
+        listed = {(entry.name, entry.version) for entry in index}
+        ready = {(e.name, e.version) for e in index if e.ready}
+        # A model that was never loaded is listed without a version while it loads.
+        loading = {e.name for e in index if e.state == "LOADING"}
+        for name in loading:
+            for key in {k for k in listed if k[0] == name} - ready:
+                start = self._starts.setdefault(key, _Start())
+                if start.began is None or start.load_seconds is not None:
+                    self._starts[key] = _Start(began=now)
+        for key in ready - (ready if self._ready is None else self._ready):
+            self._came(key, now)
+        for key in self._starts.keys() - listed:
+            # Versions get their name only when they are there.
+            if key[1] or key[0] not in {name for name, _ in listed}:
+                del self._starts[key]
+        self._ready = ready
+
+    def _came(self, key: ModelKey, now: float) -> None:
+        start = self._starts.get(key) or self._starts.pop((key[0], ""), None)
+        start = start or _Start()
+        if start.began is not None:
+            start.load_seconds = now - start.began
+        start.asked = not self._settings.ask
+        self._starts[key] = start
+
+    def _ask_one(self) -> None:
+        """One at a time, so that a model that hangs holds up no more than one look."""
+        for key, start in self._starts.items():
+            if start.asked or key not in (self._ready or ()):
+                continue
+            start.asked = True
+            try:
+                spec = self._access.grpc.model_spec(
+                    *key, timeout_seconds=self._settings.timeout_seconds
+                )
+                start.cold_seconds = self._asked(spec)
+            except errors.TritonError as error:
+                log.warning("cold_start_unanswered", model=key, reason=str(error))
+            else:
+                if start.began is not None:
+                    start.first_seconds = self._access.clock() - start.began
+            return
+
+    def _asked(self, spec: ModelSpec) -> float:
+        own, grpc = self._access.own, self._access.grpc
+        payload = make_payload(
+            spec, self._settings.overrides.get(spec.name, {}), self._rng
+        )
+        request = own_request(spec, own.new_request_id("cold-start"), payload.inputs)
+        send = grpc.infer_stream if spec.decoupled else grpc.infer
+        with own_inference(
+            self._access,
+            spec,
+            request,
+            within_seconds=self._settings.timeout_seconds,
+        ):
+            reply = send(request, timeout_seconds=self._settings.timeout_seconds)
+        return reply.duration_seconds
+
+    def _samples(self) -> Sequence[Sample]:
+        return [
+            Sample(spec, value, key)
+            for key, start in self._starts.items()
+            if key in (self._ready or ())
+            for spec, value in (
+                (catalogue.MODEL_LOAD, start.load_seconds),
+                (catalogue.MODEL_FIRST_INFERENCE, start.first_seconds),
+                (catalogue.COLD_INFERENCE, start.cold_seconds),
+            )
+            if value is not None
+        ]

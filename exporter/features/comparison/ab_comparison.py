@@ -1,0 +1,159 @@
+"""One A/B comparison: watches what production's statistics and traces say of both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from exporter import catalogue
+from exporter.access.inventory import latest_version
+from exporter.features.comparison.comparison_settings import reference
+from exporter.features.comparison.confidence import Interval
+from exporter.features.comparison.production_windows import Windows
+from exporter.features.comparison.proportions import proportion
+from exporter.samples import HistogramSample, Sample
+
+if TYPE_CHECKING:
+    from exporter.access.collector_base import Access
+    from exporter.access.inventory import ModelKey
+    from exporter.features.comparison.comparison_budget import Wait
+    from exporter.features.comparison.comparison_settings import (
+        ComparisonSettings,
+        Metric,
+    )
+    from exporter.histograms.histogram import Histogram
+
+_QUANTILES: Final[dict[Metric, float]] = {
+    "latency_p50": 0.5,
+    "latency_p95": 0.95,
+    "latency_p99": 0.99,
+}
+
+
+class ProductionComparison:
+    """Sends nothing; needs the traces collector for latencies."""
+
+    inputs_name = "production"
+    wait: Wait | None = None
+    """Nothing is asked, so nothing waits."""
+
+    def __init__(self, settings: ComparisonSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._alpha = settings.alpha / len(settings.wanted)
+        self.keys: tuple[ModelKey, ModelKey] | None = None
+        self.problem = "the models were not looked at yet"
+        self.failure = ""
+        self.windows = Windows()
+        self._last: dict[ModelKey, Histogram] = {}
+        self._first_counts: dict[ModelKey, tuple[float, float]] = {}
+        self._counts: dict[ModelKey, tuple[float, float]] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Never: it costs nothing to go on."""
+        return False
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Windows that can be compared."""
+        return {"both": self.windows.count}
+
+    @property
+    def budget_used(self) -> dict[str, float | None]:
+        """Nothing is asked."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def look(self) -> None:
+        """Take what is exposed now."""
+        keys = self._resolve()
+        if keys is None:
+            return
+        if keys != self.keys:
+            self.keys, self.windows, self._last = keys, Windows(), {}
+            self._first_counts = {}
+        histograms: dict[ModelKey, Histogram] = {}
+        counts = {key: [0.0, 0.0] for key in keys}
+        for sample in self._access.exposed():
+            if isinstance(sample, HistogramSample):
+                if sample.spec is catalogue.REQUEST_DURATION:
+                    model, version = sample.labels
+                    histograms[model, version] = sample.histogram
+            elif isinstance(sample, Sample) and sample.spec is catalogue.REQUESTS:
+                model, version, outcome = sample.labels
+                if (model, version) in counts:
+                    counts[model, version][outcome != "success"] += sample.value
+        self._counts = {key: (good, bad) for key, (good, bad) in counts.items()}
+        for key, count in self._counts.items():
+            self._first_counts.setdefault(key, count)
+        self._window(histograms, keys)
+
+    def intervals(self) -> dict[Metric, Interval]:
+        """What is known of each metric's effect; the unknown is absent."""
+        found: dict[Metric, Interval | None] = {
+            metric: self.windows.quantile_ratio(q, self._alpha)
+            for metric, q in _QUANTILES.items()
+            if metric in self._settings.wanted
+        }
+        if "latency_mean" in self._settings.wanted:
+            found["latency_mean"] = self.windows.mean_ratio(self._alpha)
+        if "success" in self._settings.wanted:
+            found["success"] = self._success()
+        return {metric: i for metric, i in found.items() if i is not None}
+
+    def _resolve(self) -> tuple[ModelKey, ModelKey] | None:
+        inventory = self._access.board.current
+        if not self._access.board.looked:
+            # The first look at the server is still to come: nothing is missing yet.
+            return None
+        found = []
+        for text in (self._settings.champion, self._settings.challenger):
+            model, version = reference(text)
+            key = (model, version or latest_version(inventory, model) or "")
+            if key not in inventory.models:
+                self.problem = f"{text} is not among the server's ready models"
+                return None
+            found.append(key)
+        self.problem = ""
+        return found[0], found[1]
+
+    def _window(
+        self, histograms: dict[ModelKey, Histogram], keys: tuple[ModelKey, ModelKey]
+    ) -> None:
+        if not histograms.keys() >= set(keys):
+            return
+        if self._last.keys() >= set(keys):
+            try:
+                risen = [histograms[key].since(self._last[key]) for key in keys]
+            except ValueError:
+                # Begun anew, as after a reload of the traces collector.
+                risen = []
+            if risen:
+                self.windows.add(risen[0], risen[1])
+        self._last = {key: histograms[key].copy() for key in keys}
+
+    def _success(self) -> Interval | None:
+        """Challenger's share of successes less the champion's: both at half of alpha."""
+        if self.keys is None:
+            return None
+        shares = []
+        for key in self.keys:
+            now, first = self._counts.get(key), self._first_counts.get(key)
+            if now is None or first is None:
+                return None
+            good, bad = (round(n - f) for n, f in zip(now, first, strict=True))
+            if min(good, bad) < 0:
+                return None
+            share = proportion(good, good + bad, self._alpha / 2)
+            if share is None:
+                return None
+            shares.append(share)
+        champion, challenger = shares
+        return Interval(
+            challenger.estimate - champion.estimate,
+            challenger.low - champion.high,
+            challenger.high - champion.low,
+            min(champion.pairs, challenger.pairs),
+        )

@@ -1,0 +1,194 @@
+"""What champion and challenger answered to the same requests, and what it adds up to."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+import numpy as np
+
+from exporter.errors import ProtocolError
+from exporter.features.comparison.answer_distance import Apart, Rule, apart, predicted
+from exporter.features.comparison.confidence import (
+    BoundedMean,
+    Interval,
+    mean_ratio,
+    variance_ratio,
+)
+from exporter.features.comparison.proportions import paired_difference, proportion
+from exporter.features.comparison.quantile_ratio import quantile_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.features.comparison.comparison_settings import Metric
+    from exporter.features.comparison.confidence import Values
+    from exporter.triton.model import InferReply
+
+PairOutcome = Literal[
+    "both", "champion_failed", "challenger_failed", "both_failed", "challenger_missing"
+]
+PAIR_OUTCOMES: Final[tuple[PairOutcome, ...]] = get_args(PairOutcome)
+_QUANTILES: Final[Mapping[Metric, float]] = {
+    "latency_p50": 0.5,
+    "latency_p95": 0.95,
+    "latency_p99": 0.99,
+}
+# An interval that moved less than the next per cent of pairs can move it is kept.
+_WORTH_A_LOOK: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One side of a pair; no reply is a failure, and `failure` says of what kind."""
+
+    reply: InferReply | None
+    failure: str = ""
+
+
+class Pairs:
+    """All pairs so far, in bounded memory. Thread-safe."""
+
+    def __init__(
+        self, metrics: tuple[Metric, ...], alpha: float, rule: Rule, tolerance: float
+    ) -> None:
+        self._metrics = metrics
+        self._alpha = alpha / len(metrics)
+        self._rule: Rule = rule
+        self._tolerance = tolerance
+        self._lock = threading.Lock()
+        self._seconds = np.empty((2, 256))
+        self._timed = 0
+        self._outcomes: Counter[PairOutcome] = Counter()
+        self._agreed = 0
+        self._compared = 0
+        self._distance = BoundedMean(self._alpha)
+        self._labelled: Counter[tuple[bool, bool]] = Counter()
+        self._found: dict[Metric, tuple[int, Interval]] = {}
+        self.failure = ""
+
+    @property
+    def count(self) -> int:
+        """Pairs of which both sides are known."""
+        with self._lock:
+            return self._outcomes.total() - self._outcomes["challenger_missing"]
+
+    @property
+    def outcomes(self) -> dict[PairOutcome, int]:
+        """How many pairs ended how."""
+        with self._lock:
+            return {outcome: self._outcomes[outcome] for outcome in PAIR_OUTCOMES}
+
+    def missing(self) -> None:
+        """The challenger was still busy with an earlier request."""
+        with self._lock:
+            self._outcomes["challenger_missing"] += 1
+
+    def add(self, champion: Answered, challenger: Answered, label: int | None) -> None:
+        """Take one pair; `label` is the right class where it is known."""
+        ours, theirs = champion.reply, challenger.reply
+        between, rights = None, None
+        if ours is not None and theirs is not None:
+            try:
+                between = apart(
+                    ours.outputs, theirs.outputs, self._rule, self._tolerance
+                )
+                if label is not None:
+                    rights = (
+                        predicted(ours.outputs) == label,
+                        predicted(theirs.outputs) == label,
+                    )
+            except ProtocolError as error:
+                # Which of the two it was does not matter: they do not agree.
+                between, self.failure = Apart(agree=False, distance=1.0), str(error)
+        with self._lock:
+            self._outcomes[_outcome(ours, theirs)] += 1
+            self.failure = champion.failure or challenger.failure or self.failure
+            if ours is not None and theirs is not None:
+                self._time(ours.duration_seconds, theirs.duration_seconds)
+            if between is not None:
+                self._compared += 1
+                self._agreed += between.agree
+                self._distance.add(between.distance)
+            if rights is not None:
+                self._labelled[rights] += 1
+
+    def intervals(self) -> dict[Metric, Interval]:
+        """What is known of each metric's effect, by metric; the unknown is absent."""
+        with self._lock:
+            seconds = self._seconds[:, : self._timed].copy()
+            counted = {
+                "agreement": self._agreement(),
+                "output_distance": self._distance.interval,
+                "accuracy": self._accuracy(),
+                "success": self._success(),
+            }
+        found: dict[Metric, Interval] = {}
+        for metric in self._metrics:
+            interval = (
+                counted[metric] if metric in counted else self._latency(metric, seconds)
+            )
+            if interval is not None:
+                found[metric] = interval
+        return found
+
+    def _time(self, champion: float, challenger: float) -> None:
+        if self._timed == self._seconds.shape[1]:
+            self._seconds = np.concatenate((self._seconds, self._seconds), axis=1)
+        self._seconds[:, self._timed] = champion, challenger
+        self._timed += 1
+
+    def _agreement(self) -> Interval | None:
+        share = proportion(self._agreed, self._compared, self._alpha)
+        return None if share is None else _moved(share, -1.0)
+
+    def _accuracy(self) -> Interval | None:
+        counts = self._labelled
+        return paired_difference(
+            counts[False, True], counts[True, False], counts.total(), self._alpha
+        )
+
+    def _success(self) -> Interval | None:
+        outcomes = self._outcomes
+        return paired_difference(
+            outcomes["champion_failed"],
+            outcomes["challenger_failed"],
+            outcomes.total() - outcomes["challenger_missing"],
+            self._alpha,
+        )
+
+    def _latency(self, metric: Metric, seconds: Values) -> Interval | None:
+        count = seconds.shape[1]
+        known = self._found.get(metric)
+        if known is not None and count < known[0] * (1 + _WORTH_A_LOOK):
+            return known[1]
+        interval = self._looked(metric, seconds)
+        if interval is not None:
+            self._found[metric] = (count, interval)
+        return interval
+
+    def _looked(self, metric: Metric, seconds: Values) -> Interval | None:
+        champion, challenger = seconds
+        if not len(champion):
+            return None
+        if metric in _QUANTILES:
+            return quantile_ratio(champion, challenger, _QUANTILES[metric], self._alpha)
+        if metric == "latency_mean":
+            return mean_ratio(champion, challenger, self._alpha)
+        if metric == "latency_variance":
+            return variance_ratio(champion, challenger, self._alpha)
+        return None
+
+
+def _outcome(champion: InferReply | None, challenger: InferReply | None) -> PairOutcome:
+    if champion is None:
+        return "both_failed" if challenger is None else "champion_failed"
+    return "challenger_failed" if challenger is None else "both"
+
+
+def _moved(interval: Interval, by: float) -> Interval:
+    return Interval(
+        interval.estimate + by, interval.low + by, interval.high + by, interval.pairs
+    )

@@ -1,0 +1,197 @@
+"""How much a shadow comparison may ask: a share of what production asks the champion."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from exporter.features.comparison.busy_time import BusyTime
+
+if TYPE_CHECKING:
+    from exporter.features.comparison.comparison_settings import BudgetSettings
+
+_KEPT_SECONDS: Final = 5.0
+_IDLE_AFTER_SECONDS: Final = 2.0
+_RATE_SECONDS: Final = 60.0
+"""Production's present rate is taken over this long."""
+
+Limit = Literal["requests", "busy", "idle", "rate", "statistics", "inputs"]
+"""What the next pair waits for: a share of production's requests or of its busy time,
+`idle_pairs_per_second`, `max_pairs_per_second`, the statistics of the champion, or an
+input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """When the next pair may be asked; infinite where nothing known leads to one."""
+
+    seconds: float
+    limit: Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """The champion's production so far: inferences and busy seconds, never falling."""
+
+    inferences: float
+    busy_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was asked, as a share of what production asked; None without production."""
+
+    requests_ratio: float | None
+    busy_ratio: float | None
+
+
+class Budget:
+    """Allows pairs as they are earned. Thread-safe; times are monotonic seconds.
+
+    Each look at production earns a share of its rise since the last; what is not used
+    is kept for `_KEPT_SECONDS` of asking at most, so that no burst comes of it. A pair is
+    asked if it is likely to stay within what is left, and what it took is paid in full
+    (`BusyTime`): of a pair dearer than ever before, that alone goes beyond.
+    """
+
+    def __init__(self, settings: BudgetSettings, now: float) -> None:
+        self._lock = threading.Lock()
+        self._settings = settings
+        self._next = now
+        self._first: Production | None = None
+        self._looks: deque[tuple[float, Production]] = deque()
+        """Of the last `_RATE_SECONDS`, or the last two."""
+        self._rose_at = now
+        self._idle = False
+        self._inferences = 0.0
+        self._asked = 0.0
+        # Asked since the latest look, while the champion seemed idle.
+        self._unpaid = 0.0
+        self._earned_seconds = 0.0
+        self._taken = BusyTime()
+
+    @property
+    def used(self) -> Used:
+        """What was asked while there was production, as shares of it."""
+        with self._lock:
+            if self._first is None:
+                return Used(None, None)
+            inferences = self._looks[-1][1].inferences - self._first.inferences
+            ours, served = self._taken.known
+            busy = served - self._first.busy_seconds
+            return Used(
+                self._asked / inferences if inferences > 0 else None,
+                ours / busy if busy > 0 else None,
+            )
+
+    def look(
+        self, at: float, production: Production | None, booked_seconds: float = 0.0
+    ) -> None:
+        """Earn what production's rise allows; None where it is not known.
+
+        `booked_seconds` is how long Triton says that both were busy for us, in all.
+        """
+        with self._lock:
+            if production is None:
+                self._idle = False
+                return
+            if self._first is None:
+                self._first, self._rose_at = production, at
+            before = self._looks[-1][1] if self._looks else production
+            self._note(at, production)
+            inferences = max(0.0, production.inferences - before.inferences)
+            busy = max(0.0, production.busy_seconds - before.busy_seconds)
+            if inferences > 0:
+                self._rose_at = at
+            self._idle = at - self._rose_at >= _IDLE_AFTER_SECONDS
+            settings = self._settings
+            self._inferences += inferences * (settings.request_ratio or 0.0)
+            self._earned_seconds += busy * (settings.busy_ratio or 0.0)
+            self._taken.look(
+                booked_seconds, production.busy_seconds, paid=not self._idle
+            )
+            if not self._idle:
+                # It was not idle after all: what was asked meanwhile is paid for now.
+                self._pay(self._unpaid)
+            self._unpaid = 0.0
+            self._inferences = min(self._inferences, self._most_kept)
+
+    def next_pair(self, now: float, inferences: int, busy_seconds: float) -> Wait:
+        """When a pair of that cost may be asked, and what it waits for.
+
+        `inferences` is what each of the two is asked, `busy_seconds` what both are
+        likely to take.
+        """
+        with self._lock:
+            settings = self._settings
+            paced = Wait(max(0.0, self._next - now), "rate")
+            if self._unlimited:
+                return paced
+            if self._idle:
+                rate = settings.idle_pairs_per_second
+                return Wait(paced.seconds if rate else math.inf, "idle")
+            left = self._earned_seconds - self._taken.seconds
+            most = self._most_kept * busy_seconds
+            if left > most > 0:
+                self._earned_seconds, left = self._earned_seconds - left + most, most
+            waits = [paced]
+            requests, busy = self._rates()
+            if settings.request_ratio is not None and self._inferences < inferences:
+                lacking = inferences - self._inferences
+                seconds = _seconds(lacking, requests * settings.request_ratio)
+                waits.append(Wait(seconds, "requests" if requests else "statistics"))
+            if settings.busy_ratio is not None and left < busy_seconds:
+                seconds = _seconds(busy_seconds - left, busy * settings.busy_ratio)
+                waits.append(Wait(seconds, "busy" if busy else "statistics"))
+            return max(waits, key=lambda wait: wait.seconds)
+
+    def spend(self, now: float, inferences: int) -> None:
+        """A pair is asked."""
+        with self._lock:
+            settings = self._settings
+            rate = settings.max_pairs_per_second
+            if self._idle and not self._unlimited:
+                rate = min(rate, settings.idle_pairs_per_second)
+                self._unpaid += inferences
+            else:
+                self._pay(inferences)
+            self._next = max(self._next, now) + 1 / rate
+
+    def waited(self, seconds: float) -> None:
+        """For so long answers of both were waited for, in all."""
+        with self._lock:
+            self._taken.waited(seconds)
+
+    @property
+    def _unlimited(self) -> bool:
+        return self._settings.request_ratio is self._settings.busy_ratio is None
+
+    @property
+    def _most_kept(self) -> float:
+        return max(1.0, _KEPT_SECONDS * self._settings.max_pairs_per_second)
+
+    def _pay(self, inferences: float) -> None:
+        self._inferences -= inferences
+        self._asked += inferences
+
+    def _note(self, at: float, production: Production) -> None:
+        self._looks.append((at, production))
+        while len(self._looks) > 2 and self._looks[1][0] <= at - _RATE_SECONDS:  # noqa: PLR2004
+            self._looks.popleft()
+
+    def _rates(self) -> tuple[float, float]:
+        """Production's inferences and busy seconds a second; 0 while unknown."""
+        if not self._looks or self._looks[0][0] == self._looks[-1][0]:
+            return 0.0, 0.0
+        (since, first), (until, last) = self._looks[0], self._looks[-1]
+        return (
+            max(0.0, last.inferences - first.inferences) / (until - since),
+            max(0.0, last.busy_seconds - first.busy_seconds) / (until - since),
+        )
+
+
+def _seconds(lacking: float, earned_per_second: float) -> float:
+    return lacking / earned_per_second if earned_per_second > 0 else math.inf

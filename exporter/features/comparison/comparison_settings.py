@@ -1,0 +1,199 @@
+"""The `comparisons:` of the configuration file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, Self, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from exporter.access.collector_base import CollectorSettings
+from exporter.own_requests.payload import InputSettings
+from exporter.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.access.collector_base import Access
+    from exporter.features.comparison.comparison_collector import ComparisonCollector
+
+Metric = Literal[
+    "agreement",
+    "output_distance",
+    "accuracy",
+    "success",
+    "latency_mean",
+    "latency_variance",
+    "latency_p50",
+    "latency_p95",
+    "latency_p99",
+    "energy",
+    "memory",
+]
+METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
+PRODUCTION: Final[frozenset[Metric]] = frozenset(
+    {"success", "latency_mean", "latency_p50", "latency_p95", "latency_p99", "energy"}
+)
+"""What production's own statistics can say."""
+_REFERENCE: Final = re.compile(r"(?P<model>.+?)(?::(?P<version>[0-9]+))?", re.DOTALL)
+
+
+class MarginSettings(Settings):
+    """How much worse is no worse: the smallest difference that would matter."""
+
+    agreement: float = Field(default=0.02, ge=0, le=1)
+    """Share of answers on which the two may disagree."""
+    output_distance: float = Field(default=0.05, ge=0, le=1)
+    """Mean distance of the answers: length of their difference over the sum of their
+    lengths."""
+    accuracy: float = Field(default=0.01, ge=0, le=1)
+    """Share of right answers, as a difference."""
+    success: float = Field(default=0.01, ge=0, le=1)
+    """Share of requests answered, as a difference."""
+    latency_mean: float = Field(default=0.05, ge=0, le=100)
+    """As a share of the champion's, and so for all that follow."""
+    latency_variance: float = Field(default=0.5, ge=0, le=100)
+    """See latency_mean."""
+    latency_p50: float = Field(default=0.05, ge=0, le=100)
+    """See latency_mean."""
+    latency_p95: float = Field(default=0.05, ge=0, le=100)
+    """See latency_mean."""
+    latency_p99: float = Field(default=0.1, ge=0, le=100)
+    """See latency_mean."""
+    energy: float = Field(default=0.05, ge=0, le=100)
+    """Joules an inference; see latency_mean."""
+    memory: float = Field(default=0.05, ge=0, le=100)
+    """See latency_mean."""
+
+    def of(self, metric: Metric) -> float:
+        """The margin of one metric."""
+        return float(getattr(self, metric))
+
+
+class BudgetSettings(Settings):
+    """What a shadow comparison may cost the server."""
+
+    request_ratio: float | None = Field(default=0.05, gt=0, le=1)
+    """Inferences asked of the champion and of the challenger, each as a share of the
+    champion's own from production; a batch of n counts n. null: not limited."""
+    busy_ratio: float | None = Field(default=0.05, gt=0, le=1)
+    """Busy time of both on our behalf, as a share of the champion's for production.
+    null: not limited."""
+    idle_pairs_per_second: float = Field(default=1.0, ge=0, le=10_000)
+    """While the champion has had no production traffic for two seconds; 0 to ask nothing
+    then. Without both shares it does not count."""
+    max_pairs_per_second: float = Field(default=20.0, gt=0, le=10_000)
+    """Never more than that."""
+
+
+class SourceSettings(Settings):
+    """Where a shadow comparison's inputs come from."""
+
+    source: Literal["auto", "mirror", "golden", "synthetic"] = Field(default="auto")
+    """Mirrored production requests from a tap, a file, or made-up tensors. `auto` takes
+    the first of them that there is."""
+    file: Path | None = Field(default=None)
+    """A golden file (npz, CSV, Parquet, JSON): a column for each input, one row a
+    sample, and where accuracy is wanted the right classes."""
+    label: str = Field(default="label", min_length=1, max_length=256)
+    """The file's column of right classes, where it has one."""
+    overrides: dict[str, InputSettings] = Field(default={}, max_length=1000)
+    """Of made-up tensors, by input name."""
+
+    @model_validator(mode="after")
+    def _has_file(self) -> Self:
+        if self.source == "golden" and self.file is None:
+            raise ValueError("found source golden without a file; name one")
+        return self
+
+
+class ComparisonSettings(Settings):
+    """Champion against challenger."""
+
+    name: str = Field(default=..., pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
+    """Value of the `comparison` label."""
+    champion: str = Field(default=..., min_length=1, max_length=1024)
+    """MODEL or MODEL:VERSION; without a version the latest ready one."""
+    challenger: str = Field(default=..., min_length=1, max_length=1024)
+    """The same."""
+    mode: Literal["shadow", "ab"] = Field(default="shadow")
+    """`shadow`: we ask both the same. `ab`: production asks each something of its own,
+    and its statistics and traces are compared; nothing is sent."""
+    metrics: tuple[Metric, ...] = Field(default=())
+    """What is compared; all that the mode and the inputs can say if empty."""
+    margins: MarginSettings = Field(default=MarginSettings())
+    """How much worse is no worse."""
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    """Most probability of ever calling any difference that is none, over all metrics
+    and looks; each metric gets an even part of it."""
+    budget: BudgetSettings = Field(default=BudgetSettings())
+    """What it may cost the server."""
+    inputs: SourceSettings = Field(default=SourceSettings())
+    """What is asked."""
+    agreement: Literal["auto", "argmax", "close"] = Field(default="auto")
+    """When answers agree: the same class, or all values close. `auto`: the class where
+    an output is a row of at least two floats."""
+    tolerance: float = Field(default=1e-3, ge=0, le=1)
+    """Relative, for `close`."""
+    timeout_seconds: float = Field(default=1.0, gt=0, le=600)
+    """An answer after that is none."""
+    max_pairs: int = Field(default=50_000, ge=100, le=1_000_000)
+    """After so many pairs the verdicts are final, and nothing more is asked."""
+    seed: int = Field(default=0, ge=0)
+    """Of the order in which the two are asked, and of the inputs."""
+
+    @field_validator("metrics")
+    @classmethod
+    def _each_once(cls, metrics: Sequence[Metric]) -> Sequence[Metric]:
+        doubled = sorted({m for m in metrics if metrics.count(m) > 1})
+        if doubled:
+            raise ValueError(f"found metrics named twice: {doubled}; each stands once")
+        return metrics
+
+    @model_validator(mode="after")
+    def _two_that_differ(self) -> Self:
+        if reference(self.champion) == reference(self.challenger):
+            raise ValueError(
+                "found the same champion and challenger; a model is compared with "
+                "another, or with another version of itself"
+            )
+        beyond = sorted(set(self.metrics) - PRODUCTION)
+        if self.mode == "ab" and beyond:
+            raise ValueError(
+                f"found {beyond} with mode ab, whose two are asked different things; "
+                f"it can say {sorted(PRODUCTION)}"
+            )
+        return self
+
+    @property
+    def wanted(self) -> tuple[Metric, ...]:
+        """The metrics that are compared."""
+        if self.metrics:
+            return self.metrics
+        return METRICS if self.mode == "shadow" else tuple(sorted(PRODUCTION))
+
+
+def reference(text: str) -> tuple[str, str]:
+    """(model, version) of "MODEL" or "MODEL:VERSION"; version "" is the latest."""
+    found = _REFERENCE.fullmatch(text)
+    return (text, "") if found is None else (found["model"], found["version"] or "")
+
+
+class ComparisonCollectorSettings(CollectorSettings):
+    """Built from `comparisons:`."""
+
+    interval_seconds: float = Field(default=2.0, gt=0.05, le=3600)
+    """Time between two looks at what is known."""
+    deadline_seconds: float = Field(default=30.0, gt=0, le=3600)
+    """Intervals of many pairs take a moment."""
+    comparisons: tuple[ComparisonSettings, ...] = Field(default=())
+    """As configured."""
+
+    def build(self, access: Access) -> ComparisonCollector:
+        """The collector."""
+        from exporter.features.comparison.comparison_collector import (  # noqa: PLC0415 - if configured
+            ComparisonCollector,
+        )
+
+        return ComparisonCollector(self, access)

@@ -1,0 +1,165 @@
+"""A/B: what production's own numbers say of two models that are asked different things.
+
+Nothing draws who is asked what here, and requests that follow each other meet the same
+load. So time is cut into windows, and within a window the two are held against each
+other: a window is a pair. What moves both alike cancels, and what makes neighbours alike
+within a window costs nothing but power.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter.features.comparison.confidence import (
+    WARM_UP_PAIRS,
+    Interval,
+    boundary,
+    mean_ratio,
+)
+from exporter.histograms.buckets import (
+    BUCKETS_PER_OCTAVE,
+    FIRST_INDEX,
+    GROWTH,
+    LAST_SLOT,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from exporter.features.comparison.confidence import Values
+    from exporter.histograms.histogram import Histogram
+
+MOST_WINDOWS: Final = 256
+"""Of more, two neighbours become one."""
+_MOST_MOVED: Final = 7 * BUCKETS_PER_OCTAVE
+"""Ratios beyond a factor of 128 are not told apart."""
+
+
+@dataclass(slots=True)
+class Window:
+    """What both did in one stretch of time."""
+
+    champion: Histogram
+    challenger: Histogram
+
+    @property
+    def weight(self) -> float:
+        """The harmonic mean of the two counts: what the lesser of the two lets say."""
+        x, y = self.champion.count, self.challenger.count
+        return 2 * x * y / (x + y)
+
+    def join(self, later: Window) -> Window:
+        """Both stretches as one."""
+        return Window(
+            self.champion + later.champion, self.challenger + later.challenger
+        )
+
+
+class Windows:
+    """The windows so far, in bounded memory; each has requests of both."""
+
+    def __init__(self) -> None:
+        self._held: list[Window] = []
+        self._open: Window | None = None
+        self._factor = 1
+        self._parts = 0
+
+    def add(self, champion: Histogram, challenger: Histogram) -> None:
+        """Take what was recorded since the last time."""
+        latest = Window(champion, challenger)
+        self._open = latest if self._open is None else self._open.join(latest)
+        self._parts += 1
+        full = self._parts >= self._factor
+        if full and self._open.champion.count and self._open.challenger.count:
+            self._held.append(self._open)
+            self._open, self._parts = None, 0
+        if len(self._held) >= MOST_WINDOWS:
+            pairs = zip(self._held[::2], self._held[1::2], strict=True)
+            self._held = [earlier.join(later) for earlier, later in pairs]
+            self._factor *= 2
+
+    @property
+    def count(self) -> int:
+        """Windows that can be compared."""
+        return len(self._held)
+
+    def mean_ratio(self, alpha: float) -> Interval | None:
+        """The ratio of the means less 1, windows weighted by their requests."""
+        weights = np.array([w.weight for w in self._held])
+        x = np.array([w.champion.sum / w.champion.count for w in self._held])
+        y = np.array([w.challenger.sum / w.challenger.count for w in self._held])
+        return mean_ratio(weights * x, weights * y, alpha)
+
+    def quantile_ratio(self, q: float, alpha: float) -> Interval | None:
+        """The ratio of the q-quantiles less 1, to a histogram bucket's width.
+
+        As in `quantile_ratio.py`, with the window for the pair: its step is the
+        difference of the two shares beyond the joint quantile, weighted, and the
+        squares of the steps add up to the variance.
+        """
+        if len(self._held) < WARM_UP_PAIRS:
+            return None
+        beyond = [_beyond([getattr(w, side) for w in self._held]) for side in _SIDES]
+        weights = np.array([w.weight for w in self._held])
+        totals = [weights @ side / weights.sum() for side in beyond]
+        x, y = (_place(total, q) for total in totals)
+        z = boundary(len(self._held), alpha)
+
+        def kept(moved: int) -> bool:
+            place = _place((totals[0] + _moved(totals[1], moved)) / 2, q)
+            there = min(max(place + moved, 0), LAST_SLOT - 1)
+            steps = weights * (beyond[1][:, there] - beyond[0][:, place])
+            spread = math.sqrt(float(steps @ steps))
+            # Where nobody is beyond the quantile, nothing is known.
+            return not spread or abs(float(steps.sum())) < z * spread
+
+        low, high = _edge(kept, y - x, -1), _edge(kept, y - x, 1)
+        return Interval(GROWTH ** (y - x) - 1, low - 1, high - 1, len(self._held))
+
+
+_SIDES: Final = ("champion", "challenger")
+
+
+def _beyond(histograms: list[Histogram]) -> Values:
+    """By window and bucket: the share of requests that took longer than the bucket."""
+    counts = np.zeros((len(histograms), LAST_SLOT))
+    for row, histogram in zip(counts, histograms, strict=True):
+        buckets = histogram.buckets()
+        # What is in the zero bucket is below every bucket that matters here.
+        first = buckets.prometheus_offset - FIRST_INDEX - 1
+        if buckets.counts.size:
+            row[max(first, 0) : first + buckets.counts.size] = buckets.counts
+        row[0] += histogram.zero_count
+    shares: Values = counts.cumsum(axis=1)
+    shares /= -shares[:, -1:]
+    shares += 1
+    return shares
+
+
+def _place(beyond: Values, q: float) -> int:
+    """The first bucket with no more than 1 - q beyond it."""
+    return min(int(np.count_nonzero(beyond > 1 - q)), LAST_SLOT - 1)
+
+
+def _moved(beyond: Values, places: int) -> Values:
+    """The same of values that are so many buckets smaller."""
+    found = np.zeros_like(beyond) if places > 0 else np.ones_like(beyond)
+    if places > 0:
+        found[:-places] = beyond[places:]
+    else:
+        found[-places:] = beyond[: LAST_SLOT + places]
+    return found
+
+
+def _edge(kept: Callable[[int], bool], inside: int, step: int) -> float:
+    """The first ratio on the way that is not kept, in steps of a bucket."""
+    while abs(inside) < _MOST_MOVED:
+        inside += step
+        if not kept(inside):
+            # A whole number of buckets: no bucket is a ratio of 1 to the last bit.
+            return GROWTH**inside
+    return math.inf if step > 0 else 0.0

@@ -1,0 +1,325 @@
+"""One shadow comparison: paces, draws the order, pairs the answers."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from exporter import errors
+from exporter.access.inventory import latest_version
+from exporter.features.comparison.answer_pairs import Pairs
+from exporter.features.comparison.comparison_budget import Budget, Production, Wait
+from exporter.features.comparison.comparison_inputs import (
+    FirstInputs,
+    GoldenInputs,
+    Inputs,
+    MirroredInputs,
+    SyntheticInputs,
+)
+from exporter.features.comparison.comparison_settings import reference
+from exporter.features.comparison.paired_requests import (
+    Asker,
+    Question,
+    Side,
+    difference,
+)
+
+if TYPE_CHECKING:
+    from exporter.access.collector_base import Access
+    from exporter.access.inventory import ModelKey
+    from exporter.access.work_board import Look
+    from exporter.features.comparison.comparison_inputs import Input
+    from exporter.features.comparison.comparison_settings import (
+        ComparisonSettings,
+        Metric,
+    )
+    from exporter.features.comparison.confidence import Interval
+    from exporter.triton.model import ModelSpec
+
+log = structlog.get_logger()
+
+_IDLE_SECONDS: Final = 0.2
+_RECENT: Final = 32
+_KNOWN: Final = 8
+"""Of so many requests the mean busy time is worth more than a guess."""
+_PATIENCE: Final = 3.0
+"""The second is asked when the first is done, or after so many of the champion's usual
+durations; a challenger that hangs must not hold it up longer."""
+_LEAST_PATIENCE_SECONDS: Final = 0.02
+_MOST_OPEN: Final = 8
+_NOT_LOOKED: Final = "the models were not looked at yet"
+
+
+class Shadow:
+    """Asks until closed or until it has all its pairs, in a thread of its own.
+
+    Raises:
+        GoldenDataError: the file of inputs cannot be used.
+    """
+
+    def __init__(self, settings: ComparisonSettings, access: Access) -> None:
+        self.settings = settings
+        self._access = access
+        self._question = Question(access, settings.timeout_seconds)
+        self._champion = Asker(f"champion-{settings.name}", self._question)
+        self._challenger = Asker(f"challenger-{settings.name}", self._question)
+        self._rng = random.Random(settings.seed)  # noqa: S311 - an order, no secret
+        self._mirrored = MirroredInputs()
+        self.golden: GoldenInputs | None = None
+        self.inputs = self._sources()
+        self.pairs = self._new_pairs()
+        self.budget = Budget(settings.budget, access.clock())
+        self.wait: Wait | None = None
+        """What the next pair waits for; None while that is not known."""
+        self.keys: tuple[ModelKey, ModelKey] | None = None
+        self.problem = _NOT_LOOKED
+        self._looked: Look | None = None
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._open: deque[tuple[Side, Side, Input]] = deque()
+        self._ending = threading.Event()
+        self._subscription = access.mirror.subscribe(self._mirrors, self._mirrored.take)
+        self._thread = threading.Thread(
+            target=self._run, name=f"shadow-{settings.name}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more is asked, and the verdicts are final."""
+        return self.pairs.count >= self.settings.max_pairs
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many pairs ended how."""
+        return {str(o): count for o, count in self.pairs.outcomes.items()}
+
+    @property
+    def budget_used(self) -> dict[str, float | None]:
+        """What was asked as a share of production, by resource."""
+        used = self.budget.used
+        return {"requests": used.requests_ratio, "busy": used.busy_ratio}
+
+    @property
+    def inputs_name(self) -> str:
+        """Where the latest input came from."""
+        return self.inputs.name
+
+    @property
+    def failure(self) -> str:
+        """Why the latest request that failed did."""
+        return self.pairs.failure
+
+    def intervals(self) -> dict[Metric, Interval]:
+        """What is known of each metric's effect."""
+        return self.pairs.intervals()
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._ending.set()
+        self._subscription.close()
+        self._champion.close()
+        self._challenger.close()
+
+    def look(self) -> None:
+        """Earn what production allows, as the latest look at the statistics has it."""
+        look = self._access.work.current
+        if self.keys is None or look is None or look is self._looked:
+            # The same look once more does not say that production rests.
+            return
+        self._looked = look
+        champion, challenger = (look.models.get(key) for key in self.keys)
+        if champion is None:
+            self.budget.look(look.at, None)
+            return
+        self.budget.look(
+            look.at,
+            Production(champion.inferences, champion.production_busy_seconds),
+            sum(
+                max(0.0, work.busy_seconds - work.production_busy_seconds)
+                for work in (champion, challenger)
+                if work is not None
+            ),
+        )
+
+    def _sources(self) -> Inputs:
+        settings = self.settings.inputs
+        made_up = SyntheticInputs(settings.overrides, self.settings.seed)
+        if settings.file is not None and settings.source in {"auto", "golden"}:
+            self.golden = GoldenInputs(
+                settings.file, settings.label, self.settings.seed
+            )
+        if settings.source == "mirror":
+            return self._mirrored
+        if settings.source == "synthetic":
+            return made_up
+        if self.golden is not None:
+            golden = self.golden
+            only = settings.source == "golden"
+            return golden if only else FirstInputs((self._mirrored, golden))
+        return FirstInputs((self._mirrored, made_up))
+
+    def _new_pairs(self) -> Pairs:
+        settings = self.settings
+        return Pairs(
+            settings.wanted, settings.alpha, settings.agreement, settings.tolerance
+        )
+
+    def _mirrors(self, model: str) -> bool:
+        wanted = self.settings.inputs.source in {"auto", "mirror"}
+        return wanted and model == reference(self.settings.champion)[0]
+
+    def _run(self) -> None:
+        while not self._ending.is_set() and not self.complete:
+            try:
+                wait = self._step()
+            except Exception as error:
+                self.problem = f"{type(error).__name__}: {error}"
+                log.exception("comparison_broken", comparison=self.settings.name)
+                wait = 1.0
+            if wait > 0:
+                self._ending.wait(min(wait, _IDLE_SECONDS))
+
+    def _step(self) -> float:
+        """Ask one pair if one is due; how long to wait before the next try."""
+        self._gather()
+        specs = self._specs()
+        if specs is None:
+            return _IDLE_SECONDS
+        champion, challenger = specs
+        busy = self._pair_seconds(
+            (
+                (champion.name, champion.version),
+                (challenger.name, challenger.version),
+            )
+        )
+        now = self._access.clock()
+        if self.problem == _NOT_LOOKED:
+            self.problem = ""
+        self.budget.waited(
+            self._champion.waited_seconds + self._challenger.waited_seconds
+        )
+        self.wait = wait = self.budget.next_pair(now, 1, busy)
+        if wait.seconds > 0:
+            return min(wait.seconds, _IDLE_SECONDS)
+        try:
+            asked = self.inputs.next(specs[0])
+        except (errors.TritonError, errors.GoldenDataError) as error:
+            self.problem = str(error)
+            return _IDLE_SECONDS
+        self.problem = ""
+        if asked is None:
+            self.wait = Wait(math.inf, "inputs")
+            return _IDLE_SECONDS / 4
+        rows = _rows(specs[0], asked)
+        # The rows are known only now; what they cost more is paid all the same.
+        self.budget.spend(now, rows)
+        self._ask(specs, asked)
+        return 0.0
+
+    def _ask(self, specs: tuple[ModelSpec, ModelSpec], asked: Input) -> None:
+        champion, challenger = Side(specs[0]), Side(specs[1])
+        order = [(self._champion, champion), (self._challenger, challenger)]
+        self._rng.shuffle(order)
+        taken = set()
+        for asker, side in order:
+            if asker.offer(side, asked):
+                taken.add(id(side))
+                side.done.wait(self._patience_seconds())
+        if id(challenger) not in taken:
+            self.pairs.missing()
+        elif id(champion) in taken:
+            self._open.append((champion, challenger, asked))
+        self._gather()
+
+    def _patience_seconds(self) -> float:
+        if not self._recent:
+            return self.settings.timeout_seconds / 2
+        usual = sorted(self._recent)[len(self._recent) // 2]
+        return min(
+            max(_PATIENCE * usual, _LEAST_PATIENCE_SECONDS),
+            self.settings.timeout_seconds,
+        )
+
+    def _gather(self) -> None:
+        """Take in the pairs of which both are known now."""
+        for _ in range(len(self._open)):
+            champion, challenger, asked = self._open.popleft()
+            if not (champion.done.is_set() and challenger.done.is_set()):
+                if len(self._open) < _MOST_OPEN:
+                    self._open.append((champion, challenger, asked))
+                continue
+            reply = champion.answered.reply
+            if reply is not None:
+                self._recent.append(reply.duration_seconds)
+            self.pairs.add(champion.answered, challenger.answered, asked.label)
+
+    def _specs(self) -> tuple[ModelSpec, ModelSpec] | None:
+        """Both models as they are now; says why where they cannot be compared."""
+        found = []
+        inventory = self._access.board.current
+        if not self._access.board.looked:
+            # The first look at the server is still to come: nothing is missing yet.
+            return None
+        for text in (self.settings.champion, self.settings.challenger):
+            model, version = reference(text)
+            spec = inventory.models.get(
+                (model, version or latest_version(inventory, model) or "")
+            )
+            if spec is None:
+                self.problem = f"{text} is not among the server's ready models"
+                return None
+            found.append(spec)
+        champion, challenger = found
+        unlike = difference(champion, challenger)
+        if unlike:
+            self.problem = unlike
+            return None
+        keys = (
+            (champion.name, champion.version),
+            (challenger.name, challenger.version),
+        )
+        if self.keys not in (None, keys):
+            # Another version is the latest now: what was found says nothing of it.
+            log.info("comparison_restarted", comparison=self.settings.name, now=keys)
+            self.pairs = self._new_pairs()
+            self._open.clear()
+        self.keys = keys
+        return champion, challenger
+
+    def _pair_seconds(self, keys: tuple[ModelKey, ModelKey]) -> float:
+        """What one pair keeps the server busy, as far as is known.
+
+        The challenger is taken to cost what the champion does until it was asked.
+        """
+        champion = self._busy_seconds(keys[0])
+        if champion is None:
+            # What a client waits is more than what the server works.
+            waited = sum(self._recent) / len(self._recent) if self._recent else 0.0
+            champion = waited
+        challenger = self._busy_seconds(keys[1])
+        return champion + (champion if challenger is None else challenger)
+
+    def _busy_seconds(self, key: ModelKey) -> float | None:
+        """What one request keeps the model busy: ours, or else production's."""
+        look = self._access.work.current
+        work = None if look is None else look.models.get(key)
+        if work is None:
+            return None
+        asked = self._access.own.counts(key).ok
+        ours = work.busy_seconds - work.production_busy_seconds
+        if asked >= _KNOWN and math.isfinite(ours) and ours > 0:
+            return ours / asked
+        if work.inferences > 0 and work.production_busy_seconds > 0:
+            return work.production_busy_seconds / work.inferences
+        return None
+
+
+def _rows(spec: ModelSpec, asked: Input) -> int:
+    if spec.max_batch_size <= 0:
+        return 1
+    return next((len(a) for a in asked.arrays.values() if a.ndim), 1)

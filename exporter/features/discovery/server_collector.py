@@ -1,0 +1,232 @@
+"""Discovery: is the server there, what does it hold, and what comes and goes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field
+
+from exporter import catalogue, errors
+from exporter.access.collector_base import Access, CollectorSettings
+from exporter.access.inventory import Inventory
+from exporter.access.readiness import ReadinessAsker
+from exporter.features.discovery.loads import LoadCounter
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.access.inventory import ModelKey
+    from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
+
+
+class ServerSettings(CollectorSettings):
+    """The server's state and its models, as it tells them itself."""
+
+    kind: Literal["server"] = "server"
+    timeout_seconds: float = Field(default=1.0, gt=0, le=60)
+    """Longest wait for one answer of the server."""
+    refresh_seconds: float = Field(default=60.0, gt=0, le=86400)
+    """After this long a model's metadata is read again."""
+
+    def build(self, access: Access) -> ServerCollector:
+        """The collector that keeps the inventory."""
+        return ServerCollector(self, access)
+
+
+class ServerCollector:
+    """Keeps the inventory and says what the server says of itself."""
+
+    def __init__(self, settings: ServerSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._specs: dict[ModelKey, tuple[float, ModelSpec]] = {}
+        self._loads = LoadCounter()
+        self._ready: set[ModelKey] | None = None
+        self._readiness = self._make_asker()
+
+    def collect(self) -> Sequence[Sample]:
+        """Read the server once; one that is unreachable is a result, not a failure.
+
+        Raises:
+            DeadlineError: a question about readiness of ours holds up its answers.
+            PartialResultError: it answers, but not whether it is ready or what it holds.
+        """
+        now = self._access.clock()
+        timeout = self._settings.timeout_seconds
+        client = self._access.grpc
+        try:
+            client.live(timeout_seconds=timeout)
+        except errors.TritonError as error:
+            self._raise_if_held_up(error, now)
+            return self._away(error)
+        try:
+            info = client.server_info(timeout_seconds=timeout)
+            index = tuple(
+                entry
+                for entry in client.repository_index(timeout_seconds=timeout)
+                if self._access.models.matches(entry.name)
+            )
+        except errors.TritonError as error:
+            self._raise_if_held_up(error, now)
+            raise self._silent(error) from error
+        self._count_loads(index, now)
+        self._take_signs(now)
+        unreadable = self._read_specs(index, now)
+        # Last: nothing else of this run can wait behind a question that hangs.
+        readiness = self._readiness.ask(
+            [(entry.name, entry.version) for entry in index if entry.ready],
+            seconds=min(timeout, self._settings.deadline_seconds / 8),
+            may_hang=_may_hang(info),
+        )
+        models = {key: spec for key, (_, spec) in self._specs.items()}
+        ready = readiness.server is True
+        denying = frozenset(k for k, told in readiness.models.items() if told is False)
+        self._access.board.publish(Inventory(True, ready, info, index, models, denying))
+        samples = (
+            Sample(catalogue.UP, 1),
+            Sample(catalogue.READY, ready),
+            Sample(catalogue.SERVER_INFO, 1, (info.name, info.version)),
+            Sample(catalogue.MODELS_UNREADABLE, unreadable),
+            Sample(catalogue.MODELS_DENYING, len(denying)),
+            *_model_readiness(index, denying),
+            *(
+                Sample(catalogue.MODEL_LOADS, count, key)
+                for key, count in self._loads.counts.items()
+            ),
+            *(
+                Sample(catalogue.READINESS_TIMEOUTS, count, key)
+                for key, count in readiness.timeouts.items()
+                if count
+            ),
+        )
+        if readiness.error is not None:
+            raise errors.PartialResultError(samples, readiness.error)
+        return samples
+
+    def _make_asker(self) -> ReadinessAsker:
+        access = self._access
+        return ReadinessAsker(access.grpc, access.readiness, access.clock)
+
+    def _raise_if_held_up(self, error: errors.TritonError, since: float) -> None:
+        late = isinstance(error, errors.DeadlineError)
+        if late and self._access.readiness.held_up(since):
+            raise error
+
+    def _away(self, error: errors.TritonError) -> Sequence[Sample]:
+        # What hung there may answer when it is back.
+        self._readiness = self._make_asker()
+        board = self._access.board
+        known = board.current
+        board.publish(Inventory(info=known.info, models=known.models))
+        if self._ready is not None and not isinstance(error, errors.DeadlineError):
+            # What was ready is loaded anew by the time the server is back. One that
+            # only gives no answer may be the same when it answers again.
+            self._ready = set()
+        return (Sample(catalogue.UP, 0), Sample(catalogue.READY, 0))
+
+    def _silent(self, error: errors.TritonError) -> errors.PartialResultError:
+        known = self._access.board.current
+        answer = self._readiness.ask(
+            [(entry.name, entry.version) for entry in known.index if entry.ready],
+            seconds=self._settings.timeout_seconds,
+            may_hang=_may_hang(known.info),
+        )
+        ready = answer.server is True
+        self._access.board.publish(replace(known, up=True, ready=ready))
+        samples = (Sample(catalogue.UP, 1), Sample(catalogue.READY, ready))
+        return errors.PartialResultError(samples, error)
+
+    def _count_loads(self, index: Sequence[IndexEntry], now: float) -> None:
+        ready = {(entry.name, entry.version) for entry in index if entry.ready}
+        for key in ready:
+            self._loads.follow(key)
+        if self._ready is not None:
+            for key in ready - self._ready:
+                self._loads.add(key, "ready", now)
+            for key in self._ready - ready:
+                # Read again when it is back: it may be another model by then.
+                self._specs.pop(key, None)
+        self._loads.keep((e.name, e.version) for e in index)
+        self._ready = ready
+
+    def _take_signs(self, now: float) -> None:
+        """Count the reloads that others noticed, and read those models first."""
+        for sign in self._access.board.take_signs():
+            known = self._specs.get(sign.key)
+            if known is None:
+                continue
+            if sign.spec is None:
+                self._loads.add(sign.key, "statistics", now)
+                self._specs[sign.key] = (-math.inf, known[1])
+            else:
+                # Not news where this collector has read the same change meanwhile.
+                self._keep_spec(sign.key, sign.spec, now)
+
+    def _read_specs(self, index: Sequence[IndexEntry], now: float) -> int:
+        """Read what is new or old, within half of the deadline; the rest next time."""
+        ready = [(entry.name, entry.version) for entry in index if entry.ready]
+        self._specs = {key: self._specs[key] for key in ready if key in self._specs}
+        due = [key for key in ready if self._age(key, now) is None]
+        due += sorted(
+            (k for k in ready if (self._age(k, now) or 0) > self._refresh()),
+            key=lambda key: self._specs[key][0],
+        )
+        unreadable = 0
+        for name, version in due:
+            if self._access.clock() - now > self._settings.deadline_seconds / 2:
+                break
+            try:
+                spec = self._access.grpc.model_spec(
+                    name, version, timeout_seconds=self._settings.timeout_seconds
+                )
+            except (errors.DeadlineError, errors.UnavailableError):
+                # A server in trouble: what was known of the model stays, so that it
+                # is probed now of all times.
+                unreadable += 1
+            except errors.TritonError:
+                # Ready a moment ago, gone now; the next look will say.
+                unreadable += 1
+                self._specs.pop((name, version), None)
+            else:
+                self._keep_spec((name, version), spec, now)
+        return unreadable
+
+    def _keep_spec(self, key: ModelKey, spec: ModelSpec, now: float) -> None:
+        known = self._specs.get(key)
+        if known is not None and known[1] != spec:
+            self._loads.add(key, "signature", now)
+        self._specs[key] = (now, spec)
+
+    def _age(self, key: ModelKey, now: float) -> float | None:
+        known = self._specs.get(key)
+        return None if known is None else now - known[0]
+
+    def _refresh(self) -> float:
+        return self._settings.refresh_seconds
+
+
+def _may_hang(info: ServerInfo | None) -> bool:
+    """Whether a Python model's own `is_ready()` can delay the server's answers."""
+    version = None if info is None else info.numbers
+    return version is not None and version >= _IS_READY_SINCE
+
+
+_IS_READY_SINCE: Final = (2, 67)
+
+
+def _model_readiness(
+    index: Sequence[IndexEntry], denying: frozenset[ModelKey]
+) -> list[Sample]:
+    return [
+        Sample(
+            catalogue.MODEL_READY,
+            entry.ready and (entry.name, entry.version) not in denying,
+            (entry.name, entry.version),
+        )
+        for entry in index
+        # A model never loaded is listed without a version or state: nothing is known.
+        if entry.state
+    ]

@@ -1,0 +1,1 @@
+"""Input and output data compared with a reference. Only modules here import `drift`."""

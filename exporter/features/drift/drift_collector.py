@@ -1,0 +1,170 @@
+"""Whether the data are still those that the model was trained on, from what taps see."""
+
+from __future__ import annotations
+
+import time
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from exporter import catalogue
+from exporter.access.inventory import latest_version
+from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.features.drift import drift_explanation, drift_samples
+from exporter.features.drift.drift_subject import Subject
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from exporter.access.collector_base import Access
+    from exporter.access.mirror_hub import Mirrored, Subscription
+    from exporter.features.drift.drift_settings import (
+        DriftCollectorSettings,
+        DriftSettings,
+    )
+    from exporter.samples import AnySample
+
+log = structlog.get_logger()
+
+MAX_SUBJECTS: Final = 200
+
+
+class DriftCollector:
+    """One subject for each model and side that an entry asks for.
+
+    Requests are counted in the taps' threads; windows are judged here.
+    """
+
+    def __init__(
+        self,
+        settings: DriftCollectorSettings,
+        access: Access,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._entries = settings.entries
+        self._access = access
+        self._wall_clock = wall_clock
+        self._subjects: dict[tuple[str, str], Subject] = {}
+        self._wanted: dict[str, tuple[Subject, ...]] = {}
+        self._subscription: Subscription | None = None
+        self._foresees = any(
+            entry.forecast is not None and entry.forecast.accuracy_floor is not None
+            for entry in settings.entries
+        )
+        self._present: set[str] = set()
+        self._full = False
+
+    def collect(self) -> Sequence[AnySample]:
+        """Judge the windows that are due, and say what is known."""
+        # Not before: a predecessor may still be saving what is restored here.
+        if self._subscription is None:
+            self._subscription = self._access.mirror.subscribe(self._wants, self._take)
+        self._discover()
+        accuracies = self._accuracies()
+        for subject in self._subjects.values():
+            subject.step(accuracies.get(subject.model))
+        return list(self._samples())
+
+    def close(self) -> None:
+        """Take nothing more; save everything."""
+        if self._subscription is not None:
+            self._subscription.close()
+        self._wanted = {}
+        for subject in self._subjects.values():
+            subject.save()
+
+    def document(self) -> dict[str, Any]:
+        """For the status page: what is watched, what changed, why something is not."""
+        subjects = list(self._subjects.values())
+        return {"drift": [drift_explanation.document(subject) for subject in subjects]}
+
+    def _discover(self) -> None:
+        inventory = self._access.board.current
+        self._present = {name for name, _ in inventory.models}
+        for model in sorted(self._present):
+            latest = latest_version(inventory, model)
+            taken: set[str] = set()
+            for entry in self._entries_of(model):
+                subject = self._subject(model, entry)
+                if subject is None or latest is None:
+                    continue
+                subject.consider(inventory.models[model, latest], taken)
+                if subject.watch is not None:
+                    taken |= set(subject.watch.profile.schema.names)
+                elif subject.learner is not None:
+                    taken |= set(subject.learner.schema.names)
+        wanted: dict[str, list[Subject]] = {}
+        for subject in self._subjects.values():
+            if subject.wanted:
+                wanted.setdefault(subject.model, []).append(subject)
+        self._wanted = {model: tuple(found) for model, found in wanted.items()}
+
+    def _entries_of(self, model: str) -> list[DriftSettings]:
+        """The first entry for each side."""
+        found: dict[str, DriftSettings] = {}
+        for entry in self._entries:
+            if fnmatchcase(model, entry.models):
+                found.setdefault(entry.side, entry)
+        return [found[side] for side in sorted(found)]
+
+    def _subject(self, model: str, entry: DriftSettings) -> Subject | None:
+        key = (model, entry.side)
+        if key not in self._subjects:
+            if len(self._subjects) >= MAX_SUBJECTS and not self._make_room():
+                if not self._full:
+                    log.warning("drift_models_full", most=MAX_SUBJECTS, first=model)
+                self._full = True
+                return None
+            self._subjects[key] = Subject(
+                entry, model, clock=self._access.clock, wall_clock=self._wall_clock
+            )
+        return self._subjects[key]
+
+    def _make_room(self) -> bool:
+        """Let go of a model that the server no longer has."""
+        for key, subject in self._subjects.items():
+            if subject.model not in self._present:
+                subject.save()
+                del self._subjects[key]
+                return True
+        return False
+
+    def _wants(self, model: str) -> bool:
+        return model in self._wanted
+
+    def _take(self, requests: Sequence[Mirrored]) -> None:
+        for request in requests:
+            # What we ask ourselves is no traffic.
+            if request.request_id.startswith(REQUEST_ID_PREFIX):
+                continue
+            for subject in self._wanted.get(request.model, ()):
+                inputs = subject.settings.side == "inputs"
+                tensors = request.inputs if inputs else request.outputs
+                if tensors:
+                    subject.take(tensors)
+
+    def _accuracies(self) -> dict[str, float]:
+        """The estimated accuracy of each model, the worst of its versions."""
+        found: dict[str, float] = {}
+        if self._foresees:
+            for sample in self._access.exposed():
+                estimated = sample.spec is catalogue.ESTIMATED_ACCURACY
+                if estimated and isinstance(sample, Sample):
+                    model = sample.labels[0]
+                    found[model] = min(sample.value, found.get(model, sample.value))
+        return found
+
+    def _samples(self) -> Iterator[AnySample]:
+        # An unloaded model keeps its evidence, should it come back, and shows nothing.
+        shown = [s for s in self._subjects.values() if s.model in self._present]
+        models: dict[str, list[Subject]] = {}
+        for subject in shown:
+            models.setdefault(subject.model, []).append(subject)
+        # What matters most first: a series limit cuts off the end.
+        for model, subjects in models.items():
+            yield from drift_samples.of_model(model, subjects)
+        for subject in shown:
+            yield from drift_samples.of_features(subject)

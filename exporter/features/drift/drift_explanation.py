@@ -1,0 +1,145 @@
+"""What changed, in words and numbers for a person: a part of /api/v1/status."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from drift.alarms.explanation import Culprit
+    from exporter.features.drift.drift_subject import Subject
+    from exporter.features.drift.drift_watch import Look, Watch
+
+_WORST: Final = 10
+_WORTH_A_WORD: Final = 0.1
+
+
+def document(subject: Subject) -> dict[str, Any]:
+    """JSON-able values; what is not known is None."""
+    found: dict[str, Any] = {
+        "model": subject.model,
+        "side": subject.settings.side,
+        "state": subject.state,
+        "problems": list(subject.problems),
+        "alarm": None,
+        "since_timestamp_seconds": None,
+        "changes": [],
+        "worst": [],
+        "caveats": [],
+        "retrain": _retrain(subject),
+    }
+    if subject.learner is not None:
+        found["reference_rows"] = subject.learner.rows
+    if (watch := subject.watch) is None:
+        return found
+    found["reference_rows"] = watch.profile.rows
+    found["reference"] = watch.profile.provenance.source
+    found["caveats"] = list(watch.profile.caveats)
+    found["rows"] = watch.statistics.rows
+    found["violations"] = dict(watch.violations)
+    if (look := watch.look) is not None:
+        found |= _judged(watch, look)
+    return found
+
+
+def _judged(watch: Watch, look: Look) -> dict[str, Any]:
+    verdict = look.verdict
+    return {
+        "alarm": verdict.alarm,
+        "since_timestamp_seconds": watch.statistics.alarm_since,
+        "changes": [_change(culprit) for culprit in verdict.culprits],
+        "worst": _worst(watch, look),
+        "window_rows": look.total.rows,
+        "window_timestamp_seconds": look.closed_at,
+        "evidence": _finite(verdict.log_evidence),
+        "threshold": verdict.log_threshold,
+        "promise_kept": verdict.kept,
+    }
+
+
+def _change(culprit: Culprit) -> dict[str, Any]:
+    return {
+        "feature": culprit.feature,
+        "kind": culprit.channel,
+        "says": sentence(culprit),
+        "shift_sigma": _finite(culprit.shift_sigma),
+        "scale_ratio": _finite(culprit.scale_ratio),
+        "rates": [
+            {"of": event, "before": before, "since": since}
+            for event, before, since in culprit.rates
+        ],
+        "bins": [
+            {"bin": change.label, "before": change.before, "since": change.since}
+            for change in culprit.bins
+        ],
+    }
+
+
+def sentence(culprit: Culprit) -> str:
+    """Which feature, what of it, and by how much."""
+    name = culprit.feature
+    for event, before, since in culprit.rates:
+        if event == culprit.channel:
+            return f"{name}: {event} rose from {before:.2%} to {since:.2%} of rows"
+    if culprit.channel in {"location", "scale"}:
+        return f"{name}: {' and '.join(_moves(culprit))}"
+    if not culprit.bins:
+        return f"{name}: another shape"
+    most = culprit.bins[0]
+    return f"{name}: {most.label} went from {most.before:.1%} to {most.since:.1%}"
+
+
+def _moves(culprit: Culprit) -> list[str]:
+    """A shift and a change of spread, as far as they are worth a word."""
+    shift, ratio = culprit.shift_sigma, culprit.scale_ratio
+    way = "up" if shift > 0 else "down"
+    moved = f"moved {way} by {abs(shift):.2f} sigma"
+    spread = f"spread times {ratio:.2f}"
+    told = [
+        *([moved] if abs(shift) >= _WORTH_A_WORD else []),
+        *([spread] if abs(ratio - 1.0) >= _WORTH_A_WORD else []),
+    ]
+    return told or [moved if culprit.channel == "location" else spread]
+
+
+def _worst(watch: Watch, look: Look) -> list[dict[str, Any]]:
+    """The features with most evidence, with their distances."""
+    evidence = look.verdict.features
+    names = watch.profile.schema.names
+    order = sorted(range(len(names)), key=lambda place: -float(evidence[place]))
+    return [
+        {
+            "feature": names[place],
+            "evidence": _finite(float(evidence[place])),
+            "scores": {
+                score.name: {
+                    "value": _finite(float(score.distance[place])),
+                    "null_mean": _finite(float(score.null.mean[place])),
+                    "null_upper": _finite(float(score.null.bound[place])),
+                }
+                for score in look.scores
+            },
+        }
+        for place in order[:_WORST]
+    ]
+
+
+def _retrain(subject: Subject) -> dict[str, Any]:
+    eta = subject.outlooks.eta
+    return {
+        "outlooks": {
+            signal: forecast.outlook.value
+            for signal, forecast in subject.outlooks.forecasts.items()
+        },
+        "seconds": None
+        if eta is None
+        else {
+            "lower": _finite(eta.lower),
+            "median": _finite(eta.median),
+            "upper": _finite(eta.upper),
+        },
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,174 @@
+"""When to train again: series of estimated accuracy and of drift, and their forecasts."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from drift import codec
+from drift.errors import StateError
+from drift.forecast import Outlook, forecast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drift.forecast import Forecast
+    from exporter.features.drift.drift_settings import DriftForecastSettings
+    from exporter.features.drift.drift_watch import Look
+
+KIND: Final = "outlook"
+VERSION: Final = 1
+ACCURACY: Final = "accuracy"
+PSI: Final = "psi"
+
+_MOST_POINTS: Final = 512
+_SEED: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Eta:
+    """Seconds until the floor or limit is passed: a 90 % interval and its middle."""
+
+    lower: float
+    median: float
+    upper: float
+
+
+class _Series:
+    """Means over equal stretches of time, the latest `_MOST_POINTS` of them."""
+
+    def __init__(self, sign: float, floor: float) -> None:
+        self.points: deque[float] = deque(maxlen=_MOST_POINTS)
+        self.forecast: Forecast | None = None
+        self._sign = sign
+        self._floor = floor
+        self._open: list[float] = [0.0, 0.0]
+
+    def note(self, value: float) -> None:
+        self._open[0] += value
+        self._open[1] += 1
+
+    def close(self) -> None:
+        total, number = self._open
+        self._open = [0.0, 0.0]
+        # A stretch without a value is a gap, never a zero.
+        self.points.append(total / number if number else math.nan)
+        self.foresee()
+
+    def foresee(self) -> None:
+        self.forecast = forecast(
+            self._sign * np.array(self.points),
+            self._sign * self._floor,
+            # The same points give the same forecast, on every replica.
+            np.random.default_rng(_SEED),
+        )
+
+
+class Outlooks:
+    """The forecasts of one model; without settings nothing is foreseen."""
+
+    def __init__(
+        self, settings: DriftForecastSettings | None, clock: Callable[[], float]
+    ) -> None:
+        self._clock = clock
+        self._series: dict[str, _Series] = {}
+        self._every = math.inf
+        self._looked: Look | None = None
+        if settings is not None:
+            self._every = settings.every_seconds
+            if settings.accuracy_floor is not None:
+                self._series[ACCURACY] = _Series(1.0, settings.accuracy_floor)
+            if settings.psi_limit is not None:
+                self._series[PSI] = _Series(-1.0, settings.psi_limit)
+        self._due = clock() + self._every
+
+    def look(self, latest: Look | None, accuracy: float | None) -> None:
+        """Take in the latest window and the accuracy estimated now."""
+        if not self._series:
+            return
+        if (
+            accuracy is not None
+            and math.isfinite(accuracy)
+            and ACCURACY in self._series
+        ):
+            self._series[ACCURACY].note(accuracy)
+        if latest is not self._looked and latest is not None and PSI in self._series:
+            effect = _worst_psi(latest)
+            if effect is not None:
+                self._series[PSI].note(effect)
+        self._looked = latest
+        now = self._clock()
+        while now >= self._due:
+            for series in self._series.values():
+                series.close()
+            # After a long sleep one gap stands for all of it.
+            self._due = max(self._due + self._every, now - self._every)
+
+    @property
+    def forecasts(self) -> dict[str, Forecast]:
+        """By signal, once there was anything to say."""
+        return {
+            name: series.forecast
+            for name, series in self._series.items()
+            if series.forecast is not None
+        }
+
+    @property
+    def eta(self) -> Eta | None:
+        """The earliest passage foreseen, if one is."""
+        found = [f for f in self.forecasts.values() if f.outlook is Outlook.DECAY]
+        if not found:
+            return None
+        first = min(found, key=lambda f: f.middle)
+        return Eta(
+            first.low * self._every,
+            first.middle * self._every,
+            first.high * self._every,
+        )
+
+    def state(self) -> bytes:
+        """The points so far."""
+        points = {
+            name: [None if math.isnan(v) else v for v in series.points]
+            for name, series in self._series.items()
+        }
+        return codec.encode(
+            KIND, VERSION, {"points": points, "every_seconds": self._every}
+        )
+
+    def restore(self, data: bytes) -> None:
+        """Go on from `state`.
+
+        Raises:
+            StateError: the bytes are foreign, damaged, or of another time scale.
+        """
+        payload = codec.decode(data, KIND, VERSION)
+        try:
+            if float(payload["every_seconds"]) != self._every:
+                raise StateError(
+                    f"points {payload['every_seconds']} s apart; want {self._every:g} s"
+                )
+            restored = {
+                name: [math.nan if v is None else float(v) for v in values]
+                for name, values in payload["points"].items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"points that cannot be read: {error!r}") from error
+        for name, series in self._series.items():
+            series.points.extend(restored.get(name, ()))
+            if series.points:
+                series.foresee()
+
+
+def _worst_psi(look: Look) -> float | None:
+    """Largest PSI of a feature beyond what chance gives."""
+    for score in look.scores:
+        if score.name == PSI:
+            excess = score.distance - score.null.mean
+            finite = excess[np.isfinite(excess)]
+            return float(finite.max()) if finite.size else None
+    return None

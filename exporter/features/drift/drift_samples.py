@@ -1,0 +1,209 @@
+"""What the watches found, as samples."""
+
+from __future__ import annotations
+
+import math
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from drift.grid import OTHER, UNSEEN
+from exporter import catalogue
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from drift.reference import Profile
+    from exporter.features.drift.drift_subject import Subject
+    from exporter.features.drift.drift_watch import Look, Watch
+
+_MOST_LABEL: Final = 80
+_REFERENCE_DIGITS: Final = 12
+
+
+def of_model(model: str, subjects: Sequence[Subject]) -> Iterator[Sample]:
+    """Few series a model, over both of its sides."""
+    for subject in subjects:
+        yield from _of_side(subject)
+    watches = [subject.watch for subject in subjects if subject.watch is not None]
+    judged = [watch for watch in watches if watch.look is not None]
+    if judged:
+        since = [
+            watch.statistics.alarm_since
+            for watch in judged
+            if watch.statistics.alarm_since is not None
+        ]
+        yield Sample(catalogue.MODEL_DRIFT_ALARM, bool(since), (model,))
+        if since:
+            yield Sample(catalogue.MODEL_DRIFT_START, min(since), (model,))
+    if watches:
+        alarms = sum(watch.statistics.alarms for watch in watches)
+        yield Sample(catalogue.MODEL_DRIFT_ALARMS, alarms, (model,))
+    yield from _violations(model, watches)
+    yield from _outlook(model, subjects)
+
+
+def _of_side(subject: Subject) -> Iterator[Sample]:
+    key = (subject.model, subject.settings.side)
+    yield Sample(catalogue.DRIFT_STATE, 1, (*key, subject.state))
+    if subject.saved_at is not None:
+        yield Sample(catalogue.DRIFT_SAVED, subject.saved_at, key)
+    if subject.learner is not None:
+        yield Sample(catalogue.DRIFT_REFERENCE_ROWS, subject.learner.rows, key)
+    if (watch := subject.watch) is None:
+        return
+    features = len(watch.profile.schema.features)
+    exposed = min(features, subject.settings.max_features)
+    yield Sample(catalogue.DRIFT_FEATURES, exposed, (*key, "true"))
+    yield Sample(catalogue.DRIFT_FEATURES, features - exposed, (*key, "false"))
+    yield Sample(catalogue.DRIFT_REFERENCE_ROWS, watch.profile.rows, key)
+    yield Sample(catalogue.DRIFT_PROMISE, not watch.profile.caveats, key)
+    yield Sample(catalogue.DRIFT_ROWS, watch.statistics.rows, key)
+    yield Sample(catalogue.DRIFT_WINDOWS, watch.statistics.windows, key)
+    if (look := watch.look) is None:
+        return
+    yield Sample(catalogue.DRIFT_WINDOW_ROWS, look.total.rows, key)
+    yield Sample(catalogue.DRIFT_WINDOW_TIMESTAMP, look.closed_at, key)
+    yield Sample(catalogue.MODEL_DRIFT_THRESHOLD, look.verdict.log_threshold, key)
+    if math.isfinite(look.verdict.log_evidence):
+        yield Sample(catalogue.MODEL_DRIFT_EVIDENCE, look.verdict.log_evidence, key)
+
+
+def _violations(model: str, watches: Sequence[Watch]) -> Iterator[Sample]:
+    kinds = sorted({kind for watch in watches for kind in watch.violations})
+    for kind in kinds:
+        number = sum(watch.violations[kind] for watch in watches)
+        yield Sample(catalogue.SCHEMA_VIOLATIONS, number, (model, kind))
+
+
+def _outlook(model: str, subjects: Sequence[Subject]) -> Iterator[Sample]:
+    found = []
+    for subject in subjects:
+        for signal, forecast in subject.outlooks.forecasts.items():
+            name = f"{signal} of {subject.settings.side}"
+            outlook = forecast.outlook.value
+            yield Sample(catalogue.RETRAIN_OUTLOOK, 1, (model, name, outlook))
+        if (eta := subject.outlooks.eta) is not None:
+            found.append(eta)
+    if found:
+        first = min(found, key=lambda eta: eta.median)
+        for bound in ("lower", "median", "upper"):
+            yield Sample(catalogue.RETRAIN_ETA, getattr(first, bound), (model, bound))
+
+
+def of_features(subject: Subject) -> Iterator[Sample]:
+    """The series of a side's features, those with an alarm first."""
+    watch = subject.watch
+    if watch is None:
+        return
+    if watch.look is not None:
+        shown = _shown(watch, watch.look, subject.settings.max_features)
+        constant = watch.look.total.constant_beside(watch.profile.counts)
+        for feature in shown:
+            yield from _quality(subject.model, watch.profile, watch.look, feature)
+            label = (subject.model, watch.profile.schema.features[feature].name)
+            yield Sample(catalogue.FEATURE_CONSTANT, bool(constant[feature]), label)
+            yield from _evidence(subject.model, watch.profile, watch.look, feature)
+        for feature in shown:
+            yield from _scores(subject, watch, watch.look, feature)
+    if subject.settings.export_bins:
+        yield from _bins(subject, watch)
+
+
+def _shown(watch: Watch, look: Look, most: int) -> list[int]:
+    names = watch.profile.schema.names
+    if len(names) <= most:
+        return list(range(len(names)))
+    alarmed = {culprit.feature for culprit in look.verdict.culprits}
+    order = sorted(range(len(names)), key=lambda place: names[place] not in alarmed)
+    return sorted(order[:most])
+
+
+def _quality(
+    model: str, profile: Profile, look: Look, feature: int
+) -> Iterator[Sample]:
+    label = (model, profile.schema.features[feature].name)
+    total = look.total
+    rows = max(total.rows, 1)
+    numeric = feature < profile.schema.numeric
+    yield Sample(catalogue.FEATURE_MISSING, float(total.missing[feature]) / rows, label)
+    outside = float(total.outside[feature]) / rows
+    if numeric:
+        infinite = float(total.infinite[feature]) / rows
+        yield Sample(catalogue.FEATURE_INFINITE, infinite, label)
+        yield Sample(catalogue.FEATURE_OUT_OF_RANGE, outside, label)
+    else:
+        yield Sample(catalogue.FEATURE_UNSEEN, outside, label)
+
+
+def _evidence(
+    model: str, profile: Profile, look: Look, feature: int
+) -> Iterator[Sample]:
+    name = profile.schema.features[feature].name
+    evidence = float(look.verdict.features[feature])
+    if math.isfinite(evidence):
+        yield Sample(catalogue.FEATURE_DRIFT_EVIDENCE, evidence, (model, name))
+    alarmed = look.verdict.alarm and any(
+        culprit.feature == name for culprit in look.verdict.culprits
+    )
+    yield Sample(catalogue.FEATURE_DRIFT_ALARM, alarmed, (model, name))
+
+
+def _scores(
+    subject: Subject, watch: Watch, look: Look, feature: int
+) -> Iterator[Sample]:
+    name = watch.profile.schema.features[feature].name
+    for score in look.scores:
+        value = float(score.distance[feature])
+        if not math.isfinite(value):
+            continue
+        label = (subject.model, name, score.name)
+        yield Sample(catalogue.FEATURE_DRIFT_SCORE, value, label)
+        for bound, null in (("mean", score.null.mean), ("upper", score.null.bound)):
+            if math.isfinite(float(null[feature])):
+                yield Sample(
+                    catalogue.FEATURE_DRIFT_NULL, float(null[feature]), (*label, bound)
+                )
+        if subject.settings.classic_thresholds and score.threshold is not None:
+            beyond = value >= score.threshold
+            yield Sample(catalogue.FEATURE_DRIFT_CLASSIC, beyond, label)
+
+
+def _bins(subject: Subject, watch: Watch) -> Iterator[Sample]:
+    reference_id = watch.profile.fingerprint[:_REFERENCE_DIGITS]
+    for feature, name in enumerate(watch.profile.schema.names):
+        if not any(fnmatchcase(name, p) for p in subject.settings.export_bins):
+            continue
+        used = int(watch.profile.projection.used[feature])
+        labels = bin_labels(watch.profile, feature)
+        reference = watch.baseline.bins[feature, :used] + 0.5
+        shares = reference / reference.sum()
+        for place in range(used):
+            key = (subject.model, name, labels[place], reference_id)
+            count = float(watch.coarse[feature, place])
+            yield Sample(catalogue.FEATURE_OBSERVATIONS, count, key)
+            yield Sample(catalogue.FEATURE_REFERENCE, float(shares[place]), key)
+
+
+def bin_labels(profile: Profile, feature: int) -> list[str]:
+    """A name for each coarse bin of a feature, the same wherever the reference is."""
+    cells = profile.projection.bins[feature]
+    labels: list[str] = []
+    for place in range(int(profile.projection.used[feature])):
+        mine = np.flatnonzero(cells == place)
+        label = _bin_label(profile, feature, [int(cell) for cell in mine])
+        short = label[:_MOST_LABEL]
+        labels.append(f"{short} ({place})" if short in labels else short)
+    return labels
+
+
+def _bin_label(profile: Profile, feature: int, cells: Sequence[int]) -> str:
+    if feature < profile.schema.numeric:
+        return profile.cell_label(feature, cells[0], cells[-1]) if cells else "none"
+    values = profile.categories[feature - profile.schema.numeric].values
+    known = [values[cell] for cell in cells if cell < len(values)]
+    rest = OTHER in cells or UNSEEN in cells
+    parts = known if len(known) < 3 else [f"{known[0]} … {known[-1]}"]  # noqa: PLR2004
+    return " or ".join([*parts, *(["other"] if rest or not known else [])])

@@ -1,0 +1,221 @@
+"""What `drift:` of the configuration says, without meeting what it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field, model_validator
+
+from exporter.access.collector_base import Access, CollectorSettings
+from exporter.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.features.drift.drift_collector import DriftCollector
+
+Side = Literal["inputs", "outputs"]
+StatisticName = Literal[
+    "chi_square",
+    "cramer_von_mises",
+    "hellinger",
+    "jensen_shannon",
+    "kolmogorov_smirnov",
+    "psi",
+    "wasserstein",
+]
+
+MONTH_SECONDS: Final = 30 * 86400.0
+
+
+class DriftFeatureSettings(Settings):
+    """One watched column of one tensor, under a name of your own."""
+
+    name: str = Field(min_length=1, max_length=100)
+    """Value of the `feature` label."""
+    tensor: str = Field(min_length=1, max_length=200)
+    """The tensor it is in."""
+    column: int = Field(default=0, ge=0, le=1 << 24)
+    """Which value of a row, counted from 0 in the tensor's own order."""
+    type: Literal["numeric", "categorical"] | None = Field(default=None)
+    """How to compare it; null decides by the datatype: text and booleans are
+    categories."""
+    of: Literal["column", "confidence"] = Field(default="column")
+    """`confidence` watches how sure each answer of a classifier is, its largest
+    probability: the row by row of what the estimated accuracy is the mean of."""
+
+    @model_validator(mode="after")
+    def _confidence_is_a_number(self) -> DriftFeatureSettings:
+        if self.of == "confidence" and (self.column or self.type == "categorical"):
+            found = f"column {self.column}" if self.column else f"type {self.type}"
+            raise ValueError(
+                f"found {found} beside of: confidence, which is one number of the whole "
+                "row; leave it out"
+            )
+        return self
+
+
+class DriftLearnSettings(Settings):
+    """A reference from live traffic: what comes now is what shall come later."""
+
+    rows: int = Field(default=10_000, ge=500, le=10_000_000)
+    """At least so many rows; with 1,000 small changes take longer to find."""
+    seconds: float = Field(default=86_400.0, ge=1, le=90 * 86_400)
+    """For at least so long: a whole day has its night in it."""
+
+
+class DriftWindowSettings(Settings):
+    """When a window closes: after `seconds`, once it holds `rows` rows."""
+
+    rows: int = Field(default=500, ge=1, le=100_000_000)
+    """Fewest rows of a window."""
+    seconds: float = Field(default=600.0, ge=1, le=86_400)
+    """Shortest time between the ends of two windows."""
+    longest_seconds: float = Field(default=86_400.0, ge=1, le=7 * 86_400)
+    """A window that is so old closes with what it holds, if it holds anything."""
+    panes: int = Field(default=1, ge=1, le=168)
+    """Scores and shares are those of so many latest windows together: 1 tumbles, more
+    slide. Alarms look at every window by itself."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DriftWindowSettings:
+        if self.longest_seconds < self.seconds:
+            raise ValueError(
+                f"found longest_seconds {self.longest_seconds:g} below seconds "
+                f"{self.seconds:g}; want at least as much"
+            )
+        return self
+
+
+class DriftForecastSettings(Settings):
+    """When the model should be trained again, if that can be said at all."""
+
+    accuracy_floor: float | None = Field(default=None, gt=0, lt=1)
+    """Lowest bearable accuracy: foresees when triton_estimated_accuracy_ratio of the
+    model falls below it."""
+    psi_limit: float | None = Field(default=None, gt=0, le=100)
+    """Highest bearable PSI of any feature, less what chance gives: foresees when it
+    is passed."""
+    every_seconds: float = Field(default=3600.0, ge=1, le=7 * 86_400)
+    """One point of the series is the mean of so long; at least 24 are needed."""
+
+    @model_validator(mode="after")
+    def _something(self) -> DriftForecastSettings:
+        if self.accuracy_floor is None and self.psi_limit is None:
+            raise ValueError(
+                "found neither accuracy_floor nor psi_limit; give one or both"
+            )
+        return self
+
+
+class DriftSettings(Settings):
+    """Watch the data of some models, seen by the taps, beside a reference."""
+
+    models: str = Field(default="*", min_length=1, max_length=200)
+    """Shell-style pattern of the models; the first entry that matches is theirs."""
+    side: Side = Field(default="inputs")
+    """What is watched: what models are asked, or what they answer."""
+    reference: Path | None = Field(default=None)
+    """A reference profile, as `tritonwatch drift fit` makes it; read again when it
+    changes."""
+    learn: DriftLearnSettings | None = Field(default=None)
+    """In place of `reference`: learn it from live traffic."""
+    features: tuple[DriftFeatureSettings, ...] = Field(default=(), max_length=4096)
+    """With `learn`: the columns to watch; none named watches all, as `tensor[i]`."""
+    window: DriftWindowSettings = Field(default=DriftWindowSettings())
+    """How long one looks before one judges."""
+    false_alarms_per_month: float = Field(default=1.0, gt=0, le=1000)
+    """The one knob: at most so many alarms in 30 days while nothing changes, for all
+    features of the model together, however often one looks."""
+    margin_sigma: float = Field(default=0.0, ge=0, le=2)
+    """A shift up to this is not worth an alarm, in standard deviations."""
+    margin_rate: float = Field(default=0.0, ge=0, lt=1)
+    """A rise up to this of a share (missing, out of range, unseen) is not either."""
+    statistics: tuple[StatisticName, ...] = Field(
+        default=("psi", "jensen_shannon", "kolmogorov_smirnov", "wasserstein"),
+        max_length=7,
+    )
+    """Distances to expose, beside what they are while nothing changes."""
+    classic_thresholds: bool = Field(default=False)
+    """Also say which distances pass the field's rules of thumb (PSI 0.2 …), which do
+    not know how many rows a window has."""
+    max_features: int = Field(default=100, ge=1, le=4096)
+    """Most features with series of their own, those with an alarm first; all are
+    watched."""
+    export_bins: tuple[str, ...] = Field(default=(), max_length=100)
+    """Shell-style patterns of features whose bins are exposed too, 17 series or fewer
+    and as many of the reference, so that Prometheus can add up a fleet."""
+    state: Path | None = Field(default=None)
+    """A folder that keeps windows, evidence and learnt references over a restart."""
+    state_seconds: float = Field(default=60.0, ge=0.1, le=86_400)
+    """Time between two savings; what came after the last is lost by a kill -9."""
+    forecast: DriftForecastSettings | None = Field(default=None)
+    """Foresee when to train again."""
+
+    @property
+    def windows_per_false_alarm(self) -> float:
+        """Windows of a month, at their closest, for each false alarm allowed."""
+        return MONTH_SECONDS / self.window.seconds / self.false_alarms_per_month
+
+    @model_validator(mode="after")
+    def _sensible(self) -> DriftSettings:
+        if (self.reference is None) == (self.learn is None):
+            found = "both" if self.learn else "neither"
+            raise ValueError(
+                f"found {found} of reference and learn; want a profile's file or "
+                "`learn: {}`"
+            )
+        if self.features and self.learn is None:
+            raise ValueError(
+                "found features beside a reference, which has its own; name them when "
+                "it is made"
+            )
+        names = [feature.name for feature in self.features]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ValueError(f"found features named twice: {doubled}; names are unique")
+        limited = self.forecast is not None and self.forecast.psi_limit is not None
+        if limited and "psi" not in self.statistics:
+            raise ValueError("found psi_limit without psi among the statistics; add it")
+        if self.windows_per_false_alarm <= 1:
+            raise ValueError(
+                f"found {self.false_alarms_per_month:g} false alarms a month with "
+                f"windows of {self.window.seconds:g} s; want fewer alarms than windows"
+            )
+        return self
+
+
+def doubled_entries(entries: Sequence[DriftSettings]) -> list[str]:
+    """Entries that can never match, since one before has the same models and side."""
+    keys = [(entry.models, entry.side) for entry in entries]
+    return [
+        f"found two drift entries for the {side} of {models!r}; each may stand once"
+        for models, side in sorted({key for key in keys if keys.count(key) > 1})
+    ]
+
+
+class DriftCollectorSettings(CollectorSettings):
+    """Built from `drift:`."""
+
+    entries: tuple[DriftSettings, ...] = Field(default=())
+    """As configured."""
+
+    @classmethod
+    def of(cls, entries: tuple[DriftSettings, ...]) -> DriftCollectorSettings:
+        """Looks often enough for the shortest window."""
+        shortest = min(entry.window.seconds for entry in entries)
+        # A window takes longer the first time: that is when scipy is imported.
+        return cls(
+            entries=entries,
+            interval_seconds=min(5.0, shortest / 2),
+            deadline_seconds=60,
+        )
+
+    def build(self, access: Access) -> DriftCollector:
+        """The collector."""
+        from exporter.features.drift.drift_collector import (  # noqa: PLC0415 - only when configured
+            DriftCollector,
+        )
+
+        return DriftCollector(self, access)

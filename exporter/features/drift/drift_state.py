@@ -1,0 +1,111 @@
+"""Files that keep what was learnt: written whole or not at all, never trusted blindly."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import structlog
+
+from drift.errors import StateError
+from exporter.errors import UnusableFileError
+from exporter.system import whole_file
+
+if TYPE_CHECKING:
+    from drift.codec import Buffer
+    from exporter.features.drift.drift_settings import Side
+
+log = structlog.get_logger()
+
+MAX_BYTES: Final = 256 << 20
+_LONGEST_NAME: Final = 150
+
+
+def read_whole(path: Path) -> bytes:
+    """The bytes of a state or a profile.
+
+    Raises:
+        OSError: it cannot be read.
+        StateError: it is no regular file, or larger than any of ours.
+    """
+    try:
+        return whole_file.read(path, MAX_BYTES)
+    except UnusableFileError as error:
+        raise StateError(str(error)) from None
+
+
+class Store:
+    """The files of one model's watch below a folder; without a folder keeps nothing."""
+
+    def __init__(self, folder: Path | None, model: str, side: Side) -> None:
+        self._folder = folder
+        name = quote(model, safe="")
+        if len(name) > _LONGEST_NAME:
+            digest = hashlib.sha256(model.encode()).hexdigest()
+            name = f"{name[:_LONGEST_NAME]}-{digest[:16]}"
+        self._stem = f"{name}.{side}"
+        self._told = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether anything outlives this process."""
+        return self._folder is not None
+
+    def _path(self, what: str) -> Path:
+        return (self._folder or Path()) / f"{self._stem}.{what}"
+
+    def read(self, what: str) -> bytes | None:
+        """What was written under that name; None where there is nothing to be used.
+
+        Raises:
+            OSError: it cannot be read now, which says nothing against what it holds.
+        """
+        if not self.kept:
+            return None
+        path = self._path(what)
+        try:
+            return read_whole(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (IsADirectoryError, StateError) as error:
+            self.set_aside(what, str(error))
+            return None
+
+    def write(self, what: str, *data: Buffer) -> bool:
+        """Save, and say once in the log if that fails."""
+        if not self.kept:
+            return False
+        path = self._path(what)
+        try:
+            whole_file.write(path, data)
+        except OSError as error:
+            if not self._told:
+                log.warning("drift_state_not_saved", file=str(path), reason=str(error))
+            self._told = True
+            return False
+        if self._told:
+            log.info("drift_state_saved_again", file=str(path))
+        self._told = False
+        return True
+
+    def set_aside(self, what: str, reason: str) -> None:
+        """Rename what cannot be used, so that it can be looked at, and go on."""
+        path = self._path(what)
+        try:
+            aside = whole_file.set_aside(path)
+        except OSError as error:
+            log.warning(
+                "drift_state_not_set_aside",
+                file=str(path),
+                reason=reason,
+                problem=str(error),
+            )
+        else:
+            log.warning(
+                "drift_state_set_aside",
+                file=str(path),
+                kept_as=str(aside),
+                reason=reason,
+            )

@@ -1,0 +1,348 @@
+"""A model's tensors and a reference's features: do they fit, and how rows are taken.
+
+Of a model with more than `MAX_COLUMNS` values in a row the tensors that do not fit are
+watched by their sketch: norm, moments and random projections, under the name
+`TENSOR.sketch`, see `drift.embeddings`. How sure a classifier's answers are is the
+tensor `TENSOR.confidence`: what the estimated accuracy is a mean of.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from drift.embeddings import MAX_WIDTH, VectorSketch
+from drift.errors import DriftError, ProfileError
+from drift.features import TEXT_DATATYPES, Feature, Kind, Schema, Tensor
+from exporter.numerics.answer_distribution import MAX_CLASSES, looked_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from exporter.features.drift.drift_settings import DriftFeatureSettings, Side
+    from exporter.triton.model import ModelSpec, TensorSpec
+
+    Tensors = Mapping[str, NDArray[np.generic[Any]]]
+
+MAX_COLUMNS: Final = 256
+MAX_LEARNT: Final = 512
+SKETCH: Final = ".sketch"
+CONFIDENCE: Final = ".confidence"
+
+_MOMENTS: Final = 3
+_FLOATS: Final = frozenset({"FP16", "BF16", "FP32", "FP64"})
+_SHOWN: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One tensor as the model declares it, without the batch dimension.
+
+    `row_shape` is None where a dimension is left open. `whole` says that a request is
+    one row, because the model does not batch.
+    """
+
+    name: str
+    datatype: str
+    row_shape: tuple[int, ...] | None
+    whole: bool
+
+    @property
+    def width(self) -> int:
+        """Values in a row; 0 where that is open."""
+        return 0 if self.row_shape is None else math.prod(self.row_shape)
+
+
+def declared(spec: ModelSpec, side: Side) -> dict[str, Declared]:
+    """What the model takes or gives, by name."""
+    tensors = spec.inputs if side == "inputs" else spec.outputs
+    return {tensor.name: _declared(tensor, spec) for tensor in tensors}
+
+
+def _declared(tensor: TensorSpec, spec: ModelSpec) -> Declared:
+    batched = spec.max_batch_size > 0 or tensor.shape[:1] == (-1,)
+    shape = tensor.shape[1:] if batched else tensor.shape
+    closed = shape if all(size > 0 for size in shape) else None
+    return Declared(tensor.name, tensor.datatype, closed, not batched)
+
+
+def schema_of(
+    tensors: Mapping[str, Declared], features: Sequence[DriftFeatureSettings]
+) -> Schema:
+    """What to learn of a model: the features named, or everything that can be watched.
+
+    Raises:
+        DriftError: the features do not fit the model, or there is nothing to watch.
+    """
+    if features:
+        return _named(tensors, features)
+    plain: list[Tensor] = []
+    wide: list[VectorSketch] = []
+    room = MAX_COLUMNS
+    for tensor in tensors.values():
+        if tensor.row_shape is None or not tensor.width:
+            continue
+        if tensor.width <= room:
+            room -= tensor.width
+            plain.append(Tensor(tensor.name, tensor.datatype, tensor.row_shape))
+        elif tensor.datatype not in TEXT_DATATYPES and tensor.width <= MAX_WIDTH:
+            wide.append(VectorSketch(tensor.name, tensor.width))
+    base = Schema.from_tensors(plain)
+    schema = Schema(
+        (*base.tensors, *(sketch.tensor for sketch in wide)),
+        (*base.features, *(f for sketch in wide for f in sketch.features)),
+    )
+    if len(schema.features) > MAX_LEARNT:
+        raise _too_many(len(schema.features))
+    if not schema.features:
+        shapes = _listed(
+            [f"{t.name} of {_shape(t.row_shape)}" for t in tensors.values()]
+        )
+        raise ProfileError(
+            [f"no tensor can be watched: found {shapes}; dimensions must be fixed"]
+        )
+    return schema
+
+
+def _too_many(features: int) -> ProfileError:
+    found = f"{features} features; at most {MAX_LEARNT} can be learnt from live traffic"
+    return ProfileError([f"{found}: name some, or make the reference of a file"])
+
+
+def _named(
+    tensors: Mapping[str, Declared], features: Sequence[DriftFeatureSettings]
+) -> Schema:
+    if len(features) > MAX_LEARNT:
+        raise _too_many(len(features))
+    wanted = list(dict.fromkeys(feature.tensor for feature in features))
+    found = [tensors[name] for name in wanted if name in tensors]
+    opened = [
+        f"tensor {t.name!r} has a dimension left open" for t in found if not t.width
+    ]
+    if opened:
+        raise ProfileError(opened)
+    unsure = [problem for f in features for problem in _unsure(f, tensors)]
+    if unsure:
+        raise ProfileError(unsure)
+    by_column = {feature.tensor for feature in features if feature.of == "column"}
+    by_confidence = dict.fromkeys(f.tensor for f in features if f.of == "confidence")
+    known = [
+        *(
+            Tensor(t.name, t.datatype, t.row_shape or ())
+            for t in found
+            if t.name in by_column
+        ),
+        *(Tensor(name + CONFIDENCE) for name in by_confidence),
+    ]
+    datatypes = {tensor.name: tensor.datatype for tensor in known}
+
+    def watched(feature: DriftFeatureSettings) -> Feature:
+        if feature.of == "confidence":
+            return Feature(feature.name, feature.tensor + CONFIDENCE)
+        text = datatypes.get(feature.tensor) in TEXT_DATATYPES | {"BOOL"}
+        kind: Kind = feature.type or ("categorical" if text else "numeric")
+        return Feature(feature.name, feature.tensor, feature.column, kind)
+
+    return Schema(tuple(known), tuple(watched(feature) for feature in features))
+
+
+def _unsure(
+    feature: DriftFeatureSettings, tensors: Mapping[str, Declared]
+) -> Iterator[str]:
+    """Why the confidence that is asked for is none."""
+    if feature.of != "confidence":
+        return
+    tensor = tensors.get(feature.tensor)
+    if tensor is None:
+        found = f"tensor {feature.tensor!r} is absent: the model has {_listed(tensors)}"
+        yield found
+    elif (problem := _no_classes(tensor)) is not None:
+        yield problem
+
+
+def _no_classes(tensor: Declared) -> str | None:
+    if tensor.datatype in _FLOATS and 1 < tensor.width <= MAX_CLASSES:
+        return None
+    return (
+        f"tensor {tensor.name!r} has rows of {_shape(tensor.row_shape)} {tensor.datatype}; "
+        f"a confidence is of the probabilities of 2 to {MAX_CLASSES} classes"
+    )
+
+
+def require(schema: Schema, tensors: Mapping[str, Declared]) -> None:
+    """Check that a reference's tensors are those of the model.
+
+    Floats of another width are the same quantity; a tensor may be watched by its
+    sketch. Tensors of the model that the reference leaves out are not watched.
+
+    Raises:
+        ProfileError: they are not; every difference is listed.
+    """
+    used = {feature.tensor for feature in schema.features}
+    found = [
+        difference
+        for tensor in schema.tensors
+        if tensor.name in used
+        for difference in _differences(tensor, tensors)
+    ]
+    if found:
+        raise ProfileError(found)
+
+
+def _differences(tensor: Tensor, tensors: Mapping[str, Declared]) -> list[str]:
+    model = tensors.get(tensor.name)
+    if model is None and (scores := _scored(tensor, tensors)) is not None:
+        problem = _no_classes(scores)
+        return [] if problem is None else [problem]
+    if model is None and (source := _sketched(tensor, tensors)) is not None:
+        return _sketch_differences(tensor, source)
+    if model is None:
+        return [f"tensor {tensor.name!r} is absent: the model has {_listed(tensors)}"]
+    found = []
+    if _family(tensor.datatype) != _family(model.datatype):
+        found.append(
+            f"tensor {tensor.name!r} is {tensor.datatype} in the reference and "
+            f"{model.datatype} in the model"
+        )
+    same = tensor.row_shape == model.row_shape
+    if not same and not tensor.width == model.width == 1:
+        found.append(
+            f"tensor {tensor.name!r} has rows of {_shape(tensor.row_shape)} in the "
+            f"reference and of {_shape(model.row_shape)} in the model"
+        )
+    return found
+
+
+def _sketch_differences(tensor: Tensor, source: Declared) -> list[str]:
+    if source.row_shape is None or not 0 < source.width <= MAX_WIDTH:
+        found = f"tensor {tensor.name!r} sketches {source.name!r}, whose rows are of "
+        wanted = f"{_shape(source.row_shape)}; 1 to {MAX_WIDTH} values are possible"
+        return [found + wanted]
+    if tensor.width <= _MOMENTS or source.datatype in TEXT_DATATYPES:
+        return [f"tensor {tensor.name!r} is no sketch of numbers"]
+    return []
+
+
+def _sketched(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | None:
+    if not tensor.name.endswith(SKETCH):
+        return None
+    return tensors.get(tensor.name.removesuffix(SKETCH))
+
+
+def _scored(tensor: Tensor, tensors: Mapping[str, Declared]) -> Declared | None:
+    if not tensor.name.endswith(CONFIDENCE) or tensor.width != 1:
+        return None
+    return tensors.get(tensor.name.removesuffix(CONFIDENCE))
+
+
+def _family(datatype: str) -> str:
+    return "float" if datatype in _FLOATS else datatype
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "open shape" if shape is None else f"shape {list(shape)}"
+
+
+def _listed(names: Mapping[str, object] | Sequence[str]) -> str:
+    shown = list(names)[:_SHOWN]
+    more = len(names) - len(shown)
+    return (", ".join(shown) or "nothing") + (f" and {more} more" if more else "")
+
+
+class Rows:
+    """Brings the tensors of a request into the shape a window counts.
+
+    Nothing in a request makes it raise: what does not fit is handed on as it is, for
+    the window to count as a violation.
+    """
+
+    def __init__(self, schema: Schema, tensors: Mapping[str, Declared]) -> None:
+        self._watched = {tensor.name for tensor in schema.tensors}
+        self._whole = {t.name: t.row_shape for t in tensors.values() if t.whole}
+        self._datatypes = {
+            tensor.name: np.dtype(_NUMPY[tensor.datatype])
+            for tensor in schema.tensors
+            if tensor.name in tensors
+            and tensor.datatype in _NUMPY
+            and tensors[tensor.name].datatype != tensor.datatype
+        }
+        self._sketches = {
+            source.name: VectorSketch(
+                source.name, source.width, projections=tensor.width - _MOMENTS
+            )
+            for tensor in schema.tensors
+            if tensor.name not in tensors
+            and (source := _sketched(tensor, tensors)) is not None
+        }
+        self._shapes = {name: tensors[name].row_shape for name in self._sketches}
+        self._confidences = {
+            source.name
+            for tensor in schema.tensors
+            if tensor.name not in tensors
+            and (source := _scored(tensor, tensors)) is not None
+        }
+        self._ignored = tensors.keys() - self._watched - self._sketches.keys()
+        self._as_they_are = not (
+            self._whole or self._datatypes or self._sketches or self._confidences
+        )
+
+    def of(self, request: Tensors) -> Tensors:
+        """Tensors by the schema's names, each (rows, *row_shape)."""
+        if self._as_they_are:
+            if request.keys() <= self._watched:
+                return request
+            return {k: v for k, v in request.items() if k not in self._ignored}
+        found: dict[str, NDArray[np.generic[Any]]] = {}
+        for name, tensor in request.items():
+            rows = tensor
+            if name in self._whole and tensor.shape == self._whole[name]:
+                rows = tensor[None]
+            if name in self._confidences:
+                found[name + CONFIDENCE] = _confidence(rows)
+            if name in self._ignored:
+                continue
+            if name in self._sketches:
+                found[name + SKETCH] = self._sketch(name, rows)
+            else:
+                found[name] = self._converted(name, rows)
+        return found
+
+    def _converted(
+        self, name: str, rows: NDArray[np.generic[Any]]
+    ) -> NDArray[np.generic[Any]]:
+        wanted = self._datatypes.get(name)
+        if wanted is None or rows.dtype.kind != "f":
+            return rows
+        with np.errstate(over="ignore"):
+            return rows.astype(wanted)
+
+    def _sketch(
+        self, name: str, rows: NDArray[np.generic[Any]]
+    ) -> NDArray[np.generic[Any]]:
+        fits = rows.ndim > 0 and rows.shape[1:] == self._shapes[name]
+        if not fits or rows.dtype.kind not in "fiub":
+            return rows
+        vectors = rows.reshape(rows.shape[0], -1)
+        try:
+            return self._sketches[name].apply(vectors)  # type: ignore[arg-type]
+        except DriftError:
+            return rows
+
+
+def _confidence(rows: NDArray[np.generic[Any]]) -> NDArray[np.generic[Any]]:
+    """The largest probability of each row, NaN where there are no probabilities."""
+    if not rows.ndim or not rows.size:
+        return np.full(rows.shape[:1], np.nan, np.float32)
+    # As the estimated accuracy takes it, so that both speak of one thing.
+    confidence = looked_at(rows).confidence
+    if confidence is None:
+        return np.full(rows.shape[0], np.nan, np.float32)
+    return confidence.astype(np.float32)
+
+
+_NUMPY: Final = {"FP16": "f2", "BF16": "f4", "FP32": "f4", "FP64": "f8"}

@@ -1,0 +1,299 @@
+"""One reference and the traffic beside it: rows in, windows judged, and what they said."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from drift import codec
+from drift.alarms.monitor import KIND as MONITOR_KIND
+from drift.alarms.monitor import VERSION as MONITOR_VERSION
+from drift.alarms.monitor import AlarmSettings, Monitor
+from drift.comparison import Baseline
+from drift.errors import StateError
+from drift.projection import BINS
+from drift.season import hours_of_week
+from drift.statistics import AnyStatistic
+from drift.window import Counts, SlidingWindow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from drift.alarms.monitor import Verdict
+    from drift.comparison import Null
+    from drift.reference import Profile
+    from drift.statistics.base import Statistic
+    from exporter.features.drift.drift_settings import DriftSettings
+
+    Floats = NDArray[np.float64]
+    Tensors = Mapping[str, NDArray[np.generic[Any]]]
+
+KIND: Final = "watch"
+VERSION: Final = 2
+"""Of what is written. 1, with everything as text, is still read."""
+
+_MOST_TIMES: Final = 4096
+_STATISTIC: Final[TypeAdapter[Statistic]] = TypeAdapter(AnyStatistic)
+
+
+def hour_of_week(timestamp_seconds: float) -> int:
+    """0..167, Monday 00:00 UTC is 0."""
+    return int(hours_of_week(np.array([timestamp_seconds]))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One distance of all features, and what it is while nothing changes."""
+
+    name: str
+    threshold: float | None
+    distance: Floats
+    null: Null
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the latest windows said. `total` is of the last `panes` windows."""
+
+    closed_at: float
+    total: Counts
+    scores: tuple[Score, ...]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class WatchStatistics:
+    """Counted since this process began; `alarm_since` is a timestamp."""
+
+    rows: int = 0
+    windows: int = 0
+    alarms: int = 0
+    alarm_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Restored:
+    """What of the open window another process has counted already."""
+
+    rows: int = 0
+    coarse: Floats | float = 0.0
+    violations: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+class Watch:
+    """Counts rows into the open window and judges windows. `put` is thread-safe."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        settings: DriftSettings,
+        *,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.profile = profile
+        self.baseline = Baseline(profile)
+        self.look: Look | None = None
+        self.statistics = WatchStatistics()
+        self.violations: Counter[str] = Counter()
+        """Schema violations by kind, of every request so far."""
+        self.coarse: Floats = np.zeros((len(profile.schema.features), BINS))
+        """Values by coarse bin, of every row so far."""
+        self._settings = settings
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._measures = [
+            _STATISTIC.validate_python({"kind": name}) for name in settings.statistics
+        ]
+        self._lock = threading.Lock()
+        self._window = profile.accumulator()
+        self._known = {tensor.name for tensor in profile.schema.tensors}
+        self._odd: Counter[str] = Counter()
+        self._sliding = SlidingWindow(settings.window.panes)
+        self._monitor = Monitor(
+            profile,
+            AlarmSettings(
+                windows_per_false_alarm=settings.windows_per_false_alarm,
+                margin_sigma=settings.margin_sigma,
+                margin_rate=settings.margin_rate,
+            ),
+        )
+        self._closed_coarse = self.coarse
+        self._closed_violations: Counter[str] = Counter()
+        self._restored = _Restored()
+        self._rows_before = 0
+        self._opened = clock()
+        self._opened_at = wall_clock()
+        self._times: deque[float] = deque(maxlen=_MOST_TIMES)
+
+    def put(self, request: Tensors) -> None:
+        """Count one request's rows."""
+        with self._lock:
+            if self._window.update(request) or not request:
+                return
+            # Nothing of it has rows that could be counted, so the window cannot tell.
+            absent = self._known - request.keys()
+            self._odd["absent" if absent else "shape"] += 1
+            if request.keys() - self._known:
+                self._odd["extra"] += 1
+
+    def step(self) -> bool:
+        """Take in what came; judge the window if it is due. Whether one was judged."""
+        now, window = self._clock(), self._settings.window
+        age = now - self._opened
+        with self._lock:
+            rows = self._window.rows
+            due = (age >= window.seconds and rows >= window.rows) or (
+                age >= window.longest_seconds and rows > 0
+            )
+            counts = self._window.take() if due else self._window.peek()
+            odd = Counter(self._odd)
+        self._notice(counts, odd)
+        if not due:
+            return False
+        self._closed_coarse = self.coarse
+        self._closed_violations = self.violations - odd
+        self._rows_before = self.statistics.rows
+        self._restored = _Restored()
+        self._opened = now
+        self._judge(counts)
+        return True
+
+    def _notice(self, counts: Counts, odd: Counter[str]) -> None:
+        """Bring the counters up to what the open window holds."""
+        kinds: Counter[str] = Counter()
+        for (kind, _), number in counts.violations.items():
+            kinds[kind] += number
+        for (kind, _), number in self._restored.violations.items():
+            kinds[kind] -= number
+        self.violations = self._closed_violations + kinds + odd
+        fresh = self.baseline.coarse(counts) - self._restored.coarse
+        self.coarse = self._closed_coarse + fresh
+        self._count(rows=self._rows_before + counts.rows - self._restored.rows)
+
+    def _judge(self, counts: Counts) -> None:
+        wall = self._wall_clock()
+        self._times.append(self._opened_at)
+        middle = (self._opened_at + wall) / 2
+        self._opened_at = wall
+        verdict = self._monitor.update(counts, hour=hour_of_week(middle))
+        since = self.statistics.alarm_since
+        if verdict.raised:
+            since = self._times[-min(verdict.since_windows, len(self._times))]
+        self._count(
+            windows=self.statistics.windows + 1,
+            alarms=self.statistics.alarms + verdict.raised,
+            alarm_since=since if verdict.alarm else None,
+        )
+        self._see(wall, self._sliding.push(counts), verdict)
+
+    def _count(self, **changes: Any) -> None:
+        old = self.statistics
+        self.statistics = WatchStatistics(
+            changes.get("rows", old.rows),
+            changes.get("windows", old.windows),
+            changes.get("alarms", old.alarms),
+            changes.get("alarm_since", old.alarm_since),
+        )
+
+    def _see(self, closed_at: float, total: Counts, verdict: Verdict) -> None:
+        comparison = self.baseline.compare(total)
+        scores = tuple(
+            Score(
+                measure.kind,  # type: ignore[attr-defined]
+                measure.threshold or measure.classic,
+                measure.distance(comparison),
+                measure.null(comparison),
+            )
+            for measure in self._measures
+        )
+        self.look = Look(closed_at, total, scores, verdict)
+
+    def state(self) -> Sequence[codec.Buffer]:
+        """Everything that a restart shall not lose, checksummed, in parts to be joined.
+
+        They share our memory: to be written before the next `step`.
+        """
+        with self._lock:
+            open_window = self._window.peek()
+        return codec.packed(
+            KIND,
+            VERSION,
+            {
+                "monitor": self._monitor.state(),
+                "open": open_window.state(),
+                "age_seconds": self._clock() - self._opened,
+                "opened_at": self._opened_at,
+                "closed_at": self.look.closed_at if self.look else None,
+                "panes": [pane.state() for pane in self._sliding.panes],
+                "times": list(self._times),
+                "alarm_since": self.statistics.alarm_since,
+            },
+        )
+
+    def restore(self, data: bytes) -> None:
+        """Go on from `state`; after an error this watch is not to be used.
+
+        Raises:
+            StateError: the bytes are foreign, damaged, or of another reference.
+        """
+        payload = _read(data)
+        try:
+            self._monitor.resume(payload["monitor"])
+            panes, opened = payload["panes"], payload["open"]
+            self._window.restore(opened)
+            self._restored = _Restored(
+                opened.rows, self.baseline.coarse(opened), opened.violations
+            )
+            self._opened = self._clock() - max(float(payload["age_seconds"]), 0.0)
+            self._opened_at = float(payload["opened_at"])
+            self._times.extend(float(value) for value in payload["times"])
+            since, closed_at = payload["alarm_since"], payload["closed_at"]
+            self._count(alarm_since=None if since is None else float(since))
+            if closed_at is not None and panes:
+                self._resume(float(closed_at), panes)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"a state that cannot be read: {error!r}") from error
+
+    def _resume(self, closed_at: float, panes: list[Counts]) -> None:
+        for pane in panes:
+            self._sliding.push(pane)
+        # A window without rows changes nothing and says how the alarm stands.
+        schema = self.profile.schema
+        nothing = Counts.empty(len(schema.features), schema.numeric)
+        verdict = self._monitor.update(nothing)
+        self._see(closed_at, self._sliding.total(), verdict)
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    """A state of any version, with `Counts` for its counts.
+
+    Raises:
+        StateError: the bytes are foreign, damaged, or of a version to come.
+    """
+    old = codec.version_of(data) == "1"
+    payload = (codec.decode if old else codec.unpacked)(
+        data, KIND, 1 if old else VERSION
+    )
+    try:
+        if old:
+            monitor = codec.decode(
+                payload["monitor"].encode(), MONITOR_KIND, MONITOR_VERSION
+            )
+            panes = [Counts.from_bytes(pane.encode()) for pane in payload["panes"]]
+            opened = Counts.from_bytes(payload["open"].encode())
+        else:
+            monitor = payload["monitor"]
+            panes = [Counts.from_state(pane) for pane in payload["panes"]]
+            opened = Counts.from_state(payload["open"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StateError(f"a state that cannot be read: {error!r}") from error
+    return {**payload, "monitor": monitor, "panes": panes, "open": opened}

@@ -1,0 +1,277 @@
+"""The books: energy of every device divided over windows, and totals that never fall."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from exporter.features.energy.attribution import MICRO, BusyPower, IdlePower, divide
+from exporter.features.energy.energy_meter import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.access.inventory import ModelKey
+    from exporter.access.work_board import Look
+    from exporter.features.energy.placement import Placement
+    from exporter.features.energy.power_readings import Device, Reading
+
+Method = Literal["busy_time", "busy_time_with_idle"]
+Reason = Literal["own_requests", "nothing_ran", "beyond_limit", "no_statistics", "gap"]
+
+# Windows in which models were busy for less than this are quiet enough to learn from.
+_QUIET_RATIO: Final = 0.01
+# Beyond this long without statistics, what was taken meanwhile is nobody's.
+_SILENT_WINDOWS: Final = 6
+
+
+@dataclass(slots=True)
+class Totals:
+    """Microjoules since the start; the parts add up to `board` exactly."""
+
+    board: int = 0
+    idle: int = 0
+    # All of them from the start: a counter's first step is no increase to PromQL.
+    unattributed: dict[Reason, int] = field(
+        default_factory=lambda: dict.fromkeys(get_args(Reason), 0)
+    )
+    models: dict[tuple[ModelKey, Method], int] = field(
+        default_factory=lambda: defaultdict(int)
+    )
+    instances: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """By MIG instance, of what is in `models`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Busy seconds of one model version on one device in one window."""
+
+    seconds: float
+    own_ratio: float
+    """Part of it that was for our own requests."""
+    instance: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one device's window came to, in microjoules; `known` if all was measured."""
+
+    seconds: float
+    known: bool
+    board: int
+    idle: int
+    models: Mapping[ModelKey, int]
+    """Production's part only."""
+    busy: Mapping[ModelKey, float]
+    """Busy seconds for production."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A window of all devices, and what the models did in it."""
+
+    seconds: float
+    inferences: Mapping[ModelKey, int]
+    """Production's."""
+    busy: Mapping[ModelKey, float]
+    """Busy seconds for production, on whatever device."""
+    parts: tuple[tuple[Device, Window], ...]
+
+
+class DeviceAccount:
+    """One device: its meter, what is known of its power, and its totals."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.meter = Meter()
+        self.idle = IdlePower(device.idle_watts)
+        self.power: BusyPower[ModelKey] = BusyPower()
+        self.totals = Totals()
+        self._foreign = False
+        """Whether the device was busy with anything since the latest window began."""
+        self._from: float | None = None
+
+    def add(self, reading: Reading) -> None:
+        """Take in a reading."""
+        self.device = reading.device
+        self.meter.add(reading)
+        if self._from is None:
+            self._from = reading.at
+        # Somebody else's work on the board is no idleness.
+        if reading.utilization_ratio is not None:
+            self._foreign |= reading.utilization_ratio > _QUIET_RATIO
+
+    def skip(self, until: float) -> None:
+        """Book everything until then as nobody's: busy times are not known."""
+        if self._from is None or until < self._from:
+            return
+        energy, _ = self.meter.take(until)
+        self._book_late()
+        self.totals.board += energy
+        self.totals.unattributed["no_statistics"] += energy
+        self._begin(until)
+
+    def settle(self, until: float, busy: Mapping[ModelKey, Busy]) -> Window | None:
+        """Divide the energy until then among the models that were `busy`."""
+        if self._from is None or until <= self._from:
+            return None
+        seconds = until - self._from
+        energy, known = self.meter.take(until)
+        self._book_late()
+        whole = sum(item.seconds for item in busy.values())
+        quiet = known and not self._foreign and whole <= _QUIET_RATIO * seconds
+        if quiet:
+            self.idle.learn(energy, seconds)
+        weights = {
+            key: item.seconds * self.power.watts(key)
+            for key, item in busy.items()
+            if item.seconds > 0
+        }
+        shares = divide(
+            energy,
+            seconds,
+            weights,
+            busy_seconds=whole,
+            idle_watts=self.idle.watts,
+            max_watts=self.device.max_watts,
+        )
+        models = self._book(energy, shares.idle, shares.models, busy)
+        left: Reason = "beyond_limit" if shares.models else "nothing_ran"
+        self.totals.unattributed[left] += shares.unattributed
+        if known and weights:
+            given = sum(shares.models.values()) / MICRO
+            used = {key: busy[key].seconds for key in weights}
+            self.power.learn(given, seconds, used)
+        self._begin(until)
+        production = {k: b.seconds * (1 - b.own_ratio) for k, b in busy.items()}
+        return Window(seconds, known, energy, shares.idle, models, production)
+
+    def _book(
+        self,
+        energy: int,
+        idle: int,
+        shares: Mapping[ModelKey, int],
+        busy: Mapping[ModelKey, Busy],
+    ) -> dict[ModelKey, int]:
+        """Add a window to the totals; production's part of each share."""
+        totals = self.totals
+        method: Method = (
+            "busy_time_with_idle" if self.idle.watts is None else "busy_time"
+        )
+        totals.board += energy
+        totals.idle += idle
+        models: dict[ModelKey, int] = {}
+        for key, share in shares.items():
+            own = int(share * busy[key].own_ratio)
+            models[key] = share - own
+            totals.unattributed["own_requests"] += own
+            totals.models[key, method] += share - own
+            if busy[key].instance:
+                totals.instances[busy[key].instance] += share - own
+        return models
+
+    def _book_late(self) -> None:
+        late = self.meter.take_late()
+        self.totals.board += late
+        if late:
+            self.totals.unattributed["gap"] += late
+
+    def _begin(self, at: float) -> None:
+        self._from = at
+        self._foreign = False
+
+
+class Books:
+    """All devices, settled together whenever the models were looked at again."""
+
+    def __init__(self, window_seconds: float) -> None:
+        self._window_seconds = window_seconds
+        self.devices: dict[tuple[str, str, str], DeviceAccount] = {}
+        self._look: Look | None = None
+        self._skipped = 0.0
+        """Everything until then is booked without anybody's work."""
+
+    def add(self, reading: Reading) -> None:
+        """Take in one device's reading."""
+        labels = reading.device.labels
+        if labels not in self.devices:
+            self.devices[labels] = DeviceAccount(reading.device)
+        self.devices[labels].add(reading)
+
+    def settle(
+        self, look: Look | None, placement: Placement, now: float
+    ) -> Settled | None:
+        """Close a window, if a look later by its length has been measured up to."""
+        before = self._look
+        if look is None or before is None:
+            fresh = look is not None and look.at > self._skipped
+            if look is not None and fresh and self._measured(look.at):
+                self._skip(look.at)
+                self._look = look
+            elif not fresh:
+                self._silent(now)
+            return None
+        if look.at - before.at < self._window_seconds or not self._measured(look.at):
+            self._silent(now)
+            return None
+        work = _work_between(before, look)
+        windows = []
+        for account in self.devices.values():
+            busy = {
+                key: Busy(seconds * share, own_ratio, instance)
+                for key, (seconds, own_ratio, _) in work.items()
+                for share, instance in (placement.share(key, account.device),)
+                if share > 0
+            }
+            window = account.settle(look.at, busy)
+            if window is not None:
+                windows.append((account.device, window))
+        self._look = look
+        return Settled(
+            look.at - before.at,
+            {key: count for key, (_, _, count) in work.items()},
+            {key: seconds * (1 - own) for key, (seconds, own, _) in work.items()},
+            tuple(windows),
+        )
+
+    def _measured(self, at: float) -> bool:
+        """Whether every device was read at or after that instant, or is not read now."""
+        read = [a.meter.read_until for a in self.devices.values()]
+        return bool(read) and all(until is not None and until >= at for until in read)
+
+    def _silent(self, now: float) -> None:
+        """Long after the latest look, nobody will say who was busy."""
+        last = self._look.at if self._look is not None else None
+        silence = _SILENT_WINDOWS * self._window_seconds
+        if last is None or now - last > silence:
+            self._skip(now - (silence if last is None else 0.0))
+            if last is not None:
+                self._look = None
+
+    def _skip(self, until: float) -> None:
+        self._skipped = max(self._skipped, until)
+        for account in self.devices.values():
+            latest = account.meter.read_until
+            if latest is not None:
+                account.skip(min(until, latest))
+
+
+def _work_between(
+    before: Look, after: Look
+) -> dict[ModelKey, tuple[float, float, int]]:
+    """Busy seconds, our own part of them, and production inferences, by model."""
+    work = {}
+    for key, now in after.models.items():
+        then = before.models.get(key)
+        busy = now.busy_seconds - (then.busy_seconds if then else 0.0)
+        production = now.production_busy_seconds
+        production -= then.production_busy_seconds if then else 0.0
+        inferences = now.inferences - (then.inferences if then else 0)
+        if busy > 0:
+            own = min(1.0, max(0.0, 1 - production / busy))
+            work[key] = busy, own, max(0, inferences)
+        elif inferences > 0:
+            # Booked as production's only now; their busy time was seen before.
+            work[key] = 0.0, 0.0, inferences
+    return work

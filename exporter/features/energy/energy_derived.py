@@ -1,0 +1,250 @@
+"""What energy means: joules and money for an inference, carbon, and use of the hardware."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from exporter import catalogue
+from exporter.features.energy import hardware_use
+from exporter.features.energy.artifacts import Artifacts
+from exporter.features.energy.attribution import MICRO
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from exporter.access.inventory import ModelKey
+    from exporter.features.energy.energy_accounts import DeviceAccount, Settled
+    from exporter.features.energy.energy_settings import CostSettings
+    from exporter.features.energy.power_readings import Device
+    from exporter.samples import AnySample
+
+_HOUR: Final = 3600.0
+_JOULES_PER_KWH: Final = 3.6e6
+Place = tuple[str, str]
+"""Boundary and source."""
+
+
+class Derived:
+    """Prices what the books hold; gauges are over a sliding window of windows."""
+
+    def __init__(
+        self, cost: CostSettings, window_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._cost = cost
+        self._window_seconds = window_seconds
+        self._clock = clock
+        self._recent: deque[Settled] = deque()
+        self._recent_seconds = 0.0
+        self._gauges: list[AnySample] = []
+        self._started = clock()
+        self._time_cost: dict[tuple[ModelKey, str], float] = defaultdict(float)
+        self._overhead: dict[str, float] = defaultdict(float)
+        self._gpu_hours_paid = 0.0
+        self._paid_until = self._started
+        self._artifacts = Artifacts(cost.storage, clock) if cost.storage else None
+
+    def add(self, settled: Settled) -> None:
+        """Take in a window."""
+        self._recent.append(settled)
+        self._recent_seconds += settled.seconds
+        while len(self._recent) > 1 and (
+            self._recent_seconds - self._recent[0].seconds >= self._window_seconds
+        ):
+            self._recent_seconds -= self._recent.popleft().seconds
+        for (key, component), price in self._time_costs(settled).items():
+            self._time_cost[key, component] += price
+        self._pay(settled)
+        self._gauges = [
+            *self._per_inference(),
+            *self._per_thousand(),
+            *hardware_use.samples(self._cost, self._recent),
+        ]
+
+    def samples(self, accounts: Sequence[DeviceAccount]) -> Iterator[AnySample]:
+        """Everything derived; what the configuration does not price is absent."""
+        yield from _boundaries(accounts, self._cost.pue)
+        yield from self._costs(accounts)
+        yield from self._carbon(accounts)
+        yield from self._gauges
+        if self._artifacts is not None:
+            yield from self._artifacts.samples(self._cost.currency)
+
+    def _pay(self, settled: Settled) -> None:
+        """GPU time is paid by the clock, whatever runs on it."""
+        now = self._clock()
+        gpus = sum(device.boundary == "gpu" for device, _ in settled.parts)
+        self._gpu_hours_paid += gpus * (now - self._paid_until) / _HOUR
+        self._paid_until = now
+
+    def _time_costs(self, settled: Settled) -> dict[tuple[ModelKey, str], float]:
+        """Each model's part of the hourly prices: its busy time, shared if they overlap."""
+        costs: dict[tuple[ModelKey, str], float] = defaultdict(float)
+        if self._cost.gpu_hour_price is not None:
+            for device, window in settled.parts:
+                if device.boundary == "gpu":
+                    whole = max(window.seconds, sum(window.busy.values()))
+                    price = self._cost.gpu_hour_price * window.seconds / _HOUR
+                    for key, seconds in window.busy.items():
+                        costs[key, "gpu_time"] += price * seconds / whole
+        if self._cost.machine_hour_price is not None:
+            whole = max(settled.seconds, sum(settled.busy.values()))
+            price = self._cost.machine_hour_price * settled.seconds / _HOUR
+            for key, seconds in settled.busy.items():
+                costs[key, "machine_time"] += price * seconds / whole
+        return costs
+
+    def _costs(self, accounts: Sequence[DeviceAccount]) -> Iterator[AnySample]:
+        currency = self._cost.currency
+        given: dict[str, float] = defaultdict(float)
+        for ((model, version), component), price in self._time_cost.items():
+            given[component] += price
+            yield Sample(
+                catalogue.MODEL_COST, price, (model, version, currency, component)
+            )
+        paid = self._paid()
+        if self._cost.electricity_price_per_kwh is not None:
+            per_joule = self._electricity_per_joule()
+            for (model, version), joules in _attributed(accounts).items():
+                given["electricity"] += joules * per_joule
+                yield Sample(
+                    catalogue.MODEL_COST,
+                    joules * per_joule,
+                    (model, version, currency, "electricity"),
+                )
+            paid["electricity"] = _measured(accounts) * per_joule
+        for component, price in paid.items():
+            # Paid and charged are not booked at the same instants; a counter never falls.
+            overhead = max(self._overhead[component], price - given[component])
+            self._overhead[component] = overhead
+            yield Sample(catalogue.OVERHEAD_COST, overhead, (currency, component))
+
+    def _paid(self) -> dict[str, float]:
+        """What was paid in all, by component, electricity aside."""
+        paid = {}
+        if self._cost.gpu_hour_price is not None:
+            paid["gpu_time"] = self._cost.gpu_hour_price * self._gpu_hours_paid
+        if self._cost.machine_hour_price is not None:
+            hours = (self._paid_until - self._started) / _HOUR
+            paid["machine_time"] = self._cost.machine_hour_price * hours
+        return paid
+
+    def _electricity_per_joule(self) -> float:
+        price = self._cost.electricity_price_per_kwh or 0.0
+        return price * self._cost.pue / _JOULES_PER_KWH
+
+    def _carbon(self, accounts: Sequence[DeviceAccount]) -> Iterator[AnySample]:
+        grams = self._cost.grid_grams_per_kwh
+        if grams is None:
+            return
+        per_joule = grams * self._cost.pue / _JOULES_PER_KWH
+        attributed = _attributed(accounts)
+        for key, joules in attributed.items():
+            yield Sample(catalogue.MODEL_CARBON, joules * per_joule, key)
+        rest = max(0.0, _measured(accounts) - sum(attributed.values()))
+        yield Sample(catalogue.OVERHEAD_CARBON, rest * per_joule)
+
+    def _per_inference(self) -> Iterator[AnySample]:
+        tally = _tally(self._recent)
+        whole: Counter[Place] = Counter()
+        for (place, _), part in tally.energy.items():
+            whole[place] += part
+        for (place, key), part in tally.energy.items():
+            count = tally.counts[place, key]
+            if count > 0 and part > 0:
+                shared = tally.idle[place] * part / whole[place]
+                for basis, total in (("active", part), ("full", part + shared)):
+                    joules = total / MICRO / count
+                    labels = (*key, *place, basis)
+                    yield Sample(catalogue.INFERENCE_ENERGY, joules, labels)
+                    yield Sample(catalogue.EFFICIENCY, 1 / joules, labels)
+
+    def _per_thousand(self) -> Iterator[AnySample]:
+        counts: Counter[ModelKey] = Counter()
+        active: dict[ModelKey, float] = defaultdict(float)
+        paid = 0.0
+        per_joule = self._electricity_per_joule()
+        for settled in self._recent:
+            counts.update(settled.inferences)
+            for (key, _), price in self._time_costs(settled).items():
+                active[key] += price
+            gpus = sum(device.boundary == "gpu" for device, _ in settled.parts)
+            hours = settled.seconds / _HOUR
+            paid += (self._cost.gpu_hour_price or 0.0) * gpus * hours
+            paid += (self._cost.machine_hour_price or 0.0) * hours
+            for _, window in settled.parts:
+                paid += window.board / MICRO * per_joule
+                for key, part in window.models.items():
+                    active[key] += part / MICRO * per_joule
+        whole = sum(active.values())
+        for key, charged in active.items():
+            if counts[key] > 0 and charged > 0:
+                stored = self._stored(key)
+                shared = max(0.0, paid - whole) * charged / whole
+                for basis, total in (("active", charged), ("full", charged + shared)):
+                    yield Sample(
+                        catalogue.COST_PER_THOUSAND,
+                        1000 * (total + stored) / counts[key],
+                        (*key, self._cost.currency, basis),
+                    )
+
+    def _stored(self, key: ModelKey) -> float:
+        """What keeping the model's files costs in the sliding window."""
+        if self._artifacts is None:
+            return 0.0
+        return self._artifacts.price_per_second(key) * self._recent_seconds
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Microjoules and inferences over the windows in which a place was measured whole."""
+
+    energy: Counter[tuple[Place, ModelKey]] = field(default_factory=Counter)
+    counts: Counter[tuple[Place, ModelKey]] = field(default_factory=Counter)
+    idle: Counter[Place] = field(default_factory=Counter)
+
+
+def _tally(recent: Iterable[Settled]) -> _Tally:
+    tally = _Tally()
+    for settled in recent:
+        gaps = {_place(device) for device, part in settled.parts if not part.known}
+        for place in {_place(device) for device, _ in settled.parts} - gaps:
+            for key, count in settled.inferences.items():
+                tally.counts[place, key] += count
+        for device, window in settled.parts:
+            if _place(device) not in gaps:
+                tally.idle[_place(device)] += window.idle
+                for key, energy in window.models.items():
+                    tally.energy[_place(device), key] += energy
+    return tally
+
+
+def _place(device: Device) -> Place:
+    return device.boundary, device.source
+
+
+def _attributed(accounts: Sequence[DeviceAccount]) -> dict[ModelKey, float]:
+    """Joules of each model's production inferences, over all devices."""
+    joules: dict[ModelKey, int] = defaultdict(int)
+    for account in accounts:
+        for (key, _), energy in account.totals.models.items():
+            joules[key] += energy
+    return {key: energy / MICRO for key, energy in joules.items()}
+
+
+def _measured(accounts: Sequence[DeviceAccount]) -> float:
+    return sum(account.totals.board for account in accounts) / MICRO
+
+
+def _boundaries(accounts: Sequence[DeviceAccount], pue: float) -> Iterator[AnySample]:
+    totals: Counter[str] = Counter()
+    for account in accounts:
+        totals[account.device.boundary] += account.totals.board
+    for boundary, energy in totals.items():
+        yield Sample(catalogue.BOUNDARY_ENERGY, energy / MICRO, (boundary,))
+    # Without the host there is no node: boards alone would pass for all of it.
+    if "host" in totals:
+        node = totals.total() / MICRO * pue
+        yield Sample(catalogue.BOUNDARY_ENERGY, node, ("node",))

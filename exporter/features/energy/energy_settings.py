@@ -1,0 +1,128 @@
+"""The `power:` and `cost:` of the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from exporter.access.collector_base import CollectorSettings
+from exporter.features.energy.sources import AnySource
+from exporter.features.energy.sources.nvml import NvmlSettings
+from exporter.features.energy.sources.rapl import RaplSettings
+from exporter.features.energy.sources.triton_gauges import TritonGaugesSettings
+from exporter.settings import Settings
+
+if TYPE_CHECKING:
+    from exporter.access.collector_base import Access
+    from exporter.features.energy.energy_collector import EnergyCollector
+
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
+_PRICE_MOST = 1_000_000_000
+
+
+class ModelWorkSettings(Settings):
+    """What one inference of a model asks of the hardware."""
+
+    flops_per_inference: float = Field(gt=0, le=1e24)
+    """Floating point operations (a multiply-add is two), integer ones for int8."""
+    bytes_per_inference: float | None = Field(default=None, gt=0, le=1e18)
+    """Bytes moved to and from the GPU's memory, weights included; for the roofline."""
+    precision: Precision = Field(default="fp16")
+    """Of the arithmetic, which decides what the GPU's peak is."""
+
+
+class GpuPeakSettings(Settings):
+    """What a GPU could do at most, where the built-in table does not know or suit it."""
+
+    peak_flops: dict[Precision, float] = Field(default={}, max_length=16)
+    """Operations a second by precision, dense."""
+    memory_bytes_per_second: float | None = Field(default=None, gt=0, le=1e18)
+    """Bandwidth of its memory."""
+
+
+class StorageSettings(Settings):
+    """What it costs to keep the models' files."""
+
+    repository: Path
+    """Model repository, as this process can read it."""
+    price_per_gigabyte_month: float = Field(ge=0, le=_PRICE_MOST)
+    """Price for 10^9 bytes over 30 days."""
+
+
+class CostSettings(Settings):
+    """Prices and what else derived figures need; what is not given is not derived."""
+
+    currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
+    """ISO 4217 code, as a label."""
+    gpu_hour_price: float | None = Field(default=None, ge=0, le=_PRICE_MOST)
+    """Price of one GPU for an hour."""
+    machine_hour_price: float | None = Field(default=None, ge=0, le=_PRICE_MOST)
+    """Price of the machine for an hour, GPUs not included."""
+    electricity_price_per_kwh: float | None = Field(default=None, ge=0, le=_PRICE_MOST)
+    """Price of a kilowatt hour, where it is not in the prices above."""
+    pue: float = Field(default=1.0, ge=1, le=10)
+    """Power usage effectiveness: energy of the data centre over that of its machines."""
+    grid_grams_per_kwh: float | None = Field(default=None, ge=0, le=100_000)
+    """CO2 equivalent of a kilowatt hour of this grid."""
+    storage: StorageSettings | None = Field(default=None)
+    """Storage of the models' files."""
+    models: dict[str, ModelWorkSettings] = Field(default={}, max_length=10_000)
+    """By model name: what an inference asks of the hardware."""
+    gpu: GpuPeakSettings = Field(default=GpuPeakSettings())
+    """Peak of the GPUs, in place of the built-in table."""
+
+
+class PowerSettings(CollectorSettings):
+    """Where power is read, and how energy is divided."""
+
+    interval_seconds: float = Field(default=1.0, gt=0.05, le=60)
+    """Time between two readings of the sensors."""
+    deadline_seconds: float = Field(default=4.0, gt=0, le=3600)
+    """A run that takes longer has failed; its samples are not used."""
+    sources: tuple[AnySource, ...] = Field(
+        default=(NvmlSettings(), TritonGaugesSettings(), RaplSettings()),
+        min_length=1,
+        max_length=16,
+    )
+    """In order of preference: of each boundary (gpu, host) the first that is there."""
+    window_seconds: float = Field(default=5.0, ge=1, le=600)
+    """Least time over which energy is divided; longer than the longest execution."""
+    rate_window_seconds: float = Field(default=300.0, ge=10, le=86400)
+    """Time over which energy and cost of one inference are averaged."""
+    timeout_seconds: float = Field(default=1.0, gt=0, le=60)
+    """Longest wait for Triton's own metrics page."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PowerSettings:
+        if self.rate_window_seconds < 2 * self.window_seconds:
+            raise ValueError(
+                f"found rate_window_seconds {self.rate_window_seconds:g}; want at least "
+                f"two windows of {self.window_seconds:g} s"
+            )
+        if self.window_seconds < self.interval_seconds:
+            raise ValueError(
+                f"found window_seconds {self.window_seconds:g} below interval_seconds "
+                f"{self.interval_seconds:g}; a window needs a reading"
+            )
+        return self
+
+
+class EnergySettings(PowerSettings):
+    """Built from `power:` and `cost:`."""
+
+    cost: CostSettings = Field(default=CostSettings())
+    """Prices."""
+
+    def build(self, access: Access) -> EnergyCollector:
+        """The collector."""
+        from exporter.features.energy.energy_collector import EnergyCollector  # noqa: PLC0415 - see there
+
+        return EnergyCollector(self, access)
+
+
+def energy_settings(power: PowerSettings, cost: CostSettings) -> EnergySettings:
+    """The collector's settings."""
+    given = {name: getattr(power, name) for name in PowerSettings.model_fields}
+    return EnergySettings(**given, cost=cost)

@@ -1,0 +1,176 @@
+"""Linux powercap: energy counters of CPU packages and their memory (RAPL).
+
+Counters are microjoules and start at 0 again after `max_energy_range_uj`. They are
+readable by root alone on most kernels (CVE-2020-8694). `psys` and the domains inside a
+package (core, uncore) would count the same energy twice and are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field
+
+from exporter.features.energy.power_readings import Device, Reading
+from exporter.features.energy.sources.power_source import SourceSettings, Surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from exporter.features.energy.power_readings import Boundary, Fault
+
+_MICRO: Final = 1_000_000
+_MOST_BYTES: Final = 256
+_MOST_ZONES: Final = 256
+
+
+class RaplSettings(SourceSettings):
+    """CPU packages and DRAM by Linux' powercap interface."""
+
+    kind: Literal["rapl"] = "rapl"
+    root: Path = Field(default=Path("/sys/class/powercap"))
+    """Where the kernel shows it; in a container, where it is mounted."""
+    idle_watts: float | None = Field(default=None, ge=0, le=1_000_000)
+    """Power of all domains together while nothing runs; learnt where it is not given."""
+
+    @property
+    def boundary(self) -> Boundary:
+        """The host."""
+        return "host"
+
+    def find(self, surroundings: Surroundings) -> RaplPower | None:
+        """The source, where the kernel has RAPL zones, readable or not."""
+        zones = list(_zones(self.root))
+        return RaplPower(self, zones, surroundings) if zones else None
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """One domain: its folder and what of it does not change."""
+
+    folder: Path
+    domain: str
+    wraps_at: int | None
+    max_watts: float | None
+
+
+class RaplPower:
+    """Reads every zone's counter."""
+
+    def __init__(
+        self, settings: RaplSettings, zones: Sequence[Zone], surroundings: Surroundings
+    ) -> None:
+        self._zones = [
+            (
+                zone,
+                Device(
+                    "host",
+                    settings.kind,
+                    zone.domain,
+                    index=zone.domain,
+                    name=zone.domain,
+                    idle_watts=None
+                    if settings.idle_watts is None
+                    else settings.idle_watts / len(zones),
+                    max_watts=zone.max_watts,
+                ),
+            )
+            for zone in zones
+        ]
+        self._clock = surroundings.clock
+
+    @property
+    def kind(self) -> str:
+        """As in the configuration."""
+        return "rapl"
+
+    @property
+    def description(self) -> str:
+        """For the log."""
+        return f"RAPL {', '.join(zone.domain for zone, _ in self._zones)}"
+
+    def read(self) -> Sequence[Reading]:
+        """Every domain; the fault says if its counter may not or cannot be read."""
+        readings = []
+        for zone, device in self._zones:
+            counter: int | None = None
+            faults: frozenset[Fault] = frozenset()
+            try:
+                counter = _number(zone.folder / "energy_uj")
+            except PermissionError:
+                faults = frozenset({"permission_denied"})
+            except (OSError, ValueError):
+                faults = frozenset({"unreadable"})
+            readings.append(
+                Reading(device, self._clock(), counter, zone.wraps_at, faults=faults)
+            )
+        return readings
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _zones(root: Path) -> Iterator[Zone]:
+    """Packages and their DRAM, in the kernel's order."""
+    try:
+        folders = sorted(root.glob("intel-rapl*:*"))[:_MOST_ZONES]
+    except OSError:
+        return
+    seen: dict[str, int] = {}
+    for folder in folders:
+        # intel-rapl-mmio:0 is the same package by another road.
+        if not folder.name.startswith("intel-rapl:"):
+            continue
+        name = _text(folder / "name")
+        parent = folder.name.split(":")[1]
+        if name.startswith("package-"):
+            domain = name
+        elif name == "dram":
+            domain = f"dram-{parent}"
+        else:
+            continue
+        seen[domain] = seen.get(domain, 0) + 1
+        if seen[domain] == 1:
+            yield Zone(
+                folder,
+                domain,
+                _known_number(folder / "max_energy_range_uj"),
+                _max_watts(folder),
+            )
+
+
+def _max_watts(folder: Path) -> float | None:
+    # Constraint 0 is the long-term limit; DRAM has none, or 0.
+    for file in ("constraint_0_max_power_uw", "constraint_0_power_limit_uw"):
+        found = _known_number(folder / file)
+        if found:
+            return found / _MICRO
+    return None
+
+
+def _known_number(path: Path) -> int | None:
+    try:
+        return _number(path)
+    except (OSError, ValueError):
+        return None
+
+
+def _number(path: Path) -> int:
+    text = _read(path)
+    if not text.isdecimal():
+        raise ValueError(f"found {text!r} in {path}; want a whole number")
+    return int(text)
+
+
+def _text(path: Path) -> str:
+    try:
+        return _read(path)
+    except OSError:
+        return ""
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES).decode("ascii", "replace").strip()

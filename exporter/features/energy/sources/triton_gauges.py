@@ -1,0 +1,177 @@
+"""Triton's own nv_gpu_* gauges, for a sidecar that cannot reach the driver.
+
+Triton writes 0 into a gauge whose reading failed and never reads it again after three
+failures. So 0 W is unknown, and an energy counter that stands is frozen, not idle.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field
+
+from exporter import catalogue, errors
+from exporter.features.energy.power_readings import Device, Reading
+from exporter.features.energy.sources.power_source import SourceSettings, Surroundings
+from exporter.output.exposition import parse_text
+from exporter.samples import Sample
+from exporter.triton import upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from exporter.features.energy.power_readings import Boundary
+    from exporter.samples import AnySample
+    from exporter.triton.http import HttpClient
+
+_MICRO: Final = 1_000_000
+_READ: Final = (
+    upstream.GPU_POWER,
+    upstream.GPU_POWER_LIMIT,
+    upstream.GPU_ENERGY,
+    upstream.GPU_UTILIZATION,
+    upstream.GPU_MEMORY_USED,
+    upstream.GPU_MEMORY_TOTAL,
+)
+_LINES: Final = re.compile(
+    rb"^(?:%b)[{][^\n]*" % b"|".join(item.name.encode() for item in _READ),
+    re.MULTILINE,
+)
+_MOST_BYTES: Final = 16_000_000
+_MOST_GPUS: Final = 256
+# --metrics-interval-ms of Triton, by default.
+_UPDATE_SECONDS: Final = 2.0
+
+
+class TritonGaugesSettings(SourceSettings):
+    """The boards as Triton's own metrics page shows them."""
+
+    kind: Literal["triton"] = "triton"
+    idle_watts: float | None = Field(default=None, ge=0, le=1_000_000)
+    """Power of each board while nothing runs; learnt where it is not given."""
+
+    @property
+    def boundary(self) -> Boundary:
+        """The boards."""
+        return "gpu"
+
+    def find(self, surroundings: Surroundings) -> TritonGauges | None:
+        """The source, where the page shows a board that takes power."""
+        if surroundings.metrics is None:
+            return None
+        source = TritonGauges(self, surroundings, surroundings.metrics)
+        try:
+            shown = source.page()
+        except errors.TritonError:
+            return None
+        power = upstream.GPU_POWER.name
+        return source if any(page.get(power) for page in shown.values()) else None
+
+
+class TritonGauges:
+    """Reads the page."""
+
+    def __init__(
+        self,
+        settings: TritonGaugesSettings,
+        surroundings: Surroundings,
+        client: HttpClient,
+    ) -> None:
+        self._settings = settings
+        self._surroundings = surroundings
+        self._client = client
+
+    @property
+    def kind(self) -> str:
+        """As in the configuration."""
+        return "triton"
+
+    @property
+    def description(self) -> str:
+        """For the log."""
+        return (
+            "Triton's own gauges, which are latched at 0 once a reading failed thrice"
+        )
+
+    def read(self) -> Sequence[Reading]:
+        """Every board of the page.
+
+        Raises:
+            TritonError: the page cannot be had.
+        """
+        page = self.page()
+        at = self._surroundings.clock()
+        return [
+            self._reading(str(index), uuid, values, at)
+            for index, (uuid, values) in enumerate(sorted(page.items()))
+        ]
+
+    def close(self) -> None:
+        """The client is not ours."""
+
+    def page(self) -> Mapping[str, Mapping[str, float]]:
+        """Values by series, by board.
+
+        Raises:
+            TritonError: the page cannot be had.
+        """
+        body = self._client.get(
+            "/metrics", timeout_seconds=self._surroundings.timeout_seconds
+        )
+        lines = b"\n".join(match[0] for match in _LINES.finditer(body[:_MOST_BYTES]))
+        boards: dict[str, dict[str, float]] = defaultdict(dict)
+        try:
+            for name, labels, value in parse_text(lines):
+                uuid = labels.get("gpu_uuid", "")
+                known = uuid in boards or len(boards) < _MOST_GPUS
+                if uuid and known and math.isfinite(value):
+                    boards[uuid][name] = value
+        except ValueError as error:
+            raise errors.ProtocolError(
+                f"the metrics page cannot be read: {error}"
+            ) from None
+        return boards
+
+    def _reading(
+        self, index: str, uuid: str, values: Mapping[str, float], at: float
+    ) -> Reading:
+        limit = values.get(upstream.GPU_POWER_LIMIT.name) or None
+        device = Device(
+            "gpu",
+            self._settings.kind,
+            uuid,
+            index=index,
+            idle_watts=self._settings.idle_watts,
+            max_watts=limit,
+            update_seconds=_UPDATE_SECONDS,
+        )
+        joules = values.get(upstream.GPU_ENERGY.name)
+        return Reading(
+            device,
+            at,
+            # 0 is what a failed reading leaves behind, and what a counter begins with.
+            None if not joules else round(joules * _MICRO),
+            power_watts=values.get(upstream.GPU_POWER.name),
+            utilization_ratio=values.get(upstream.GPU_UTILIZATION.name),
+            samples=list(_samples(device, values, limit)),
+        )
+
+
+def _samples(
+    device: Device, values: Mapping[str, float], limit: float | None
+) -> Iterator[AnySample]:
+    labels = (device.index, device.key, device.name, device.source)
+    if limit is not None:
+        yield Sample(catalogue.GPU_POWER_LIMIT, limit, labels)
+    # 0 is a reading as well as a failure here, so it is not told where it may be either.
+    for series, spec in (
+        (upstream.GPU_UTILIZATION, catalogue.GPU_UTILIZATION),
+        (upstream.GPU_MEMORY_USED, catalogue.GPU_MEMORY_USED),
+        (upstream.GPU_MEMORY_TOTAL, catalogue.GPU_MEMORY_TOTAL),
+    ):
+        value = values.get(series.name)
+        if value:
+            yield Sample(spec, value, labels)

@@ -1,0 +1,109 @@
+"""What a score is: agreement, areas, precision, cosines. Pure functions of arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from exporter.numerics.normal import Bools, Floats, Ints
+    from exporter.triton.model import Array
+
+_SHOWN: Final = 4
+_BINARY: Final = 2
+
+
+def agree(found: Array, wanted: Array, relative: float, absolute: float) -> Bools:
+    """(rows,) whether whole rows are equal: numbers within tolerance, all else exactly."""
+    rows = len(wanted)
+    if found.shape != wanted.shape and found.size != wanted.size:
+        return np.zeros(rows, np.bool_)
+    left, right = found.reshape(rows, -1), wanted.reshape(rows, -1)
+    if left.dtype.kind in "fiub" and right.dtype.kind in "fiub":
+        exact = left.dtype.kind != "f" and right.dtype.kind != "f"
+        tolerance = (0.0, 0.0) if exact else (relative, absolute)
+        return np.asarray(
+            np.isclose(
+                left.astype(np.float64),
+                right.astype(np.float64),
+                *tolerance,
+                equal_nan=True,
+            ).all(axis=1)
+        )
+    same = [
+        [text(a) == text(b) for a, b in zip(one, other, strict=True)]
+        for one, other in zip(left, right, strict=True)
+    ]
+    return np.asarray(np.array(same, np.bool_).reshape(rows, -1).all(axis=1), np.bool_)
+
+
+def auc(truth: Ints, scores: Floats) -> float | None:
+    """Area under the ROC: of class 1 of two, else the mean over one against the rest."""
+    classes = range(1, 2) if scores.shape[1] == _BINARY else range(scores.shape[1])
+    areas = [_area(truth == k, scores[:, k]) for k in classes]
+    known = [area for area in areas if area is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _area(positive: Bools, score: Floats) -> float | None:
+    """Mann and Whitney: how often a positive scores above a negative, ties half."""
+    known = np.isfinite(score)
+    positive, score = positive[known], score[known]
+    ones = int(positive.sum())
+    zeros = positive.size - ones
+    if not ones or not zeros:
+        return None
+    _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks = (last - (counts - 1) / 2.0)[place]
+    return float((ranks[positive].sum() - ones * (ones + 1) / 2.0) / (ones * zeros))
+
+
+def precision_recall(truth: Ints, predicted: Ints) -> Iterator[tuple[str, float]]:
+    """Precision, recall, F1: of class 1 of two, else the mean over the labels' classes."""
+    classes = np.unique(truth)
+    chosen = np.array([1]) if classes.max() < _BINARY else classes
+    hits = np.array([((truth == k) & (predicted == k)).sum() for k in chosen])
+    said = np.array([(predicted == k).sum() for k in chosen])
+    there = np.array([(truth == k).sum() for k in chosen])
+    precision = np.divide(hits, said, out=np.zeros(len(chosen)), where=said > 0)
+    recall = np.divide(hits, there, out=np.zeros(len(chosen)), where=there > 0)
+    both = precision + recall
+    f1 = np.divide(
+        2 * precision * recall, both, out=np.zeros(len(chosen)), where=both > 0
+    )
+    yield "precision", float(precision.mean())
+    yield "recall", float(recall.mean())
+    yield "f1", float(f1.mean())
+
+
+def cosines(found: Array, wanted: Array) -> Floats:
+    """(rows,) cosine of the angle between found and wanted; NaN where they have none."""
+    rows = len(wanted)
+    numeric = found.dtype.kind in "fiub" and wanted.dtype.kind in "fiub"
+    if not numeric or found.size != wanted.size:
+        return np.full(rows, np.nan)
+    left = found.reshape(rows, -1).astype(np.float64)
+    right = wanted.reshape(rows, -1).astype(np.float64)
+    size = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
+    # Nothing points nowhere: as unlike the expected as can be.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(size > 0, (left * right).sum(axis=1) / size, 0.0))
+
+
+def text(value: object) -> str:
+    """A label or a BYTES element as text."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def shown(row: Array) -> str:
+    """The beginning of a tensor, for people."""
+    flat = np.asarray(row).ravel()
+    parts = ", ".join(
+        f"{v:.4g}" if isinstance(v, float | np.floating) else text(v)[:40]
+        for v in flat[:_SHOWN]
+    )
+    return f"[{parts}{', …' if flat.size > _SHOWN else ''}]"

@@ -1,0 +1,146 @@
+"""The golden probe: asks, judges, and keeps what the latest round found."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import structlog
+
+from exporter import catalogue
+from exporter.access.probe_base import Target, Verdict
+from exporter.errors import GoldenDataError
+from exporter.features.golden import golden_data
+from exporter.features.golden.golden_state import ModelState
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.access.collector_base import Access
+    from exporter.access.inventory import Inventory, ModelKey
+    from exporter.features.golden.golden_data import GoldenSet
+    from exporter.features.golden.golden_settings import GoldenData, GoldenSettings
+    from exporter.samples import AnySample
+    from exporter.triton.model import ModelSpec
+
+log = structlog.get_logger()
+
+_CHECK_FILE_SECONDS: Final = 10.0
+
+
+class GoldenProbe:
+    """Asks each model the golden set, a few samples at a time, within the budget."""
+
+    def __init__(self, settings: GoldenSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._lock = threading.Lock()
+        # Of the file and what was read of it: a scrape does not wait for a disk.
+        self._reading = threading.Lock()
+        self._states: dict[ModelKey, ModelState] = {}
+        self._baselines: dict[str, float] = {}
+        self._set: GoldenSet | None = None
+        self._stamp: tuple[int, int, int] | None = None
+        self._looked_at = -_CHECK_FILE_SECONDS
+        self._problem: GoldenDataError | None = None
+        self._told: dict[ModelKey, str] = {}
+
+    def targets(self, inventory: Inventory) -> Sequence[Target]:
+        """Every ready model of the filter, by the one protocol."""
+        chosen = [
+            (key, spec)
+            for key, spec in inventory.models.items()
+            if self._settings.models.matches(spec.name)
+        ]
+        with self._lock:
+            for gone in {*self._states, *self._told} - {key for key, _ in chosen}:
+                self._states.pop(gone, None)
+                self._told.pop(gone, None)
+                self._access.calibration.forget(gone)
+        http = self._settings.protocol == "http" and self._access.http is not None
+        return [
+            Target(key, "http" if http and not spec.decoupled else "grpc")
+            for key, spec in chosen
+        ]
+
+    def attempt(self, target: Target) -> Verdict | None:
+        """Ask the next few samples, or check; None where the budget allows nothing."""
+        spec = self._access.board.current.models.get(target.key)
+        if spec is None:
+            return Verdict(
+                "invalid", detail="the model is not in the inventory any more"
+            )
+        try:
+            state = self._state(target, spec)
+        except GoldenDataError as error:
+            self._tell(target.key, error)
+            return Verdict("invalid", detail=str(error))
+        with self._lock:
+            self._told.pop(target.key, None)
+        return state.attempt()
+
+    def samples(self) -> list[AnySample]:
+        """What is known of all models; reads memory only."""
+        with self._lock:
+            states, unusable = list(self._states.values()), list(self._told)
+        found = [sample for state in states for sample in state.samples()]
+        dataset = self._settings.dataset
+        return found + [
+            Sample(catalogue.GOLDEN_USABLE, 0, (*key, dataset)) for key in unusable
+        ]
+
+    def _state(self, target: Target, spec: ModelSpec) -> ModelState:
+        golden = self._golden()
+        with self._lock:
+            state = self._states.get(target.key)
+        if state is not None and state.fits(spec, golden):
+            return state
+        rng = np.random.default_rng(self._settings.seed)
+        made = ModelState(
+            self._settings, self._access, spec, target, golden, self._baselines, rng
+        )
+        with self._lock:
+            self._states[target.key] = made
+        return made
+
+    def _golden(self) -> GoldenSet | None:
+        """The set as the file has it now; read again when the file changed."""
+        wanted = self._settings.data
+        if wanted is None:
+            return None
+        with self._reading:
+            now = self._access.clock()
+            if now - self._looked_at >= _CHECK_FILE_SECONDS:
+                self._looked_at = now
+                found = golden_data.stamp(wanted.file)
+                if found != self._stamp or found is None:
+                    self._read(wanted)
+                    self._stamp = found
+            if self._problem is not None:
+                raise self._problem
+            return self._set
+
+    def _read(self, wanted: GoldenData) -> None:
+        try:
+            self._set, self._problem = golden_data.read(wanted), None
+        except GoldenDataError as error:
+            # Answers are not judged by what the file said once.
+            self._set, self._problem = None, error
+
+    def _tell(self, key: ModelKey, error: GoldenDataError) -> None:
+        """Say once what is wrong; the model's samples say that nothing is known."""
+        with self._lock:
+            self._states.pop(key, None)
+            told, self._told[key] = self._told.get(key), str(error)
+        if told != str(error):
+            log.error(
+                "golden_data_unusable",
+                model=key[0],
+                version=key[1],
+                file=error.file,
+                row=error.row,
+                field=error.field,
+                reason=str(error),
+            )

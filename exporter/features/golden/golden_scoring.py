@@ -1,0 +1,320 @@
+"""Answers held against labels and expected answers, and what they add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from exporter.features.golden import answer_quality
+from exporter.numerics.answer_distribution import Shape, looked_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from exporter.features.golden.golden_settings import GoldenData
+    from exporter.features.golden.golden_signature import Prepared
+    from exporter.numerics.normal import Bools, Floats, Ints
+    from exporter.triton.model import Array, ModelSpec
+
+Outcome = Literal["right", "wrong", "invalid", "unanswered", "cached"]
+OUTCOMES: Final[tuple[Outcome, ...]] = (
+    "right",
+    "wrong",
+    "invalid",
+    "unanswered",
+    "cached",
+)
+Task = Literal["classification", "regression", "answers"]
+_MOST_KEPT: Final = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one request's answers were worth; `fault` says what is wrong, for people."""
+
+    outcomes: Counter[Outcome]
+    right: Bools | None = None
+    """(rows,) against the labels."""
+    fault: str = ""
+
+
+@dataclass(slots=True)
+class Scoring:
+    """The latest answer to each sample of a set, judged. Not thread-safe."""
+
+    prepared: Prepared
+    settings: GoldenData
+    spec: ModelSpec
+    task: Task = field(init=False)
+    output: str = field(init=False)
+    answered: Bools = field(init=False)
+    matched: Bools = field(init=False)
+    _truth: NDArray[Any] | None = field(init=False, default=None)
+    _right: Bools = field(init=False)
+    _tensors: dict[str, Bools] = field(init=False, default_factory=dict)
+    _cosine: Floats = field(init=False)
+    _rank: Ints = field(init=False)
+    _predicted: Ints = field(init=False)
+    _confidence: Floats = field(init=False)
+    _entropy: Floats = field(init=False)
+    _norm: Floats = field(init=False)
+    _error: Floats = field(init=False)
+    _scores: Floats | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        rows = self.prepared.golden.rows
+        self.output = self._scored_output()
+        self.task = self._task()
+        self._truth = self._labels()
+        self.answered = np.zeros(rows, np.bool_)
+        self.matched, self._right = self.answered.copy(), self.answered.copy()
+        self._rank = np.zeros(rows, np.int64)
+        self._predicted = np.full(rows, -1, np.int64)
+        for name in ("_cosine", "_confidence", "_entropy", "_norm", "_error"):
+            setattr(self, name, np.full(rows, np.nan))
+        self._tensors = {
+            name: np.zeros(rows, np.bool_) for name in self.prepared.expected
+        }
+
+    # What there is to compare with.
+
+    def _scored_output(self) -> str:
+        names = [tensor.name for tensor in self.spec.outputs]
+        wanted = self.settings.output
+        if wanted and wanted not in names:
+            raise self.prepared.golden.problem(
+                f"{self.spec.name} version {self.spec.version} has no such output to "
+                f"score; it has {sorted(names)[:20]}",
+                name=wanted,
+            )
+        if wanted:
+            return wanted
+        if len(names) > 1 and self.prepared.golden.labels is not None:
+            raise self.prepared.golden.problem(
+                f"{self.spec.name} version {self.spec.version} has the outputs "
+                f"{sorted(names)[:20]}; `output` must say which one the label is of",
+                name=self.settings.label,
+            )
+        return names[0]
+
+    def _task(self) -> Task:
+        labels = self.prepared.golden.labels
+        if labels is None:
+            return "answers"
+        if self.settings.task is not None:
+            return self.settings.task
+        return "regression" if labels.dtype.kind == "f" else "classification"
+
+    def _labels(self) -> NDArray[Any] | None:
+        golden, classes = self.prepared.golden, self.settings.classes
+        labels = golden.labels
+        if labels is None or self.task == "regression":
+            return None if labels is None else labels.reshape(golden.rows, -1)
+        if not classes:
+            if labels.dtype.kind not in "biu":
+                raise golden.problem(
+                    f"found {labels[0]!r:.60}; want the number of a class from 0 on, "
+                    "or `classes` to say their order",
+                    name=self.settings.label,
+                    row=0,
+                )
+            numbers = labels.astype(np.int64)
+        else:
+            known = {str(name): place for place, name in enumerate(classes)}
+            numbers = np.array(
+                [known.get(answer_quality.text(label), -1) for label in labels]
+            )
+        if (numbers < 0).any():
+            row = int(np.argmax(numbers < 0))
+            raise golden.problem(
+                f"found {labels[row]!r:.60}, which is none of the classes",
+                name=self.settings.label,
+                row=row,
+            )
+        return numbers
+
+    # Judging.
+
+    def judge(self, places: Ints, outputs: Mapping[str, Array]) -> Judgement:
+        """Take the answers to the samples at `places`, rows first."""
+        valid = self._valid(outputs)
+        expected = self._compare(places, outputs)
+        right = self._against_labels(places, outputs)
+        well = valid & expected
+        if right is not None and not self.prepared.expected:
+            well &= right
+        self.answered[places] = True
+        self.matched[places] = expected & valid
+        counted: Counter[Outcome] = Counter()
+        counted["invalid"] = int((~valid).sum())
+        counted["right"] = int((valid & well).sum())
+        counted["wrong"] = len(places) - counted["invalid"] - counted["right"]
+        return Judgement(counted, right, self._fault(places, outputs, valid, expected))
+
+    def unanswered(self, places: Ints) -> None:
+        """No answer came to these: what they were before says nothing of now."""
+        self.answered[places] = False
+
+    def _valid(self, outputs: Mapping[str, Array]) -> Bools:
+        rows = len(next(iter(outputs.values())))
+        valid = np.ones(rows, np.bool_)
+        for array in outputs.values():
+            if array.dtype.kind == "f":
+                valid &= np.isfinite(array.reshape(rows, -1)).all(axis=1)
+        return valid
+
+    def _compare(self, places: Ints, outputs: Mapping[str, Array]) -> Bools:
+        together = np.ones(len(places), np.bool_)
+        for name, rows in self.prepared.expected.items():
+            wanted, found = rows[places], outputs[name]
+            same = answer_quality.agree(
+                found,
+                wanted,
+                self.settings.tolerance_relative,
+                self.settings.tolerance_absolute,
+            )
+            self._tensors[name][places] = same
+            together &= same
+            if name == self.output:
+                self._cosine[places] = answer_quality.cosines(found, wanted)
+        return together
+
+    def _against_labels(
+        self, places: Ints, outputs: Mapping[str, Array]
+    ) -> Bools | None:
+        output = outputs[self.output]
+        is_classes = True if self.task == "classification" else None
+        shape = looked_at(output, classes=is_classes)
+        self._norm[places] = shape.norm
+        if (
+            shape.confidence is not None
+            and shape.entropy is not None
+            and shape.predicted is not None
+        ):
+            self._confidence[places] = shape.confidence
+            self._entropy[places] = shape.entropy
+            self._predicted[places] = shape.predicted
+        if self._truth is None:
+            return None
+        if self.task == "regression":
+            found = output.reshape(len(places), -1).astype(np.float64)
+            width = min(found.shape[1], self._truth.shape[1])
+            misses = np.abs(found[:, :width] - self._truth[places, :width])
+            self._error[places] = misses.mean(axis=1)
+            return None
+        return self._classes(places, shape, self._truth[places])
+
+    def _classes(self, places: Ints, shape: Shape, truth: Ints) -> Bools:
+        if shape.scores is None:
+            raise AssertionError("scores of classes are always looked at as such")
+        scores = np.where(np.isnan(shape.scores), -np.inf, shape.scores)
+        known = truth < scores.shape[1]
+        own = scores[np.arange(len(truth)), np.where(known, truth, 0)]
+        # Ties count against the model.
+        ranks = (scores >= own[:, None]).sum(axis=1) - 1
+        self._rank[places] = np.where(known, ranks, scores.shape[1])
+        right = np.asarray(shape.predicted == truth)
+        self._right[places] = right
+        if scores.size // len(truth) * self.answered.size <= _MOST_KEPT:
+            if self._scores is None or self._scores.shape[1] != scores.shape[1]:
+                self._scores = np.full((self.answered.size, scores.shape[1]), np.nan)
+            self._scores[places] = scores
+        return right
+
+    def _fault(
+        self, places: Ints, outputs: Mapping[str, Array], valid: Bools, same: Bools
+    ) -> str:
+        wrong = np.flatnonzero(~valid | ~same)
+        if not wrong.size:
+            return ""
+        first = int(wrong[0])
+        name = self.output
+        for tensor, matched in self._tensors.items():
+            if not matched[places[first]]:
+                name = tensor
+                break
+        found = answer_quality.shown(outputs[name][first])
+        wanted = self.prepared.expected.get(name)
+        what = (
+            ""
+            if wanted is None
+            else f", expected {answer_quality.shown(wanted[places[first]])}"
+        )
+        return (
+            f"{wrong.size} of {len(places)} answers are wrong; row {places[first]} of "
+            f"{self.prepared.golden.name}: {name!r} is {found}{what}"
+        )
+
+    # What it adds up to.
+
+    @property
+    def right(self) -> Bools | None:
+        """(n,) whether each latest answer fits its label; None without classes."""
+        return self._right if self.task == "classification" else None
+
+    @property
+    def confidence(self) -> Floats:
+        """(n,) of each latest answer; NaN where there is none."""
+        return np.where(self.answered, self._confidence, np.nan)
+
+    def scores(self) -> Iterator[tuple[str, float]]:
+        """(metric, ratio) over the samples that were answered."""
+        at = self.answered
+        if not at.any():
+            return
+        if self.task == "classification" and self._truth is not None:
+            yield from self._class_scores(self._truth)
+        if self.prepared.expected:
+            yield "match", float(self.matched[at].mean())
+            for name, matched in self._tensors.items():
+                yield f"match:{name}", float(matched[at].mean())
+            cosine = self._cosine[at]
+            if np.isfinite(cosine).any():
+                yield "cosine", float(np.nanmean(cosine))
+
+    def errors(self) -> Iterator[tuple[str, float]]:
+        """(metric, error in the label's own units) of a regression."""
+        found = self._error[self.answered]
+        found = found[np.isfinite(found)]
+        if self.task == "regression" and found.size:
+            yield "mae", float(found.mean())
+            yield "rmse", float(np.sqrt(np.square(found).mean()))
+
+    def _class_scores(self, labels: Ints) -> Iterator[tuple[str, float]]:
+        at = self.answered
+        truth, predicted = labels[at], self._predicted[at]
+        yield "accuracy", float(self._right[at].mean())
+        for k in self.settings.top_k:
+            yield f"top_{k}", float((self._rank[at] < k).mean())
+        yield from answer_quality.precision_recall(truth, predicted)
+        if self._scores is not None:
+            area = answer_quality.auc(truth, self._scores[at])
+            if area is not None:
+                yield "auc", area
+
+    def shapes(self) -> Iterator[tuple[str, float]]:
+        """(signal, mean over the answered): confidence, entropy, norm."""
+        for name, values in (
+            ("confidence", self._confidence),
+            ("entropy", self._entropy),
+            ("norm", self._norm),
+        ):
+            known = values[self.answered]
+            known = known[np.isfinite(known)]
+            if known.size:
+                yield name, float(known.mean())
+
+    def class_shares(self) -> Mapping[int, float]:
+        """Share of the answers that name each class."""
+        found = self._predicted[self.answered & (self._predicted >= 0)]
+        if not found.size:
+            return {}
+        names, counts = np.unique(found, return_counts=True)
+        return {
+            int(n): float(c / found.size) for n, c in zip(names, counts, strict=True)
+        }

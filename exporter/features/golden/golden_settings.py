@@ -1,0 +1,148 @@
+"""Held-out data asked of the served model, round after round, and checks without data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from exporter.access.probe_base import ProbeSettings, Transport
+from exporter.own_requests.payload import InputSettings, Scalar
+from exporter.settings import Settings
+
+if TYPE_CHECKING:
+    from exporter.access.collector_base import Access
+    from exporter.features.golden.golden_formats import Format
+    from exporter.features.golden.golden_probe import GoldenProbe
+
+Metamorphic = Literal["repeat", "permutation", "batch", "distinct"]
+Corruption = Literal["missing", "nan", "out_of_range", "shape", "dtype"]
+_FORMATS: Final[dict[str, Format]] = {
+    ".npz": "npz",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".json": "json",
+}
+
+
+class GoldenData(Settings):
+    """A file of held-out samples, one a row, with labels, expected answers or both."""
+
+    file: Path
+    """npz, CSV, Parquet, or JSON in Triton's or perf_analyzer's input format. Columns have
+    the names of the model's inputs; `NAME[0]`, `NAME[1]` … make one vector; expected
+    answers stand in columns `expected:OUTPUT`, as `tritonwatch golden record` writes."""
+    format: Literal["npz", "csv", "parquet", "json"] | None = Field(default=None)
+    """Of the file; by its suffix if left out."""
+    name: str = Field(default="", max_length=64, pattern=r"^[a-zA-Z0-9_.-]*$")
+    """Value of the `dataset` label; the file's name without suffix if empty."""
+    columns: dict[str, tuple[str, ...]] = Field(default={}, max_length=1000)
+    """By input name: the columns that make it up, where they have other names."""
+    label: str | None = Field(default=None)
+    """Column of the truth."""
+    classes: tuple[Scalar, ...] = Field(default=(), max_length=10_000)
+    """Labels in the order of the output's columns; numbers from 0 on if left out."""
+    output: str = Field(default="")
+    """The output that the label is of; may be left out where there is only one."""
+    expected: dict[str, str] = Field(default={}, max_length=100)
+    """By output name: the column of its expected answers, beside `expected:OUTPUT`."""
+    task: Literal["classification", "regression"] | None = Field(default=None)
+    """What the label is; if left out: whole numbers and text are classes."""
+    top_k: tuple[int, ...] = Field(default=(), max_length=5)
+    """Also count the truth among the k highest scores."""
+    tolerance_relative: float = Field(default=1e-3, ge=0, le=1)
+    """How far a float may be from the expected one, as a share of it."""
+    tolerance_absolute: float = Field(default=1e-5, ge=0)
+    """How far it may be besides. Anything but floats must be equal."""
+    allow_nan: bool = Field(default=False)
+    """Take NaN and infinities in inputs and expected answers for data."""
+
+    @field_validator("top_k")
+    @classmethod
+    def _positive(cls, top_k: tuple[int, ...]) -> tuple[int, ...]:
+        if any(k < 1 for k in top_k):
+            raise ValueError("want numbers from 1 on")
+        return top_k
+
+    @model_validator(mode="after")
+    def _readable(self) -> GoldenData:
+        if self.format is None and self.file.suffix not in _FORMATS:
+            raise ValueError(
+                f"found a file with the suffix {self.file.suffix!r}; want one of "
+                f"{', '.join(_FORMATS)}, or `format`"
+            )
+        return self
+
+    @property
+    def chosen_format(self) -> Format:
+        """The file's format."""
+        return self.format or _FORMATS[self.file.suffix]
+
+    @property
+    def label_of_set(self) -> str:
+        """Value of the `dataset` label."""
+        return self.name or self.file.stem
+
+
+class GoldenSettings(ProbeSettings):
+    """Held-out data and checks of behaviour, a few samples at a time within a budget."""
+
+    kind: Literal["golden"] = "golden"
+    decides_serving: ClassVar[bool] = False
+    data: GoldenData | None = Field(default=None)
+    """What is asked; without it only the checks below, on made-up inputs."""
+    protocol: Transport = Field(default="grpc")
+    """Decoupled models answer over gRPC only."""
+    samples_per_request: int = Field(default=8, ge=1, le=1024)
+    """Rows asked at once; no more than the model's largest batch."""
+    request_share: float = Field(default=0.05, gt=0, le=0.5)
+    """Most golden requests as a share of all requests to the model in a minute."""
+    busy_share: float = Field(default=0.05, gt=0, le=0.5)
+    """Most time of golden requests as a share of all the model's busy time."""
+    idle_requests_per_second: float = Field(default=0.5, gt=0, le=100)
+    """A model with little traffic is asked this often all the same."""
+    idle_busy_ratio: float = Field(default=0.02, gt=0, le=1)
+    """Share of the time for which that may keep it busy."""
+    baseline_accuracy: float | None = Field(default=None, gt=0, le=1)
+    """Accuracy when all is well. If left out: what `golden record` wrote, or else what
+    the first round finds, which takes on trust that all is well then."""
+    loss: float = Field(default=0.02, gt=0, lt=1)
+    """Loss of accuracy that is worth an alarm, in points of 1."""
+    samples_per_false_alarm: float = Field(default=100_000, ge=100, le=1e8)
+    """Mean number of samples between false alarms of an accuracy loss."""
+    metamorphic: frozenset[Metamorphic] = Field(default=frozenset())
+    """repeat: the same input twice gives the same answer (deterministic models only);
+    permutation: permuting a batch permutes the answers; batch: a batch answers what its
+    rows do alone; distinct: other inputs are not all answered the same to the last bit
+    (models whose outputs are floats and do not saturate). Once a round each."""
+    corrupted: frozenset[Corruption] = Field(default=frozenset())
+    """Inputs that are wrong on purpose, once a round each; the answer must be a clean
+    error or a sane value. They count as failures in Triton's own metrics."""
+    inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
+    """How inputs are made up where there are no data."""
+    ignored_input: str | None = Field(default=None)
+    """An input that no answer depends on; it is drawn anew each time, so that a response
+    cache never answers for the model."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the order of samples and of made-up inputs."""
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> GoldenSettings:
+        if self.data is None and not self.metamorphic and not self.corrupted:
+            raise ValueError(
+                "found neither data nor metamorphic nor corrupted; give one"
+            )
+        return self
+
+    @property
+    def dataset(self) -> str:
+        """Value of the `dataset` label."""
+        return self.data.label_of_set if self.data else self.label
+
+    def build(self, access: Access) -> GoldenProbe:
+        """The probe."""
+        from exporter.features.golden.golden_probe import GoldenProbe  # noqa: PLC0415 - only if configured
+
+        return GoldenProbe(self, access)

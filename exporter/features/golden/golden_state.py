@@ -1,0 +1,396 @@
+"""One model version under a golden probe: what is asked next, and what it found."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import structlog
+
+from exporter import catalogue
+from exporter.access.calibration_board import Calibrated
+from exporter.features.golden import golden_behaviour
+from exporter.features.golden.accuracy_loss import LossChart
+from exporter.features.golden.golden_behaviour import ROWS, Tolerance
+from exporter.features.golden.golden_behaviour import Sample as Batch
+from exporter.features.golden.golden_budget import WINDOW_SECONDS, Allowance, Budget
+from exporter.features.golden.golden_request import Asker
+from exporter.features.golden.golden_scoring import OUTCOMES, Scoring
+from exporter.features.golden.golden_signature import prepare
+from exporter.numerics import calibration
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from exporter.access.collector_base import Access
+    from exporter.access.probe_base import Target, Verdict
+    from exporter.features.golden.golden_behaviour import Finding
+    from exporter.features.golden.golden_data import GoldenSet
+    from exporter.features.golden.golden_settings import (
+        Corruption,
+        GoldenSettings,
+        Metamorphic,
+    )
+    from exporter.numerics.normal import Bools, Ints
+    from exporter.samples import AnySample
+    from exporter.triton.model import Array, ModelSpec
+
+log = structlog.get_logger()
+
+Task = tuple[str, "Ints | str"]
+"""("rows", places), ("metamorphic", kind) or ("corrupted", kind)"""
+
+_SHOWN_CLASSES: Final = 100
+_SCORE_SECONDS: Final = 1.0
+_HEALED: Final = 0.5
+_TWO: Final = 2
+
+
+class ModelState:
+    """Rounds over one golden set for one model version; one worker at a time."""
+
+    def __init__(
+        self,
+        settings: GoldenSettings,
+        access: Access,
+        spec: ModelSpec,
+        target: Target,
+        golden: GoldenSet | None,
+        baselines: dict[str, float],
+        rng: np.random.Generator,
+    ) -> None:
+        self._settings = settings
+        self._access = access
+        self._spec = spec
+        self._golden = golden
+        self._baselines = baselines
+        self._rng = rng
+        self._labels = (*target.key, settings.dataset)
+        self._asker = Asker(
+            access,
+            spec,
+            protocol=target.protocol,
+            timeout_seconds=settings.timeout_seconds,
+            linger_seconds=settings.linger_seconds,
+            ignored_input=settings.ignored_input,
+            rng=rng,
+        )
+        self._budget = Budget(
+            Allowance(
+                settings.request_share,
+                settings.busy_share,
+                settings.idle_requests_per_second,
+                settings.idle_busy_ratio,
+            )
+        )
+        self._prepared = (
+            prepare(golden, spec, settings.ignored_input) if golden else None
+        )
+        self._scoring = (
+            Scoring(self._prepared, settings.data, spec)
+            if self._prepared is not None and settings.data is not None
+            else None
+        )
+        self._tasks: deque[Task] = deque()
+        self._outcomes: Counter[str] = Counter()
+        self._checks: dict[str, dict[str, bool]] = {}
+        self._rounds = 0
+        self._loss_level = 0
+        self._loss_alarm = False
+        self._calibration: calibration.Calibration | None = None
+        self._scored_at = -_SCORE_SECONDS
+        self._asked_at = access.clock()
+        self._scores: Sequence[AnySample] = ()
+        self._published: Sequence[AnySample] = ()
+
+    def fits(self, spec: ModelSpec, golden: GoldenSet | None) -> bool:
+        """Whether this is still the same model and the same file."""
+        return spec == self._spec and golden is self._golden
+
+    def samples(self) -> Sequence[AnySample]:
+        """What the latest attempt left; of answers long ago only what was counted."""
+        settings = self._settings
+        fresh = (
+            2 * settings.interval_seconds * (1 + settings.jitter_ratio)
+            + settings.timeout_seconds
+            + settings.linger_seconds
+            + WINDOW_SECONDS
+        )
+        if self._access.clock() - self._asked_at <= fresh:
+            return self._published
+        return [
+            sample
+            for sample in self._published
+            if sample.spec.kind != "gauge" or sample.spec is catalogue.GOLDEN_USABLE
+        ]
+
+    # Asking.
+
+    def attempt(self) -> Verdict | None:
+        """Do the next thing of the round, if the budget allows it."""
+        if not self._tasks:
+            self._tasks.extend(self._round())
+        kind, what = self._tasks[0]
+        now = self._access.clock()
+        self._see_production()
+        if not self._budget.allows(now, 2 if kind == "metamorphic" else 1):
+            return None
+        self._tasks.popleft()
+        requests, seconds = self._asker.requests, self._asker.seconds
+        verdict = self._do(kind, what)
+        done = self._access.clock()
+        self._asked_at = done
+        self._budget.asked(
+            done, self._asker.requests - requests, self._asker.seconds - seconds
+        )
+        if not self._tasks:
+            self._end_round()
+        self._publish(done)
+        return verdict
+
+    def _round(self) -> Iterator[Task]:
+        settings = self._settings
+        if self._prepared is not None:
+            order = self._rng.permutation(self._prepared.golden.rows)
+            most = self._spec.max_batch_size
+            size = min(settings.samples_per_request, most) if most else 1
+            for begin in range(0, len(order), size):
+                yield "rows", order[begin : begin + size]
+        for metamorphic in sorted(settings.metamorphic):
+            # Without a batch dimension there is nothing to permute or to take apart.
+            if metamorphic == "distinct" and self._rows_held() < _TWO:
+                continue
+            if metamorphic in {"repeat", "distinct"} or self._spec.max_batch_size > 1:
+                yield "metamorphic", metamorphic
+        for corruption in sorted(settings.corrupted):
+            yield "corrupted", corruption
+
+    def _do(self, kind: str, what: Ints | str) -> Verdict:
+        if not isinstance(what, str):
+            return self._ask_rows(what)
+        if kind == "metamorphic":
+            return self._check_metamorphic(what)  # type: ignore[arg-type]
+        return self._check_corrupted(what)  # type: ignore[arg-type]
+
+    def _ask_rows(self, places: Ints) -> Verdict:
+        prepared, scoring = self._prepared, self._scoring
+        if prepared is None or scoring is None:
+            raise AssertionError("rows are asked only where there are data")
+        answer = self._asker.ask(prepared.request(places), prepared.datatypes)
+        if answer.cached:
+            self._outcomes["cached"] += len(places)
+            return answer.verdict()
+        if answer.error is not None:
+            self._outcomes["unanswered"] += len(places)
+            scoring.unanswered(places)
+            return answer.verdict()
+        outputs = answer.outputs
+        if not prepared.batched:
+            outputs = {name: array[None] for name, array in outputs.items()}
+        short = {n: len(a) for n, a in outputs.items() if len(a) != len(places)}
+        if short:
+            self._outcomes["invalid"] += len(places)
+            scoring.unanswered(places)
+            return answer.verdict(f"{len(places)} rows were asked, {short} came back")
+        judged = scoring.judge(places, outputs)
+        self._outcomes.update(judged.outcomes)
+        if judged.right is not None:
+            self._watch_loss(judged.right)
+        return answer.verdict(judged.fault)
+
+    def _check_metamorphic(self, kind: Metamorphic) -> Verdict:
+        data = self._settings.data
+        tolerance = Tolerance(
+            data.tolerance_relative if data else 1e-3,
+            data.tolerance_absolute if data else 1e-5,
+        )
+        found = golden_behaviour.metamorphic(
+            kind, self._asker, *self._batches(), tolerance, self._rng
+        )
+        return self._noted(kind, kind, found)
+
+    def _check_corrupted(self, kind: Corruption) -> Verdict:
+        found = golden_behaviour.corrupted(kind, self._asker, self._batches()[0])
+        if found is None:
+            # Nothing of this model can be so wrong; the next thing is asked instead.
+            return self._asker.ask(*self._one()).verdict()
+        return self._noted("corrupted", kind, found)
+
+    def _noted(self, check: str, kind: str, found: Finding) -> Verdict:
+        if found.passed is not None:
+            before = self._checks.setdefault(check, {}).get(kind)
+            self._checks[check][kind] = found.passed
+            if before is not False and not found.passed:
+                log.warning(
+                    "golden_check_failed",
+                    model=self._spec.name,
+                    version=self._spec.version,
+                    check=check,
+                    kind=kind,
+                    reason=found.verdict.detail,
+                )
+        return found.verdict
+
+    def _one(self) -> tuple[dict[str, Array], dict[str, str]]:
+        batch, _ = self._batches()
+        return dict(batch.inputs), dict(batch.datatypes)
+
+    def _rows_held(self) -> int:
+        return self._prepared.golden.rows if self._prepared else _TWO
+
+    def _batches(self) -> tuple[Batch, Batch]:
+        """A few rows to check with, twice others: of the set, or made up."""
+        batched = self._spec.max_batch_size > 1
+        rows = min(ROWS, self._spec.max_batch_size) if batched else 1
+        if self._prepared is not None:
+            held = self._prepared.golden.rows
+            places = self._rng.permutation(held)[: 2 * rows]
+            parts = places[:rows], places[rows:] if held > rows else places[-rows:]
+            one, other = (
+                Batch(self._prepared.request(part), self._prepared.datatypes)
+                for part in parts
+            )
+            return one, other
+        one, other = (
+            golden_behaviour.made_up(self._spec, self._settings.inputs, rows, self._rng)
+            for _ in range(2)
+        )
+        return one, other
+
+    # Judging over time.
+
+    def _baseline(self) -> float | None:
+        given = self._settings.baseline_accuracy
+        if given is not None:
+            return given
+        if self._golden is not None and self._golden.accuracy is not None:
+            return self._golden.accuracy
+        return self._baselines.get(self._spec.name)
+
+    def _watch_loss(self, right: Bools) -> None:
+        baseline = self._baseline()
+        if baseline is None:
+            return
+        chart = LossChart.of(
+            baseline, self._settings.loss, self._settings.samples_per_false_alarm
+        )
+        for is_right in right.tolist():
+            self._loss_level = chart.step(self._loss_level, right=is_right)
+            if self._loss_level >= chart.limit and not self._loss_alarm:
+                self._loss_alarm = True
+                log.warning(
+                    "golden_accuracy_lost",
+                    model=self._spec.name,
+                    version=self._spec.version,
+                    baseline=baseline,
+                    dataset=self._settings.dataset,
+                )
+
+    def _end_round(self) -> None:
+        self._rounds += 1
+        scoring = self._scoring
+        if scoring is None or scoring.right is None or not scoring.answered.any():
+            return
+        accuracy = float(scoring.right[scoring.answered].mean())
+        if self._baseline() is None and scoring.answered.all():
+            self._baselines[self._spec.name] = accuracy
+            log.info(
+                "golden_baseline_learnt",
+                model=self._spec.name,
+                version=self._spec.version,
+                dataset=self._settings.dataset,
+                accuracy=accuracy,
+            )
+        baseline = self._baseline()
+        healed = _HEALED * self._settings.loss
+        if self._loss_alarm and baseline is not None and accuracy > baseline - healed:
+            self._loss_alarm, self._loss_level = False, 0
+        made = calibration.calibrate(
+            scoring.confidence, scoring.right.astype(np.float64)
+        )
+        if made is not None:
+            key = (self._spec.name, self._spec.version)
+            dataset = self._settings.dataset
+            self._calibration = made
+            self._access.calibration.publish(
+                key, Calibrated(scoring.output, dataset, made)
+            )
+
+    def _see_production(self) -> None:
+        look = self._access.work.current
+        work = None if look is None else look.models.get(self._labels[:2])
+        if look is not None and work is not None:
+            self._budget.saw(look.at, work.requests, work.production_busy_seconds)
+
+    # Telling.
+
+    def _publish(self, now: float) -> None:
+        # An area under a curve of a hundred thousand samples is not for every answer.
+        due = now - self._scored_at >= _SCORE_SECONDS or not self._tasks
+        if self._scoring is not None and due:
+            self._scored_at = now
+            self._scores = tuple(self._scored(self._scoring))
+        self._published = (*self._scores, *self._counted(now))
+
+    def _scored(self, scoring: Scoring) -> Iterator[AnySample]:
+        if not self._rounds:
+            return
+        for metric, value in scoring.scores():
+            yield Sample(catalogue.GOLDEN_SCORE, value, (*self._labels, metric))
+        for metric, value in scoring.errors():
+            yield Sample(catalogue.GOLDEN_ERROR, value, (*self._labels, metric))
+        source = (*self._labels[:2], f"golden:{self._settings.dataset}")
+        specs = {
+            "confidence": catalogue.OUTPUT_CONFIDENCE,
+            "entropy": catalogue.OUTPUT_ENTROPY,
+            "norm": catalogue.OUTPUT_NORM,
+        }
+        for name, value in scoring.shapes():
+            yield Sample(specs[name], value, source)
+        for number, share in scoring.class_shares().items():
+            if number < _SHOWN_CLASSES:
+                yield Sample(catalogue.OUTPUT_CLASS, share, (*source, str(number)))
+        if self._calibration is not None:
+            for bar in self._calibration.bins:
+                labels = (*self._labels, f"{bar.low:g}")
+                yield Sample(catalogue.GOLDEN_RELIABILITY, bar.accuracy, labels)
+            error = self._calibration.error
+            yield Sample(catalogue.GOLDEN_CALIBRATION_ERROR, error, self._labels)
+
+    def _counted(self, now: float) -> Iterator[AnySample]:
+        labels = self._labels
+        if self._golden is not None:
+            for outcome in OUTCOMES:
+                yield Sample(
+                    catalogue.GOLDEN_SAMPLES,
+                    self._outcomes[outcome],
+                    (*labels, outcome),
+                )
+            yield Sample(catalogue.GOLDEN_USABLE, 1, labels)
+            yield Sample(catalogue.GOLDEN_INFO, 1, (*labels, self._golden.sha256))
+        yield Sample(catalogue.GOLDEN_ROUNDS, self._rounds, labels)
+        baseline = self._baseline()
+        scoring = self._scoring
+        if scoring is not None and scoring.right is not None and baseline is not None:
+            yield Sample(catalogue.GOLDEN_BASELINE, baseline, (*labels, "accuracy"))
+            failing = (*labels, "labels")
+            yield Sample(catalogue.GOLDEN_FAILING, self._loss_alarm, failing)
+        if scoring is not None and scoring.prepared.expected and scoring.answered.any():
+            wrong = not scoring.matched[scoring.answered].all()
+            yield Sample(catalogue.GOLDEN_FAILING, wrong, (*labels, "expected"))
+        for check, kinds in self._checks.items():
+            failed = not all(kinds.values())
+            yield Sample(catalogue.GOLDEN_FAILING, failed, (*labels, check))
+        yield from self._budget_used(now)
+
+    def _budget_used(self, now: float) -> Iterator[AnySample]:
+        spent = self._budget.spent(now)
+        for what, ours, theirs in (
+            ("requests", spent.requests, spent.production_requests),
+            ("busy", spent.busy_seconds, spent.production_busy_seconds),
+        ):
+            if ours + theirs > 0:
+                share = ours / (ours + theirs)
+                yield Sample(catalogue.GOLDEN_BUDGET, share, (*self._labels, what))

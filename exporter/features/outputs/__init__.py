@@ -1,0 +1,1 @@
+"""Production answers as the taps receive them, and estimated accuracy without labels."""

@@ -1,0 +1,170 @@
+"""Answers of production as the taps were sent them: their looks, and their accuracy."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter import catalogue
+from exporter.access.inventory import latest_version
+from exporter.numerics.answer_distribution import looked_at
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from exporter.access.collector_base import Access
+    from exporter.access.inventory import ModelKey
+    from exporter.access.mirror_hub import Mirrored
+    from exporter.features.outputs.outputs_settings import OutputsSettings
+    from exporter.numerics.answer_distribution import Shape
+    from exporter.numerics.normal import Floats
+    from exporter.samples import AnySample
+    from exporter.triton.model import Array
+
+_SOURCE: Final = "production"
+_SHOWN_CLASSES: Final = 100
+_LEAST_ROWS: Final = 50
+# Confidence, entropy, norm, class.
+_CONFIDENCE, _ENTROPY, _NORM, _CLASS = range(4)
+
+
+class _Window:
+    """The latest rows of one model version, in a ring."""
+
+    def __init__(self, rows: int) -> None:
+        self._ring = np.full((rows, 4), np.nan)
+        self.seen = 0
+
+    def add(self, shape: Shape) -> None:
+        """Take rows; of more than the ring holds, the last."""
+        count = len(shape.norm)
+        rows = np.full((count, 4), np.nan)
+        rows[:, _NORM] = shape.norm
+        if shape.confidence is not None and shape.entropy is not None:
+            rows[:, _CONFIDENCE] = shape.confidence
+            rows[:, _ENTROPY] = shape.entropy
+        if shape.predicted is not None:
+            rows[:, _CLASS] = shape.predicted
+        size = len(self._ring)
+        rows = rows[-size:]
+        places = (self.seen + count - len(rows) + np.arange(len(rows))) % size
+        self._ring[places] = rows
+        self.seen += count
+
+    @property
+    def rows(self) -> Floats:
+        """(rows, 4), in no order."""
+        return self._ring[: min(self.seen, len(self._ring))]
+
+
+class OutputsCollector:
+    """Keeps a window of answers for each model version."""
+
+    def __init__(self, settings: OutputsSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._lock = threading.Lock()
+        self._windows: dict[ModelKey, _Window] = {}
+        self._subscription = access.mirror.subscribe(self._wants, self._take)
+
+    def collect(self) -> Sequence[AnySample]:
+        """Everything the windows say."""
+        drifting = self._drifting()
+        with self._lock:
+            present = self._access.board.current.models
+            for gone in [key for key in self._windows if key not in present]:
+                del self._windows[gone]
+            return [
+                sample
+                for key, window in self._windows.items()
+                for sample in self._samples(key, window, drifts=key[0] in drifting)
+            ]
+
+    def close(self) -> None:
+        """Take no more."""
+        self._subscription.close()
+
+    def _wants(self, model: str) -> bool:
+        return self._settings.models.matches(model)
+
+    def _take(self, requests: Sequence[Mirrored]) -> None:
+        for request in requests:
+            key = self._key(request)
+            output = None if key is None else self._output(key, request)
+            if key is None or output is None:
+                continue
+            shape = looked_at(output)
+            with self._lock:
+                window = self._windows.get(key)
+                if window is None:
+                    if len(self._windows) >= self._settings.models_limit:
+                        continue
+                    window = self._windows[key] = _Window(self._settings.window_rows)
+                window.add(shape)
+
+    def _key(self, request: Mirrored) -> ModelKey | None:
+        inventory = self._access.board.current
+        version = request.version or latest_version(inventory, request.model)
+        key = (request.model, version or "")
+        return key if key in inventory.models else None
+
+    def _output(self, key: ModelKey, request: Mirrored) -> Array | None:
+        """The rows of the one output that is looked at."""
+        calibrated = self._access.calibration.get(key)
+        name = self._settings.outputs.get(key[0]) or (
+            calibrated.output if calibrated else next(iter(request.outputs), "")
+        )
+        array = request.outputs.get(name)
+        if array is None:
+            return None
+        batched = self._access.board.current.models[key].max_batch_size > 0
+        rows = array if batched and array.ndim else array[None]
+        return rows if len(rows) else None
+
+    def _drifting(self) -> set[str]:
+        """Models whose data have a drift alarm: there the estimate is not to be relied on."""
+        return {
+            sample.labels[0]
+            for sample in self._access.exposed()
+            if sample.spec is catalogue.MODEL_DRIFT_ALARM
+            and isinstance(sample, Sample)
+            and sample.value
+        }
+
+    def _samples(
+        self, key: ModelKey, window: _Window, *, drifts: bool
+    ) -> Iterator[AnySample]:
+        yield Sample(catalogue.OUTPUT_ROWS, window.seen, key)
+        rows = window.rows
+        if len(rows) < _LEAST_ROWS:
+            return
+        source = (*key, _SOURCE)
+        for spec, column in (
+            (catalogue.OUTPUT_CONFIDENCE, _CONFIDENCE),
+            (catalogue.OUTPUT_ENTROPY, _ENTROPY),
+            (catalogue.OUTPUT_NORM, _NORM),
+        ):
+            known = rows[np.isfinite(rows[:, column]), column]
+            if known.size:
+                yield Sample(spec, float(known.mean()), source)
+        named = rows[rows[:, _CLASS] >= 0, _CLASS].astype(np.int64)
+        for number, count in enumerate(np.bincount(named)[:_SHOWN_CLASSES].tolist()):
+            share = count / named.size
+            yield Sample(catalogue.OUTPUT_CLASS, share, (*source, str(number)))
+        yield from self._estimate(key, rows[:, _CONFIDENCE], drifts=drifts)
+
+    def _estimate(
+        self, key: ModelKey, confidences: Floats, *, drifts: bool
+    ) -> Iterator[AnySample]:
+        calibrated = self._access.calibration.get(key)
+        if calibrated is None:
+            return
+        found = calibrated.calibration.estimate(confidences, no_drift=not drifts)
+        yield Sample(catalogue.ESTIMATED_ACCURACY, found.accuracy, key)
+        for bound, value in (("lower", found.low), ("upper", found.high)):
+            yield Sample(catalogue.ESTIMATED_ACCURACY_CI, value, (*key, bound))
+        for condition, holds in found.conditions.items():
+            yield Sample(catalogue.ESTIMATED_ACCURACY_VALID, holds, (*key, condition))

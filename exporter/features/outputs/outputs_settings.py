@@ -1,0 +1,40 @@
+"""What production's answers look like, and how many of them are right, without labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from exporter.access.collector_base import CollectorSettings
+from exporter.settings import ModelFilter
+
+if TYPE_CHECKING:
+    from exporter.access.collector_base import Access
+    from exporter.features.outputs.outputs_collector import OutputsCollector
+
+
+class OutputsSettings(CollectorSettings):
+    """Confidence, entropy, classes and norm of mirrored answers, and estimated accuracy.
+
+    The answers come from the taps (`kind: mirror`). The estimate needs a golden probe
+    of the model with labels, whose answers calibrate the confidence.
+    """
+
+    kind: Literal["outputs"] = "outputs"
+    models: ModelFilter = Field(default=ModelFilter())
+    """Whose answers are looked at."""
+    outputs: dict[str, str] = Field(default={}, max_length=1000)
+    """By model: which output, where there are several."""
+    window_rows: int = Field(default=1000, ge=50, le=100_000)
+    """The latest answers that the figures are of."""
+    models_limit: int = Field(default=200, ge=1, le=10_000)
+    """Most model versions kept."""
+
+    def build(self, access: Access) -> OutputsCollector:
+        """The collector."""
+        from exporter.features.outputs.outputs_collector import (  # noqa: PLC0415 - only if configured
+            OutputsCollector,
+        )
+
+        return OutputsCollector(self, access)

@@ -1,0 +1,1 @@
+"""CPU, memory and descriptors of this process, and memory of a Triton on this machine."""

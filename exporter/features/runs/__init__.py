@@ -1,0 +1,1 @@
+"""Load and chaos runs that report to the tap, and the capacities they found."""

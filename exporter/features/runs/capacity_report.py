@@ -1,0 +1,95 @@
+"""The part of a capacity search's JSON report that the sidecar publishes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from exporter.features.runs.run_board import CapacityNotice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT: Final = "tritonwatch-load-capacity"
+_MAX_BYTES: Final = 16 << 20
+_MAX_REASON: Final = 200
+_FINDINGS: Final = ("no_rate_holds", "every_rate_holds")
+
+
+def notice_of(report: Mapping[str, Any]) -> CapacityNotice:
+    """The result of a search as the sidecar takes it: a capacity, or why there is none.
+
+    Raises:
+        KeyError, TypeError, ValueError: the report is incomplete.
+    """
+    common = {"model": report["model"], "slo": report["slo"]}
+    conclusion = str(report.get("conclusion", ""))
+    if not report["valid"]:
+        reason = "; ".join(report.get("reasons", ())) or conclusion
+        return _without_capacity(common, "invalid", reason)
+    if report.get("ending") in _FINDINGS:
+        return _without_capacity(common, report["ending"], conclusion)
+    if report["capacity"] is None:
+        return _without_capacity(common, "invalid", conclusion)
+    ends = report["capacity"]["requests_per_second"]
+    if ends["low"] is None or ends["high"] is None:
+        return _without_capacity(common, "invalid", conclusion)
+    found_at = None
+    if "started_at" in report:
+        found_at = float(report["started_at"]) + float(report["spent_seconds"])
+    return CapacityNotice(
+        **common,
+        requests_per_second=ends["estimate"],
+        low=ends["low"],
+        high=ends["high"],
+        found_at=found_at,
+    )
+
+
+def valid_capacity(file: str) -> CapacityNotice:
+    """The capacity in the report `file`.
+
+    Raises:
+        ValueError: the file cannot be read, is no capacity report, or its search has no
+            valid capacity; says which.
+    """
+    report = _read(file)
+    if not isinstance(report, dict) or report.get("format") != FORMAT:
+        raise ValueError(
+            f"found {file!r}, which is no capacity report; want what `tritonwatch load "
+            "capacity --json FILE` wrote"
+        )
+    try:
+        notice = notice_of(report)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"found {file!r}, an incomplete capacity report: {error!r}"
+        ) from None
+    if notice.verdict != "valid":
+        raise ValueError(
+            f"found {file!r}, whose search has no valid capacity ({notice.reason}); "
+            "search again"
+        )
+    return notice
+
+
+def _without_capacity(
+    common: dict[str, Any], verdict: Any, reason: str
+) -> CapacityNotice:
+    if len(reason) > _MAX_REASON:
+        reason = reason[: _MAX_REASON - 1] + "…"
+    return CapacityNotice(**common, verdict=verdict, reason=reason)
+
+
+def _read(file: str) -> Any:
+    try:
+        with Path(file).open("rb") as opened:
+            content = opened.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"found {file!r} above 16 MiB; want a capacity report")
+        return json.loads(content)
+    except OSError as error:
+        raise ValueError(f"found {file!r}: {error.strerror}; want a file") from None
+    except (RecursionError, UnicodeDecodeError, json.JSONDecodeError):
+        raise ValueError(f"found {file!r}, which is no JSON") from None

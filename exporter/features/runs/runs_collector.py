@@ -1,0 +1,167 @@
+"""Load and chaos runs that tell the tap of themselves, for annotations and headroom."""
+
+from __future__ import annotations
+
+from collections import deque
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from exporter import catalogue
+from exporter.access.collector_base import Access, CollectorSettings
+from exporter.features.runs.capacity_report import valid_capacity
+from exporter.features.runs.run_board import CapacityNotice, RunBoard, RunNotice
+from exporter.samples import Sample
+from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from exporter.samples import AnySample
+    from exporter.taps.tap_route import TapRequest
+
+SOURCE: Final = "runs"
+_MAX_BODY_BYTES: Final = 16 << 10
+_SHOWN: Final = 5
+_TAKEN: Final = TapAnswer("accepted", HTTPStatus.NO_CONTENT)
+_LEAST_APART: Final = 0.5
+"""Of the window, how far apart two looks must be to make a rate."""
+
+_Notice = TypeVar("_Notice", bound=BaseModel)
+
+
+class RunsSettings(CollectorSettings):
+    """Runs and capacities that `tritonwatch load`, or another tool, reports to the tap.
+
+    POST /v1/runs and /v1/capacity; `--sidecar http://localhost:8004` of those commands.
+    """
+
+    kind: Literal["runs"] = "runs"
+    rate_window_seconds: float = Field(default=60.0, ge=1, le=3600)
+    """Production's rate, for the headroom, is that of so long."""
+    capacity_reports: tuple[str, ...] = Field(default=(), max_length=100)
+    """Files written by `tritonwatch load capacity --json`, read at every start. Later
+    results that the tap receives replace them. A file without a valid capacity is
+    refused."""
+
+    @field_validator("capacity_reports")
+    @classmethod
+    def _are_reports(cls, files: tuple[str, ...]) -> tuple[str, ...]:
+        for file in files:
+            valid_capacity(file)
+        return files
+
+    def build(self, access: Access) -> RunsCollector:
+        """The collector."""
+        return self.collector(access.exposed, access.clock)
+
+    def collector(
+        self, exposed: Callable[[], Iterable[AnySample]], clock: Callable[[], float]
+    ) -> RunsCollector:
+        """One that knows the capacities of the files."""
+        board = RunBoard(clock)
+        for file in self.capacity_reports:
+            board.note_capacity(valid_capacity(file))
+        return RunsCollector(board, exposed, clock, self.rate_window_seconds)
+
+
+class RunsCollector:
+    """Answers the tap, and exposes what is known."""
+
+    def __init__(
+        self,
+        board: RunBoard,
+        exposed: Callable[[], Iterable[AnySample]],
+        clock: Callable[[], float],
+        window_seconds: float,
+    ) -> None:
+        self._board = board
+        self._exposed = exposed
+        self._clock = clock
+        self._window = window_seconds
+        self._looks: deque[tuple[float, dict[str, float]]] = deque()
+
+    def routes(self) -> Sequence[TapRoute]:
+        """Runs and capacities."""
+        return (
+            self._route("/v1/runs", RunNotice, self._board.note_run),
+            self._route("/v1/capacity", CapacityNotice, self._board.note_capacity),
+        )
+
+    def collect(self) -> Sequence[Sample]:
+        """Active runs, capacities with their headroom, and the latest searches."""
+        return (*self._running(), *self._capacities(), *self._searches())
+
+    def _running(self) -> Iterator[Sample]:
+        for run in self._board.runs():
+            labels = (run.run, run.kind, run.profile, run.phase)
+            yield Sample(catalogue.RUN_INFO, 1, labels)
+
+    def _capacities(self) -> Iterator[Sample]:
+        found = self._board.capacities()
+        if not found:
+            self._looks.clear()
+        rates = self._rates() if found else {}
+        for capacity in found:
+            key = (capacity.model, capacity.slo)
+            for bound, value in (
+                ("estimate", capacity.requests_per_second),
+                ("low", capacity.low),
+                ("high", capacity.high),
+            ):
+                yield Sample(catalogue.CAPACITY, value, (*key, bound))
+            yield Sample(catalogue.CAPACITY_FOUND, capacity.found_at, key)
+            rate = rates.get(capacity.model)
+            if rate is not None:
+                left = 1.0 - rate / capacity.requests_per_second
+                yield Sample(catalogue.CAPACITY_HEADROOM, left, key)
+
+    def _searches(self) -> Iterator[Sample]:
+        for search in self._board.searches():
+            labels = (search.model, search.slo, search.verdict, search.reason)
+            yield Sample(catalogue.CAPACITY_SEARCH, 1, labels)
+
+    def _rates(self) -> dict[str, float]:
+        """Production's requests a second by model, over the window."""
+        now, totals = self._clock(), self._totals()
+        # One that is older stays: looks may be further apart than the window is long.
+        while len(self._looks) > 1 and self._looks[1][0] <= now - self._window:
+            self._looks.popleft()
+        self._looks.append((now, totals))
+        since, before = self._looks[0]
+        if now - since < _LEAST_APART * self._window:
+            return {}
+        return {
+            model: (total - before[model]) / (now - since)
+            for model, total in totals.items()
+            if before.get(model, total + 1) <= total
+        }
+
+    def _totals(self) -> dict[str, float]:
+        totals: dict[str, float] = {}
+        for sample in self._exposed():
+            if isinstance(sample, Sample) and sample.spec is catalogue.REQUESTS:
+                model = sample.labels[0]
+                totals[model] = totals.get(model, 0.0) + sample.value
+        return totals
+
+    def _route(
+        self, path: str, form: type[_Notice], keep: Callable[[_Notice, str], None]
+    ) -> TapRoute:
+        def answer(request: TapRequest) -> TapAnswer:
+            try:
+                notice = form.model_validate_json(request.body)
+            except ValidationError as error:
+                return refusal("malformed", HTTPStatus.BAD_REQUEST, _told(error))
+            keep(notice, request.sender)
+            return _TAKEN
+
+        return TapRoute(path, SOURCE, _MAX_BODY_BYTES, answer, _TAKEN)
+
+
+def _told(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or 'the body'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)[:_SHOWN]
+    )

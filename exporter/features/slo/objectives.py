@@ -1,0 +1,177 @@
+"""What an objective is: the `slos:` of the configuration, presets included."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, model_validator
+
+from exporter.catalogue.judged_metrics import judged_metric
+from exporter.settings import Settings
+
+Source = Literal["requests", "probes"]
+_NAME: Final = r"^[a-z][a-z0-9_-]{0,62}$"
+
+
+class _Objective(Settings):
+    """What every objective has."""
+
+    name: str = Field(pattern=_NAME)
+    """Value of the `slo` label."""
+    objective_ratio: float = Field(gt=0, lt=1)
+    """Share of events that must be good, like 0.99."""
+    models: str = Field(default="*", max_length=200)
+    """Shell-style pattern of the models whose events count."""
+    window_days: float = Field(default=30, ge=1, le=90)
+    """Length of the window the error budget is for."""
+
+    def matches(self, model: str) -> bool:
+        """Whether events of `model` count."""
+        return fnmatchcase(model, self.models)
+
+
+class LatencyObjective(_Objective):
+    """Good is a request answered within the threshold."""
+
+    kind: Literal["latency"] = "latency"
+    threshold_seconds: float = Field(gt=0, le=3600)
+    """A request that took longer is bad; counted in buckets of 2.2 % width."""
+    source: Source = Field(default="requests")
+    """Production requests, as the traces collector sees them, or our probes."""
+
+
+class AvailabilityObjective(_Objective):
+    """Good is a request that succeeded."""
+
+    kind: Literal["availability"] = "availability"
+    source: Source = Field(default="requests")
+    """Production requests, as the statistics collector counts them, or our probes."""
+
+
+class SignalObjective(_Objective):
+    """Good is a look at which a gauge lay within its bounds: quality, drift, cost.
+
+    Events are looks, one at every interval for every series that matches.
+    """
+
+    kind: Literal["signal"] = "signal"
+    metric: str
+    """A gauge of the catalogue, or a counter, which is judged by its rate a second."""
+    labels: dict[str, str] = Field(default={}, max_length=20)
+    """Values its labels must have."""
+    at_least: float | None = Field(default=None)
+    """Below this a look is bad."""
+    at_most: float | None = Field(default=None)
+    """Above this a look is bad."""
+
+    @model_validator(mode="after")
+    def _sensible(self) -> SignalObjective:
+        judged_metric(self.metric, self.labels, ("gauge", "counter", "summary"))
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("found neither at_least nor at_most; give one or both")
+        return self
+
+
+class PresetObjective(Settings):
+    """Objectives the field uses, under `NAME-…`.
+
+    interactive: p95 < 100 ms and p99 < 500 ms. realtime: p95 < 50 ms and 99.9 % of
+    requests succeed. throughput: at least `per_second` inferences a second in 99 % of
+    looks. energy: at most `joules_per_inference`, idle share in, in 99 % of looks.
+    """
+
+    kind: Literal["preset"] = "preset"
+    name: str = Field(pattern=_NAME)
+    """Beginning of the names of what it stands for."""
+    preset: Literal["interactive", "realtime", "throughput", "energy"]
+    """Which one."""
+    models: str = Field(default="*", max_length=200)
+    """Shell-style pattern of the models whose events count."""
+    source: Source = Field(default="requests")
+    """Production requests or our probes."""
+    per_second: float | None = Field(default=None, gt=0)
+    """For throughput: inferences a second."""
+    joules_per_inference: float | None = Field(default=None, gt=0)
+    """For energy: joules of an inference, its share of the idle energy added."""
+    boundary: Literal["gpu", "host"] = Field(default="gpu")
+    """For energy: of the boards or of the host."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> PresetObjective:
+        if (self.preset == "throughput") != (self.per_second is not None):
+            raise ValueError(
+                f"found preset {self.preset} and per_second {self.per_second}; "
+                "per_second goes with throughput, and only there"
+            )
+        if (self.preset == "energy") != (self.joules_per_inference is not None):
+            raise ValueError(
+                f"found preset {self.preset} and joules_per_inference "
+                f"{self.joules_per_inference}; joules_per_inference goes with energy, "
+                "and only there"
+            )
+        return self
+
+    def expand(self) -> tuple[Objective, ...]:
+        """What the preset stands for."""
+        if self.preset == "throughput":
+            return (
+                SignalObjective(
+                    name=f"{self.name}-throughput",
+                    objective_ratio=0.99,
+                    models=self.models,
+                    metric="triton_inferences_total",
+                    at_least=self.per_second,
+                ),
+            )
+        if self.preset == "energy":
+            return (
+                SignalObjective(
+                    name=f"{self.name}-energy",
+                    objective_ratio=0.99,
+                    models=self.models,
+                    metric="triton_inference_energy_joules",
+                    labels={"boundary": self.boundary, "basis": "full"},
+                    at_most=self.joules_per_inference,
+                ),
+            )
+        if self.preset == "interactive":
+            return (self._latency("p95", 0.95, 0.1), self._latency("p99", 0.99, 0.5))
+        return (
+            self._latency("p95", 0.95, 0.05),
+            AvailabilityObjective(
+                name=f"{self.name}-availability",
+                objective_ratio=0.999,
+                models=self.models,
+                source=self.source,
+            ),
+        )
+
+    def _latency(self, suffix: str, ratio: float, seconds: float) -> LatencyObjective:
+        return LatencyObjective(
+            name=f"{self.name}-{suffix}",
+            objective_ratio=ratio,
+            threshold_seconds=seconds,
+            models=self.models,
+            source=self.source,
+        )
+
+
+Objective = LatencyObjective | AvailabilityObjective | SignalObjective
+AnyObjective = Annotated[
+    LatencyObjective | AvailabilityObjective | SignalObjective | PresetObjective,
+    Field(discriminator="kind"),
+]
+
+
+def expanded(objectives: tuple[AnyObjective, ...]) -> tuple[Objective, ...]:
+    """The objectives with every preset replaced by what it stands for."""
+    return tuple(
+        found
+        for objective in objectives
+        for found in (
+            objective.expand()
+            if isinstance(objective, PresetObjective)
+            else (objective,)
+        )
+    )

@@ -1,0 +1,165 @@
+"""From exposed samples to good and bad events of one objective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from exporter import catalogue
+from exporter.features.slo.objectives import (
+    AvailabilityObjective,
+    LatencyObjective,
+    SignalObjective,
+)
+from exporter.samples import HistogramSample, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from exporter.features.slo.objectives import Objective
+    from exporter.samples import AnySample
+
+Series = tuple[str, ...]
+"""Label values of one source series."""
+
+
+class EventCounter:
+    """Good and bad events of one objective since the start, counter resets survived."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self.good = 0.0
+        self.bad = 0.0
+        self._before: dict[Series, tuple[float, float]] = {}
+        self._looked_at: float | None = None
+        # Whether the previous observation showed which series there were.
+        self._source_read = False
+
+    def look(self, samples: Iterable[AnySample], now: float) -> None:
+        """Take in what is exposed now; `now` is monotonic seconds."""
+        samples = list(samples)
+        if isinstance(self.objective, SignalObjective):
+            self._look_at_signal(self.objective, samples, now)
+        else:
+            self._look_at_totals(self.objective, samples)
+        self._looked_at = now
+
+    def _look_at_totals(
+        self,
+        objective: LatencyObjective | AvailabilityObjective,
+        samples: Sequence[AnySample],
+    ) -> None:
+        source = (
+            _latencies(objective, samples)
+            if isinstance(objective, LatencyObjective)
+            else _outcomes(objective, samples)
+        )
+        for series, (good, bad) in source.items():
+            before = self._before.get(series)
+            if before is None:
+                # A series that a complete observation did not have began at zero since.
+                # Any other may hold events from before this objective.
+                before = (0.0, 0.0) if self._source_read else (good, bad)
+            elif good + bad < sum(before):
+                before = (0.0, 0.0)
+            self.good += max(0.0, good - before[0])
+            self.bad += max(0.0, bad - before[1])
+        self._before.update(source)
+        self._source_read = not _source_failed(objective, samples)
+
+    def _look_at_signal(
+        self, objective: SignalObjective, samples: Iterable[AnySample], now: float
+    ) -> None:
+        values = dict(_values(objective, samples))
+        for series, (value, is_counter) in values.items():
+            judged: float | None = value
+            if is_counter:
+                judged = self._rate(series, value, now)
+            if judged is None:
+                continue
+            low, high = objective.at_least, objective.at_most
+            bad = (low is not None and judged < low) or (
+                high is not None and judged > high
+            )
+            self.bad += bad
+            self.good += not bad
+        self._before = {series: (value, 0.0) for series, (value, _) in values.items()}
+
+    def _rate(self, series: Series, value: float, now: float) -> float | None:
+        before = self._before.get(series)
+        if before is None or self._looked_at is None or now <= self._looked_at:
+            return None
+        if value < before[0]:
+            return None
+        return (value - before[0]) / (now - self._looked_at)
+
+
+def _source_failed(
+    objective: LatencyObjective | AvailabilityObjective, samples: Iterable[AnySample]
+) -> bool:
+    """Whether the collector that counts the events could not read its source."""
+    if objective.source == "probes":
+        return False
+    collector = "traces" if isinstance(objective, LatencyObjective) else "statistics"
+    return any(
+        isinstance(sample, Sample)
+        and sample.spec is catalogue.COLLECTOR_SUCCESS
+        and sample.labels == (collector,)
+        and not sample.value
+        for sample in samples
+    )
+
+
+def _latencies(
+    objective: LatencyObjective, samples: Iterable[AnySample]
+) -> dict[Series, tuple[float, float]]:
+    spec = (
+        catalogue.PROBE_DURATION
+        if objective.source == "probes"
+        else catalogue.REQUEST_DURATION
+    )
+    found: dict[Series, tuple[float, float]] = {}
+    for sample in samples:
+        if not isinstance(sample, HistogramSample) or sample.spec is not spec:
+            continue
+        if objective.matches(sample.labels[0]):
+            (good,) = sample.histogram.cumulative((objective.threshold_seconds,))
+            found[sample.labels] = (good, sample.histogram.count - good)
+    return found
+
+
+def _outcomes(
+    objective: AvailabilityObjective, samples: Iterable[AnySample]
+) -> dict[Series, tuple[float, float]]:
+    spec, success = (
+        (catalogue.PROBE_TOTAL, "ok")
+        if objective.source == "probes"
+        else (catalogue.REQUESTS, "success")
+    )
+    found: dict[Series, tuple[float, float]] = {}
+    for sample in samples:
+        if not isinstance(sample, Sample) or sample.spec is not spec:
+            continue
+        if not objective.matches(sample.labels[0]):
+            continue
+        *series, outcome = sample.labels
+        good, bad = found.get(tuple(series), (0.0, 0.0))
+        if outcome == success:
+            good += sample.value
+        else:
+            bad += sample.value
+        found[tuple(series)] = (good, bad)
+    return found
+
+
+def _values(
+    objective: SignalObjective, samples: Iterable[AnySample]
+) -> Iterator[tuple[Series, tuple[float, bool]]]:
+    for sample in samples:
+        if not isinstance(sample, Sample) or sample.spec.name != objective.metric:
+            continue
+        labels = dict(zip(sample.spec.labels, sample.labels, strict=True))
+        if not objective.labels.items() <= labels.items():
+            continue
+        if "model" in labels and not objective.matches(labels["model"]):
+            continue
+        yield sample.labels, (sample.value, sample.spec.kind == "counter")

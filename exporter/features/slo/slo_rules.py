@@ -1,0 +1,213 @@
+"""Prometheus rules for the configured objectives, for a fleet of sidecars.
+
+Everything is summed over replicas before it is divided, since an average of ratios is
+no ratio. The windows and factors are those of the SRE workbook (chapter 5, "Alerting on
+SLOs", method 6: multiwindow, multi-burn-rate). A long window makes the alert mean
+something, the short one lets it end soon after the trouble did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from exporter.features.slo.error_budget import WINDOWS
+from exporter.histograms import histogram_promql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from exporter.features.slo.objectives import Objective
+
+_HEADER: Final = """\
+# Written by `tritonwatch rules`; write it again when the objectives change.
+"""
+_RUNBOOKS: Final = "deploy/runbooks"
+_DASHBOARD: Final = "/d/tritonwatch-slo"
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """One pair of windows: more than `factor` in both is worth saying."""
+
+    long: str
+    short: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Severity:
+    """An alert and the pairs of windows that raise it."""
+
+    alert: str
+    severity: str
+    pairs: tuple[Burn, Burn]
+    meaning: str
+
+
+SEVERITIES: Final = (
+    Severity(
+        "TritonSLOBurnPage",
+        "page",
+        (Burn("1h", "5m", 14.4), Burn("6h", "30m", 6)),
+        "2 % of the error budget of 30 days in an hour, or 5 % in six hours",
+    ),
+    Severity(
+        "TritonSLOBurnTicket",
+        "ticket",
+        (Burn("1d", "2h", 3), Burn("3d", "6h", 1)),
+        "10 % of the error budget of 30 days in one to three days",
+    ),
+)
+
+
+def rules_file(objectives: Sequence[Objective]) -> str:
+    """The rule file for `objectives`, as YAML."""
+    groups = [_group(objective) for objective in objectives]
+    groups.append(_fleet())
+    return _HEADER + yaml.dump(
+        {"groups": groups}, Dumper=_Dumper, sort_keys=False, width=1000
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes expressions of several lines as such, and everything in full."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - never any
+        return True
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    ),
+)
+
+
+def _group(objective: Objective) -> dict[str, Any]:
+    """Records and alerts in one group: its rules are evaluated in this order, at once.
+
+    In a group of their own the alerts would see the records up to one evaluation late.
+    """
+    return {
+        "name": f"tritonwatch-slo-{objective.name}",
+        "rules": [*_recorded(objective), *_alerts(objective)],
+    }
+
+
+def _recorded(objective: Objective) -> list[dict[str, Any]]:
+    labels = {"slo": objective.name}
+    days = f"{objective.window_days:g}d"
+    rules: list[dict[str, Any]] = [
+        {
+            "record": f"slo:sli_error:ratio_rate{window}",
+            "expr": _error_ratio(objective.name, window),
+            "labels": labels,
+        }
+        for window in (*WINDOWS, *(() if days in WINDOWS else (days,)))
+    ]
+    rules += [
+        {
+            "record": "slo:objective:ratio",
+            "expr": f"vector({objective.objective_ratio:g})",
+            "labels": labels,
+        },
+        {
+            "record": "slo:error_budget_remaining:ratio",
+            "expr": f'1 - slo:sli_error:ratio_rate{days}{{slo="{objective.name}"}}'
+            f" / {_allowed(objective)}",
+            "labels": labels,
+        },
+    ]
+    return rules
+
+
+def _error_ratio(name: str, window: str) -> str:
+    bad = f'triton_slo_events_total{{slo="{name}",outcome="bad"}}[{window}]'
+    every = f'triton_slo_events_total{{slo="{name}"}}[{window}]'
+    # No events is no ratio: the division by zero is kept from saying NaN.
+    return f"sum by (slo) (rate({bad})) / (sum by (slo) (rate({every})) > 0)"
+
+
+def _allowed(objective: Objective) -> str:
+    return f"{1 - objective.objective_ratio:.10g}"
+
+
+def _alerts(objective: Objective) -> list[dict[str, Any]]:
+    return [
+        {
+            "alert": severity.alert,
+            "expr": "\nor\n".join(_burning(objective, pair) for pair in pairs),
+            "labels": {"severity": severity.severity, "slo": objective.name},
+            "annotations": {
+                "summary": f"{objective.name} burns its error budget too fast",
+                "description": "{{ $value | humanizePercentage }} of the events of "
+                f"{objective.name} are bad; its objective allows "
+                f"{1 - objective.objective_ratio:.4%}. At this rate that is "
+                f"{severity.meaning}.",
+                "dashboard_url": _DASHBOARD,
+                "runbook_url": f"{_RUNBOOKS}/{severity.alert}.md",
+            },
+        }
+        for severity in SEVERITIES
+        if (pairs := _possible(severity, objective))
+    ]
+
+
+def _possible(severity: Severity, objective: Objective) -> list[Burn]:
+    # No more than all events can be bad: a lax objective has no fast burn.
+    allowed = 1 - objective.objective_ratio
+    return [pair for pair in severity.pairs if pair.factor * allowed < 1]
+
+
+def _burning(objective: Objective, pair: Burn) -> str:
+    selector = f'{{slo="{objective.name}"}}'
+    limit = f"{pair.factor:g} * {_allowed(objective)}"
+    return (
+        f"(slo:sli_error:ratio_rate{pair.long}{selector} > {limit}\n"
+        f"  and slo:sli_error:ratio_rate{pair.short}{selector} > {limit})"
+    )
+
+
+def _fleet() -> dict[str, Any]:
+    """What a dashboard or an autoscaler asks of a fleet, right when summed.
+
+    An autoscaler's queue time must weigh models by their traffic: a mean over models
+    counts the idle ones (server#8979).
+    """
+    return {
+        "name": "tritonwatch-fleet",
+        "rules": [
+            {"record": record, "expr": expression}
+            for record, expression in (*_fleet_quantiles(), *_fleet_load())
+        ],
+    }
+
+
+def _fleet_quantiles() -> Iterator[tuple[str, str]]:
+    metric = "triton_request_duration_seconds"
+    for label, q in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        expression = histogram_promql.quantile(q, metric, "5m", "model", "version")
+        # Without requests a quantile is NaN, which must not be recorded.
+        yield f"model_version:{metric}:{label}_rate5m", f"({expression}) >= 0"
+
+
+def _fleet_load() -> Iterator[tuple[str, str]]:
+    requests = 'sum by ({by}) (rate(triton_requests_total{{outcome="success"}}[1m]))'
+    queue = "sum by ({by}) (rate(triton_model_queue_seconds_total[1m]))"
+    for level, by in (("model", "model"), ("instance", "instance")):
+        yield (
+            f"{level}:triton_queue_seconds_per_request:rate1m",
+            f"{queue.format(by=by)} / ({requests.format(by=by)} > 0)",
+        )
+    yield (
+        "model:triton_requests:rate1m",
+        "sum by (model) (rate(triton_requests_total[1m]))",
+    )
+    yield (
+        "instance:triton_busy:ratio_rate1m",
+        "sum by (instance) (rate(triton_model_busy_seconds_total[1m]))",
+    )

@@ -1,0 +1,203 @@
+"""The four charts, as steps over standardised samples; one number or whole arrays.
+
+A chart's memory is an array whose first axis is what it remembers; behind it may stand
+any shape, so that ten thousand runs are simulated by the code that watches one signal.
+Statistics are held against one positive limit on either side.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import numpy as np
+
+from exporter.numerics import run_length as arl
+
+if TYPE_CHECKING:
+    from exporter.numerics.normal import Floats
+    from exporter.numerics.run_length import Sides
+
+ChartKind = Literal["shewhart", "ewma", "cusum", "page_hinkley"]
+
+FARTHEST_SIGMA: Final = 20.0
+"""A sample counts as no farther out, so that one mad value is forgotten in time."""
+_CAP: Final = 1.25
+"""A CUSUM in alarm rises to so many limits: the way back must not take for ever."""
+
+
+class Chart(Protocol):
+    """What every chart does."""
+
+    @property
+    def kind(self) -> ChartKind:
+        """Its name in the configuration and in labels."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+    def fresh(self, limit: float, shape: tuple[int, ...] = ()) -> Floats:
+        """The memory it begins with."""
+        ...
+
+    def step(self, memory: Floats, z: Floats, limit: float) -> Floats:
+        """The memory after one more standardised sample."""
+        ...
+
+    def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
+        """How far up and how far down, each to be held against the limit."""
+        ...
+
+    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
+        """Samples until it speaks, on average, when z has mean `shift` from the start."""
+        ...
+
+
+@functools.lru_cache(maxsize=512)
+def limit_of(chart: Chart, in_control_arl: float, sides: Sides) -> float:
+    """The limit at which a false alarm comes every `in_control_arl` samples on average."""
+    return arl.limit_for(
+        lambda limit: chart.run_length(limit, 0.0, sides), in_control_arl
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shewhart:
+    """The sample itself: quick at large shifts, blind to small ones (Shewhart 1931)."""
+
+    kind: ChartKind = "shewhart"
+
+    def fresh(self, limit: float, shape: tuple[int, ...] = ()) -> Floats:
+        """No sample yet reads as the mean."""
+        del limit
+        return np.zeros((1, *shape))
+
+    def step(self, memory: Floats, z: Floats, limit: float) -> Floats:
+        """The latest sample."""
+        del memory, limit
+        return np.asarray(z, np.float64)[None]
+
+    def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
+        """The sample, and its opposite."""
+        return memory[0], -memory[0]
+
+    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
+        """In closed form."""
+        return arl.shewhart(limit, shift, sides)
+
+
+@dataclass(frozen=True, slots=True)
+class Ewma:
+    """E = (1 - w) E + w z, in its own asymptotic deviations (Roberts 1959).
+
+    Small weights see small shifts; limits are the asymptotic ones from the start.
+    """
+
+    weight: float = 0.2
+    kind: ChartKind = "ewma"
+
+    def fresh(self, limit: float, shape: tuple[int, ...] = ()) -> Floats:
+        """The mean."""
+        del limit
+        return np.zeros((1, *shape))
+
+    def step(self, memory: Floats, z: Floats, limit: float) -> Floats:
+        """One step of the average."""
+        del limit
+        return (1.0 - self.weight) * memory + self.weight * z
+
+    def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
+        """The average over its deviation, and its opposite."""
+        standard = memory[0] / math.sqrt(self.weight / (2.0 - self.weight))
+        return standard, -standard
+
+    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
+        """By integral equation."""
+        return arl.ewma(self.weight, limit, shift, sides)
+
+
+@dataclass(frozen=True, slots=True)
+class Cusum:
+    """S = max(0, S ± z - k), the optimum for a shift of 2 k (Page 1954, Moustakides 1986).
+
+    `head_start` 0.5 is Lucas and Crosier's fast initial response: what is already wrong
+    at the start is told in about 60 % of the time.
+    """
+
+    reference: float = 0.5
+    head_start: float = 0.0
+    kind: ChartKind = "cusum"
+
+    def fresh(self, limit: float, shape: tuple[int, ...] = ()) -> Floats:
+        """Both sums at the head start."""
+        return np.full((2, *shape), self.head_start * limit)
+
+    def step(self, memory: Floats, z: Floats, limit: float) -> Floats:
+        """One step of both sums."""
+        return _sums(memory, z, self.reference, limit)
+
+    def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
+        """The two sums."""
+        return memory[0], memory[1]
+
+    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
+        """By integral equation."""
+        return arl.cusum(
+            self.reference, limit, shift, head_start=self.head_start, sides=sides
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PageHinkley:
+    """A CUSUM whose mean goes on being learnt (Page 1954, Hinkley 1971).
+
+    Its statistic is m = sum(z - mean - delta), less the least m so far. `learnt_from` samples stand behind the first mean; infinitely many make it a CUSUM
+    with k = `delta`, and that one's ARL is used for the limit. A shift that comes slower
+    than the mean learns is not seen: that is what it is for.
+    """
+
+    delta: float = 0.25
+    learnt_from: float = math.inf
+    kind: ChartKind = "page_hinkley"
+
+    def fresh(self, limit: float, shape: tuple[int, ...] = ()) -> Floats:
+        """Up, down, sum and number of samples."""
+        del limit
+        return np.zeros((4, *shape))
+
+    def step(self, memory: Floats, z: Floats, limit: float) -> Floats:
+        """One step; the mean is that of the samples before this one."""
+        mean = memory[2] / (self.learnt_from + memory[3])
+        sums = _sums(memory[:2], z - mean, self.delta, limit)
+        if not math.isfinite(self.learnt_from):
+            return np.concatenate([sums, memory[2:]])
+        # Not while it speaks: it would learn the fault and fall silent.
+        well = sums.max(axis=0) <= limit
+        learnt = np.stack([memory[2] + well * z, memory[3] + well])
+        return np.concatenate([sums, learnt])
+
+    def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
+        """How far the sum lies above its least, and below its greatest."""
+        return memory[0], memory[1]
+
+    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
+        """That of the CUSUM it is when its mean is known."""
+        return arl.cusum(self.delta, limit, shift, sides=sides)
+
+
+def _sums(memory: Floats, z: Floats, reference: float, limit: float) -> Floats:
+    moved = np.stack([memory[0] + z - reference, memory[1] - z - reference])
+    return np.asarray(np.clip(moved, 0.0, _CAP * limit), np.float64)
+
+
+def beyond(chart: Chart, memory: Floats, limit: float, sides: Sides) -> Floats:
+    """Whether it speaks."""
+    upper, lower = chart.statistics(memory)
+    spoken = {
+        "both": np.maximum(upper, lower),
+        "upper": upper,
+        "lower": lower,
+    }[sides]
+    return np.asarray(spoken > limit)

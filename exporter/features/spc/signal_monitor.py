@@ -1,0 +1,256 @@
+"""One signal under control: learns, watches with its charts, latches its alarms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from exporter.features.spc import signal_baseline as baselines
+from exporter.features.spc.control_charts import beyond, limit_of
+from exporter.features.spc.signal_baseline import Baseline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from exporter.features.spc.control_charts import Chart
+    from exporter.numerics.normal import Floats
+    from exporter.numerics.run_length import Sides
+
+STATE_VERSION: Final = 1
+_PLAUSIBLE_ERROR: Final = 1.645
+"""The mean learnt is off by more standard errors than this in one baseline of ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is wanted of a signal's charts.
+
+    `in_control_arl` samples pass on average between false alarms of all charts
+    together; `heal_samples` without one end an alarm. The baseline is `given`, or learnt
+    from the first `learn_samples`.
+    """
+
+    charts: tuple[Chart, ...]
+    in_control_arl: float
+    sides: Sides = "both"
+    heal_samples: int = 20
+    learn_samples: int = 100
+    given: Baseline | None = None
+    least_sigma: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChartStatus:
+    """One chart now: the statistic is signed, negative where it points down."""
+
+    kind: str
+    statistic: float
+    limit: float
+    alarm: bool
+    alarms: int
+    run_length: float
+    """Samples between its false alarms, were the baseline known exactly."""
+    run_length_low: float
+    """The same where the mean learnt is as far off as it is in one baseline of ten."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    chart: Chart
+    limit: float
+    memory: Floats
+    alarm: bool = False
+    quiet: int = 0
+    alarms: int = 0
+
+
+@dataclass(slots=True)
+class Signal:
+    """The charts of one signal. Samples come in order; not thread-safe."""
+
+    plan: Plan
+    baseline: Baseline | None = None
+    samples: int = 0
+    _learning: list[float] = field(default_factory=list)
+    _before: float | None = None
+    _watches: list[_Watch] = field(default_factory=list)
+    _lengths: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        share = self.plan.in_control_arl * len(self.plan.charts)
+        for chart in self.plan.charts:
+            # A bound: together they speak at most as often as they do apart.
+            limit = limit_of(chart, share, self.plan.sides)
+            self._watches.append(_Watch(chart, limit, chart.fresh(limit)))
+        if self.plan.given is not None:
+            self._begin(self.plan.given)
+
+    @property
+    def learning(self) -> bool:
+        """Whether the baseline is still being learnt."""
+        return self.baseline is None
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether any chart's alarm stands."""
+        return any(watch.alarm for watch in self._watches)
+
+    def add(self, value: float) -> bool:
+        """Take one sample; whether a new alarm began. What is not finite is passed over."""
+        if not math.isfinite(value):
+            return False
+        self.samples += 1
+        if self.baseline is None:
+            self._learning.append(value)
+            if len(self._learning) >= self.plan.learn_samples:
+                self._begin(baselines.learn(self._learning, self.plan.least_sigma))
+                self._before = value
+                self._learning.clear()
+            return False
+        correlated = self.baseline.correlation != 0
+        z = self.baseline.standardised(value, self._before if correlated else None)
+        self._before = value
+        begun = [self._look(watch, np.asarray(z)) for watch in self._watches]
+        return any(begun)
+
+    def acknowledge(self, kind: str | None = None) -> int:
+        """End the alarms of one chart, or of all, and begin anew; how many there were."""
+        ended = 0
+        for watch in self._watches:
+            if watch.alarm and kind in (None, watch.chart.kind):
+                self._end(watch)
+                ended += 1
+        return ended
+
+    def relearn(self) -> None:
+        """Forget the baseline: what comes next is what is well from now on."""
+        if self.plan.given is None:
+            self.baseline = self._before = None
+            self._learning.clear()
+            self._lengths.clear()
+        for watch in self._watches:
+            self._end(watch)
+
+    def status(self) -> Iterator[ChartStatus]:
+        """Each chart now; nothing while the baseline is learnt."""
+        if self.baseline is None:
+            return
+        for watch, lengths in zip(self._watches, self._lengths, strict=True):
+            upper, lower = map(float, watch.chart.statistics(watch.memory))
+            signed = {
+                "both": upper if upper >= lower else -lower,
+                "upper": upper,
+                "lower": -lower,
+            }[self.plan.sides]
+            yield ChartStatus(
+                watch.chart.kind,
+                signed,
+                watch.limit,
+                watch.alarm,
+                watch.alarms,
+                *lengths,
+            )
+
+    def _begin(self, baseline: Baseline) -> None:
+        self.baseline = baseline
+        off = _PLAUSIBLE_ERROR * baseline.mean_error_sigma
+        self._lengths = [
+            (
+                watch.chart.run_length(watch.limit, 0.0, self.plan.sides),
+                watch.chart.run_length(watch.limit, off, _worse(self.plan.sides)),
+            )
+            for watch in self._watches
+        ]
+
+    def _look(self, watch: _Watch, z: Floats) -> bool:
+        watch.memory = watch.chart.step(watch.memory, z, watch.limit)
+        if beyond(watch.chart, watch.memory, watch.limit, self.plan.sides):
+            watch.quiet = 0
+            begun = not watch.alarm
+            watch.alarm = True
+            watch.alarms += begun
+            return begun
+        watch.quiet += 1
+        if watch.alarm and watch.quiet >= self.plan.heal_samples:
+            self._end(watch)
+        return False
+
+    def _end(self, watch: _Watch) -> None:
+        watch.alarm, watch.quiet = False, 0
+        watch.memory = watch.chart.fresh(watch.limit)
+
+    # State that outlives the process.
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything that `from_state` needs, as JSON has it."""
+        return {
+            "version": STATE_VERSION,
+            "plan": self._fingerprint(),
+            "baseline": None if self.baseline is None else asdict(self.baseline),
+            "samples": self.samples,
+            "learning": list(self._learning),
+            "before": self._before,
+            "watches": [
+                {
+                    "memory": watch.memory.tolist(),
+                    "alarm": watch.alarm,
+                    "quiet": watch.quiet,
+                    "alarms": watch.alarms,
+                }
+                for watch in self._watches
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Go on where `state` ended; False where it is of another plan and is not taken.
+
+        Raises:
+            ValueError: it is no state at all.
+        """
+        try:
+            if (state["version"], state["plan"]) != (
+                STATE_VERSION,
+                self._fingerprint(),
+            ):
+                return False
+            found = None if state["baseline"] is None else Baseline(**state["baseline"])
+            watches = _checked(self._watches, state["watches"])
+            learning = [float(value) for value in state["learning"]]
+            before = None if state["before"] is None else float(state["before"])
+            samples = int(state["samples"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"found no state of a signal: {error!r}") from None
+        if self.plan.given is None and found is not None:
+            self._begin(found)
+        self._learning, self._before, self.samples = learning, before, samples
+        for watch, (memory, alarm, quiet, alarms) in zip(
+            self._watches, watches, strict=True
+        ):
+            watch.memory, watch.alarm = memory, alarm
+            watch.quiet, watch.alarms = quiet, alarms
+        return True
+
+    def _fingerprint(self) -> str:
+        return repr(self.plan)
+
+
+def _worse(sides: Sides) -> Sides:
+    # An error of the mean towards the watched side is what brings false alarms.
+    return "upper" if sides == "lower" else sides
+
+
+def _checked(
+    watches: Sequence[_Watch], entries: Sequence[Mapping[str, Any]]
+) -> list[tuple[Floats, bool, int, int]]:
+    checked = []
+    for watch, entry in zip(watches, entries, strict=True):
+        memory = np.asarray(entry["memory"], np.float64)
+        if memory.shape != watch.memory.shape or not np.isfinite(memory).all():
+            raise ValueError(f"the memory of {watch.chart.kind} is not its own")
+        checked.append(
+            (memory, bool(entry["alarm"]), int(entry["quiet"]), int(entry["alarms"]))
+        )
+    return checked

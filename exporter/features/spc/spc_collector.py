@@ -1,0 +1,269 @@
+"""The collector of process control: takes samples, keeps charts and their state."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from exporter import catalogue
+from exporter.features.spc.control_charts import Cusum, Ewma, PageHinkley, Shewhart
+from exporter.features.spc.signal_baseline import Baseline
+from exporter.features.spc.signal_monitor import Plan, Signal
+from exporter.features.spc.signal_reading import Reader
+from exporter.samples import Sample
+from exporter.system import state_file
+from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from exporter.access.collector_base import Access
+    from exporter.features.spc.control_charts import Chart
+    from exporter.features.spc.signal_settings import AnyChart, SignalSettings
+    from exporter.features.spc.spc_settings import SpcSettings
+    from exporter.samples import AnySample
+    from exporter.taps.tap_route import TapRequest
+
+log = structlog.get_logger()
+
+ACKNOWLEDGE: Final = "/api/v1/spc/acknowledge"
+STATE_VERSION: Final = 1
+_MAX_BODY_BYTES: Final = 4096
+# A look a little early is on time.
+_EARLY: Final = 0.5
+
+
+class _Watched:
+    """One signal: how it is read and what its charts say."""
+
+    def __init__(self, settings: SignalSettings) -> None:
+        self.settings = settings
+        self.reader = Reader(settings)
+        self.signal = Signal(plan_of(settings))
+        self.due = -math.inf
+        self.told_ambiguous = False
+
+
+class SpcCollector:
+    """Looks at everything exposed once an interval."""
+
+    def __init__(self, settings: SpcSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._lock = threading.Lock()
+        self._watched = [_Watched(signal) for signal in settings.signals]
+        self._restored = False
+        self._saved_at = access.clock()
+        self._told_unsaved = False
+        self._told_unread = False
+
+    def collect(self) -> Sequence[AnySample]:
+        """Take a sample of each signal that is due."""
+        now = self._access.clock()
+        exposed = list(self._access.exposed()) if self._watched else []
+        with self._lock:
+            if not self._restored:
+                self._restored = self._restore()
+            for watched in self._watched:
+                self._look(watched, exposed, now)
+            # What could not be read yet may be good: nothing is written over it.
+            if self._restored and now - self._saved_at >= self._settings.save_seconds:
+                self._saved_at = now
+                self._save()
+            return [s for watched in self._watched for s in _samples(watched)]
+
+    def close(self) -> None:
+        """Save what was learnt."""
+        with self._lock:
+            if self._restored:
+                self._save()
+
+    def routes(self) -> Sequence[TapRoute]:
+        """Where an alarm is acknowledged: on the taps' listener, which is on loopback."""
+        if not self._watched:
+            return ()
+        busy = refusal("timeout", HTTPStatus.SERVICE_UNAVAILABLE, "busy; try again")
+        return (TapRoute(ACKNOWLEDGE, "spc", _MAX_BODY_BYTES, self._acknowledge, busy),)
+
+    def _look(self, watched: _Watched, exposed: list[AnySample], now: float) -> None:
+        settings = watched.settings
+        if now + _EARLY * min(1.0, settings.every_seconds) < watched.due:
+            return
+        watched.due = now + settings.every_seconds
+        value = watched.reader.read(exposed, now)
+        if watched.reader.ambiguous and not watched.told_ambiguous:
+            watched.told_ambiguous = True
+            log.warning(
+                "spc_signal_ambiguous",
+                signal=settings.name,
+                series=watched.reader.ambiguous,
+                remedy="name more labels, so that one series fits",
+            )
+        if value is None:
+            return
+        learning = watched.signal.learning
+        if watched.signal.add(value):
+            log.warning("spc_alarm", signal=settings.name, value=value)
+        if learning and not watched.signal.learning:
+            _tell_baseline(watched)
+
+    def _acknowledge(self, request: TapRequest) -> TapAnswer:
+        """`{"signal": NAME}`, with "chart": KIND for one, "relearn": true to begin anew."""
+        try:
+            asked = json.loads(request.body)
+            name = asked["signal"]
+            kind, relearn = asked.get("chart"), asked.get("relearn", False) is True
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            wanted = 'want {"signal": NAME}, "chart" and "relearn" if you like'
+            return refusal("malformed", HTTPStatus.BAD_REQUEST, wanted)
+        with self._lock:
+            found = [w for w in self._watched if w.settings.name == name]
+            if not found:
+                names = ", ".join(w.settings.name for w in self._watched)
+                return refusal(
+                    "malformed",
+                    HTTPStatus.NOT_FOUND,
+                    f"found no such signal; there are {names}",
+                )
+            ended = found[0].signal.acknowledge(kind)
+            if relearn:
+                found[0].signal.relearn()
+        log.info("spc_acknowledged", signal=name, alarms=ended, relearn=relearn)
+        return TapAnswer("accepted", body=f"{ended} alarms ended\n".encode())
+
+    # State.
+
+    def _restore(self) -> bool:
+        """Take up what was kept; False where that cannot be read now."""
+        path = self._settings.state_file
+        if path is None:
+            return True
+        try:
+            content = state_file.read(path)
+        except OSError as error:
+            if not self._told_unread:
+                log.warning("spc_state_not_read", file=str(path), reason=str(error))
+            self._told_unread = True
+            return False
+        if content is not None:
+            self._take_up(path, content)
+        return True
+
+    def _take_up(self, path: Path, content: dict[str, Any]) -> None:
+        signals = content.get("signals")
+        if content.get("version") != STATE_VERSION or not isinstance(signals, dict):
+            state_file.set_aside(path, "it is no state of process control")
+            return
+        for watched in self._watched:
+            state = signals.get(watched.settings.name)
+            if state is None:
+                continue
+            try:
+                taken = watched.signal.restore(state)
+            except ValueError as error:
+                state_file.set_aside(path, str(error))
+                return
+            if not taken:
+                log.warning(
+                    "spc_learns_anew",
+                    signal=watched.settings.name,
+                    reason="its settings are not those its state was kept with",
+                )
+
+    def _save(self) -> None:
+        path = self._settings.state_file
+        if path is None:
+            return
+        states: dict[str, Any] = {
+            watched.settings.name: watched.signal.to_state()
+            for watched in self._watched
+        }
+        problem = state_file.write(path, {"version": STATE_VERSION, "signals": states})
+        if problem and not self._told_unsaved:
+            log.error("spc_state_not_saved", reason=problem)
+        self._told_unsaved = bool(problem)
+
+
+def plan_of(settings: SignalSettings) -> Plan:
+    """What the settings of a signal ask of its charts."""
+    given = settings.baseline
+    learnt_from = math.inf if given else float(settings.learn_samples)
+    return Plan(
+        charts=tuple(_chart(chart, learnt_from) for chart in settings.charts),
+        in_control_arl=settings.in_control_samples,
+        sides=settings.sides,
+        heal_samples=settings.heal_samples,
+        learn_samples=settings.learn_samples,
+        given=Baseline(given.mean, given.sigma, given.correlation) if given else None,
+        least_sigma=settings.least_sigma,
+    )
+
+
+def _chart(settings: AnyChart, learnt_from: float) -> Chart:
+    if settings.kind == "shewhart":
+        return Shewhart()
+    if settings.kind == "ewma":
+        return Ewma(settings.weight)
+    if settings.kind == "cusum":
+        head_start = 0.5 if settings.fast_initial_response else 0.0
+        return Cusum(settings.shift_sigma / 2, head_start)
+    return PageHinkley(settings.shift_sigma / 2, learnt_from)
+
+
+def _tell_baseline(watched: _Watched) -> None:
+    baseline = watched.signal.baseline
+    if baseline is None:
+        return
+    log.info(
+        "spc_baseline_learnt",
+        signal=watched.settings.name,
+        mean=baseline.mean,
+        sigma=baseline.sigma,
+        correlation=baseline.correlation,
+        assumption=baseline.assumption,
+        normal=baseline.normal,
+    )
+
+
+def _samples(watched: _Watched) -> Iterator[AnySample]:
+    name, signal = watched.settings.name, watched.signal
+    yield Sample(catalogue.SPC_SAMPLES, signal.samples, (name,))
+    yield Sample(catalogue.SPC_LEARNING, signal.learning, (name,))
+    baseline = signal.baseline
+    if baseline is None:
+        return
+    yield Sample(catalogue.SPC_MEAN, baseline.mean, (name,))
+    yield Sample(catalogue.SPC_SIGMA, baseline.sigma, (name,))
+    yield Sample(catalogue.SPC_CORRELATION, baseline.correlation, (name,))
+    said = (
+        name,
+        watched.settings.metric,
+        baseline.assumption,
+        str(baseline.normal).lower(),
+    )
+    yield Sample(catalogue.SPC_INFO, 1, said)
+    yield from _charts(watched)
+
+
+def _charts(watched: _Watched) -> Iterator[AnySample]:
+    name, sides = watched.settings.name, watched.settings.sides
+    nominal = low = 0.0
+    for status in watched.signal.status():
+        labels = (name, status.kind)
+        nominal += 1 / status.run_length
+        low += 1 / status.run_length_low
+        yield Sample(catalogue.SPC_STATISTIC, status.statistic, labels)
+        yield Sample(catalogue.SPC_ALARM, status.alarm, labels)
+        yield Sample(catalogue.SPC_ALARMS, status.alarms, labels)
+        if sides != "lower":
+            yield Sample(catalogue.SPC_LIMIT, status.limit, (*labels, "upper"))
+        if sides != "upper":
+            yield Sample(catalogue.SPC_LIMIT, -status.limit, (*labels, "lower"))
+    yield Sample(catalogue.SPC_RUN_LENGTH, 1 / nominal, (name, "nominal"))
+    yield Sample(catalogue.SPC_RUN_LENGTH, 1 / low, (name, "lower"))

@@ -1,0 +1,1 @@
+"""Production traffic from the statistics API, without our own requests."""

@@ -1,0 +1,136 @@
+"""Does Triton's metrics page say what its statistics API says?
+
+They are two views of one count, and have disagreed in released versions: with latency
+counters off, every request counter of the page stays at 0 (server#8125). Only their
+rises are held against each other: a reload sets the statistics to 0 while the page goes
+on (Triton 2.51, executed).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from exporter import catalogue, errors
+from exporter.features.statistics.production_counts import cross_checked
+from exporter.output.exposition import parse_text
+from exporter.samples import Sample
+from exporter.triton.upstream import CROSS_CHECKED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from exporter.access.inventory import ModelKey
+    from exporter.triton.http import HttpClient
+    from exporter.triton.model import ModelStatistics
+
+MAX_SERIES: Final = 100_000
+_COMPARED: Final = re.compile(
+    rb"^(?:%b)[ {][^\n]*" % b"|".join(item.name.encode() for item in CROSS_CHECKED),
+    re.MULTILINE,
+)
+
+Page = dict[tuple["ModelKey", str], float]
+"""(model, statistics field) -> value, summed over GPUs and failure reasons."""
+
+
+@dataclass(slots=True)
+class _Reference:
+    """How far page and statistics were apart when first compared.
+
+    The page was read between two looks, so that is known as a range; 0 where it can be.
+    """
+
+    apart_least: float
+    apart_most: float
+    count: int
+    """The statistics then; what they have risen since is what a difference weighs by."""
+    latest: int
+    latest_page: float
+
+    @classmethod
+    def of(cls, low: int, page: float, high: int) -> _Reference:
+        least, most = page - high, page - low
+        if least <= 0 <= most:
+            least = most = 0.0
+        return cls(least, most, low, high, page)
+
+    def started_over(self, page: float, high: int) -> bool:
+        return high < self.latest or page < self.latest_page
+
+    def disagreement(self, low: int, page: float, high: int) -> float:
+        """How far the page lies outside of the statistics' range, by their rise."""
+        self.latest, self.latest_page = high, page
+        outside = max(low + self.apart_least - page, page - high - self.apart_most, 0)
+        return outside / max(high - self.count, 1)
+
+
+def _compared(body: bytes) -> bytes:
+    """The lines that are compared; a page of others costs next to nothing.
+
+    Raises:
+        ValueError: there are more than any server has.
+    """
+    # Line by line: a list of all would be four times the page.
+    found = (match[0] for match in _COMPARED.finditer(body))
+    lines = list(islice(found, MAX_SERIES + 1))
+    if len(lines) > MAX_SERIES:
+        raise ValueError(f"found more than {MAX_SERIES} series; no more are read")
+    return b"\n".join(lines)
+
+
+class CrossCheck:
+    """Reads Triton's metrics page and holds it against the statistics."""
+
+    def __init__(self, client: HttpClient, timeout_seconds: float) -> None:
+        self._client = client
+        self._timeout_seconds = timeout_seconds
+        self._references: dict[tuple[ModelKey, str], _Reference] = {}
+
+    def read(self) -> Page:
+        """The counters of the page; empty where the page cannot be had or read."""
+        try:
+            body = self._client.get("/metrics", timeout_seconds=self._timeout_seconds)
+            series = list(parse_text(_compared(body)))
+        except (errors.TritonError, ValueError):
+            # Metrics may be switched off; no page is no disagreement.
+            return {}
+        fields = {item.name: item.statistics_field for item in CROSS_CHECKED}
+        page: Page = defaultdict(float)
+        for name, labels, value in series:
+            of_model = "model" in labels and "version" in labels
+            if name in fields and of_model and math.isfinite(value):
+                page[(labels["model"], labels["version"]), fields[name]] += value
+        return dict(page)
+
+    def compare(
+        self,
+        before: Mapping[ModelKey, ModelStatistics],
+        page: Page,
+        after: Mapping[ModelKey, ModelStatistics],
+    ) -> Iterator[Sample]:
+        """How far each counter of the page went its own way between the looks."""
+        # What a page that could not be read leaves out is judged by the next one.
+        references = self._references
+        if page:
+            self._references = {}
+        for (key, counter), value in page.items():
+            if key not in before or key not in after:
+                continue
+            low = cross_checked(before[key])[counter]
+            high = cross_checked(after[key])[counter]
+            if high < low:
+                continue  # reloaded between the two looks
+            reference = references.get((key, counter))
+            if reference is None or reference.started_over(value, high):
+                reference = _Reference.of(low, value, high)
+            self._references[key, counter] = reference
+            yield Sample(
+                catalogue.STATISTICS_DISAGREEMENT,
+                reference.disagreement(low, value, high),
+                (*key, counter),
+            )

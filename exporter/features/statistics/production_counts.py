@@ -1,0 +1,333 @@
+"""From one look at Triton's cumulative statistics to the next: production's share.
+
+Triton counts every request, ours too, and starts over when a model or the server is
+reloaded. Between two looks the rise of each counter is taken, our own part subtracted,
+the rest added to totals that never fall.
+
+How our own part is known: the ledger counts our requests exactly, but Triton books one
+a moment before or after we see its answer, and the ledger is read after the statistics.
+So while one is in flight, one of the rise is held back until the next look; and one that
+had finished and has not appeared is waited for during the next look. After that it never
+will: it was merged into a batch, answered from the cache or lost with a restart. One we
+gave up on is waited for longer: a slow model finishes it yet, and a server that was frozen
+works off what lies in its sockets (of HTTP, all of it).
+
+With F requests of ours finished, I in flight, and every one of them booked by the look
+after the one that saw it finish, O <= F + I of a counter's sum S are ours, so that
+S - F - I is production at least, and all of it once nothing is in flight. The totals are
+the highest such bound so far: never too high, and exact as soon as we pause. A request
+of ours that is never booked (merged, cached) costs production one, once.
+
+A reset takes with it what production did since the last look before; nobody can know
+that. Of ours, those that were done when a look found no server were that server's, and
+all others the next one's: so what comes after a restart is exact. Lost is what was held
+back, and one for each of ours that was answered and not yet booked at the last look. Where
+no look fell into it, as when a model is reloaded, ours since the last look before it are
+looked for among the next requests, and may cost production as many.
+
+What nobody can attribute (`OwnCounts.possible`, and `unresolved` ones) is left out of the
+totals as far as it shows, and is counted as unattributed: production is at least the totals
+and at most both together. Such a request is a success, a failure or nothing, and is looked
+for among both when Triton has certainly booked it: one look after the one that saw it end.
+Among what shows, ours are taken in the order in which they ended; so with nobody else there,
+nothing is ever left over.
+
+Times cannot be known request by request: ours are taken at the mean of the look, for
+executions at the mean of the batch size ours had.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from exporter.access.own_traffic import NOTHING, Booking
+from exporter.features.statistics.own_share import OwnShare
+from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from exporter.access.own_traffic import OwnCounts
+
+PHASES = ("compute_input", "compute_infer", "compute_output")
+
+
+@dataclass(slots=True)
+class Totals:
+    """Production since this process first saw the model. Nanoseconds are estimates."""
+
+    success: int = 0
+    failure: int = 0
+    inferences: int = 0
+    executions: int = 0
+    busy_ns: float = 0
+    queue_ns: float = 0
+    request_ns: float = 0
+    compute_ns: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(PHASES, 0.0)
+    )
+    batches: dict[int, int] = field(default_factory=dict)
+    unattributed: int = 0
+    """Requests that are production's or ours, and in none of the numbers above."""
+    failures_booked_as_success: int = 0
+    """Requests of ours that were answered with an error and booked as a success."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The part of a model's rise that may be ours although the ledger does not show it."""
+
+    everywhere: int = 0
+    """So much of each counter."""
+    booking: Booking = NOTHING
+
+
+class Production:
+    """Totals of one model version. `own` is what of ours its counters hold already."""
+
+    def __init__(self, own: OwnCounts) -> None:
+        self.totals = Totals()
+        self.resets = 0
+        self.all_busy_ns = 0
+        """Busy time of every execution, ours too: what the energy is spent in."""
+        self._success = OwnShare(own.done.requests, own.unresolved.requests)
+        self._failure = OwnShare(0, own.unresolved.requests)
+        self._inferences = OwnShare(own.done.inferences, own.unresolved.inferences)
+        self._batches = {
+            size: OwnShare(own.done.executions(size), own.unresolved.executions(size))
+            for size in {*own.done.batches, *own.unresolved.batches}
+        }
+        self._spare = self._served = 0
+        self._failures_over = 0
+        self._ended = self._due = _Ended.at(own)
+        """Own requests that end in doubt: up to this look, and to the one before."""
+
+    def advance(
+        self,
+        before: ModelStatistics | None,
+        after: ModelStatistics,
+        own: OwnCounts,
+        own_before: OwnCounts | None = None,
+        own_when_gone: OwnCounts | None = None,
+        *,
+        held: Held | None = None,
+    ) -> None:
+        """Add what happened between two looks; `before` None is a model's first.
+
+        `own` is the ledger after the later look, `own_before` the one before it, if
+        requests of ours can have ended in between; `own_when_gone` the one when a look
+        between the two found no server.
+        """
+        started_over = before is not None and _started_over(before, after)
+        if before is None or started_over:
+            before = ModelStatistics(after.name, after.version)
+        if started_over:
+            self._give_up_unresolved(own)
+            if own_when_gone is not None:
+                self._give_up_gone(own_when_gone)
+        look = self._next_look(own, held or Held())
+        self._requests(before, after, look)
+        self._executions(before, after, look)
+        if started_over:
+            self.resets += 1
+            if own_when_gone is None:
+                self._give_up_lost(own_before or own)
+
+    def _next_look(self, own: OwnCounts, held: Held) -> _OwnAtLook:
+        due, ended = self._ended, _Ended.at(own)
+        look = _OwnAtLook(
+            own,
+            due.possible - self._due.possible,
+            own.in_flight + (ended.possible - due.possible) + held.booking,
+            held.everywhere,
+            due.failed - self._due.failed,
+            due.executed - self._due.executed,
+        )
+        self._due, self._ended = due, ended
+        return look
+
+    def _give_up_lost(self, own: OwnCounts) -> None:
+        self._success.started_over(own.done.requests)
+        self._inferences.started_over(own.done.inferences)
+        for size, share in self._batches.items():
+            share.started_over(own.done.executions(size))
+
+    def _give_up_gone(self, own: OwnCounts) -> None:
+        self._ended = self._due = _Ended.at(own)
+        self._success.server_gone(own.done.requests)
+        self._failure.server_gone(0)
+        self._inferences.server_gone(own.done.inferences)
+        for size, share in self._batches.items():
+            share.server_gone(own.done.executions(size))
+
+    def _give_up_unresolved(self, own: OwnCounts) -> None:
+        self._success.give_up(own.unresolved.requests)
+        self._failure.give_up(own.unresolved.requests)
+        self._inferences.give_up(own.unresolved.inferences)
+        for size, share in self._batches.items():
+            share.give_up(own.unresolved.executions(size))
+
+    def _requests(
+        self, before: ModelStatistics, after: ModelStatistics, look: _OwnAtLook
+    ) -> None:
+        totals, own = self.totals, look.own
+        success = _rise(before.success, after.success)
+        failure = _rise(before.fail, after.fail)
+        inferences = after.inference_count - before.inference_count
+        unresolved = own.unresolved.requests
+        failed = self._failure.production(
+            0,
+            look.under_way.failures + look.held_back,
+            failure.count,
+            unresolved,
+            look.due.failures,
+        )
+        kept = self._success.production(
+            own.done.requests,
+            look.under_way.requests + look.held_back,
+            success.count,
+            unresolved,
+            look.due.requests,
+        )
+        inferred = self._inferences.production(
+            own.done.inferences,
+            look.under_way.inferences + look.held_back,
+            inferences,
+            own.unresolved.inferences,
+            look.due.inferences,
+        )
+        totals.success += kept
+        totals.failure += failed
+        totals.inferences += inferred
+        totals.unattributed += self._success.unattributed + self._failure.unattributed
+        totals.failures_booked_as_success += self._booked_as_success(
+            look,
+            rests=not (
+                kept or failed or look.under_way.requests or self._success.missing
+            ),
+        )
+        # An execution for production serves an inference of production, or fails. One
+        # look's are spare: an inference may be told from ours before its execution.
+        self._spare = min(self._spare, self._served) + failed + inferred
+        self._served = failed + inferred
+        share = kept / success.count if success.count else 0.0
+        totals.request_ns += success.ns * share
+        totals.queue_ns += _rise(before.queue, after.queue).ns * share
+        for phase in PHASES:
+            rise = _rise(getattr(before, phase), getattr(after, phase))
+            totals.compute_ns[phase] += rise.ns * share
+
+    def _booked_as_success(self, look: _OwnAtLook, *, rests: bool) -> int:
+        """How many of our failed requests show as successes.
+
+        Where nothing else runs, any that does not show as a failure; else only one that
+        cannot have been refused before it was scheduled.
+        """
+        failures = look.failed if rests else look.executed
+        shown = self._failure.possible_shown
+        # A failure may have been taken for another request of ours before, but not while
+        # none was under way.
+        missing = failures - shown - self._failures_over
+        over = max(0, self._failures_over + shown - look.executed)
+        self._failures_over = over if look.under_way.requests else 0
+        return min(self._success.possible_shown, max(0, missing))
+
+    def _executions(
+        self, before: ModelStatistics, after: ModelStatistics, look: _OwnAtLook
+    ) -> None:
+        earlier = {batch.batch_size: batch for batch in before.batches}
+        now = {batch.batch_size: batch for batch in after.batches}
+        ours = (look.own.done, look.own.unresolved, look.due)
+        sizes = {size for booking in ours for size in booking.batches}
+        for size in now.keys() | self._batches.keys() | sizes:
+            nothing = BatchStatistics(size, Duration(), Duration(), Duration())
+            old, new = earlier.get(size, nothing), now.get(size, nothing)
+            self._batch(
+                size,
+                [_rise(getattr(old, phase), getattr(new, phase)) for phase in PHASES],
+                look,
+            )
+
+    def _batch(self, size: int, rises: list[Duration], look: _OwnAtLook) -> None:
+        totals = self.totals
+        executions = rises[PHASES.index("compute_infer")].count
+        # One of ours that was merged into a larger batch ran on production's account
+        # and cost it next to nothing.
+        batches = self._batches.setdefault(size, OwnShare())
+        kept = batches.production(
+            look.own.done.executions(size),
+            look.under_way.executions(size) + look.held_back,
+            executions,
+            look.own.unresolved.executions(size),
+            look.due.executions(size),
+        )
+        if kept > self._spare:
+            # Two of ours that were merged into one batch, if no more is to come.
+            undecided = self._inferences.undecided or self._failure.undecided
+            batches.refuse(kept - self._spare, for_now=undecided)
+            kept = self._spare
+        self._spare -= kept
+        totals.executions += kept
+        totals.batches[size] = totals.batches.get(size, 0) + kept
+        share = kept / executions if executions else 0.0
+        busy_ns = sum(rise.ns for rise in rises)
+        self.all_busy_ns += busy_ns
+        totals.busy_ns += busy_ns * share
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """Sums over the own requests of which it is not sure what Triton books."""
+
+    possible: Booking = NOTHING
+    failed: int = 0
+    executed: int = 0
+
+    @classmethod
+    def at(cls, own: OwnCounts) -> _Ended:
+        return cls(own.possible, own.failed, own.executed_failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnAtLook:
+    """Our own requests as one look needs them."""
+
+    own: OwnCounts
+    due: Booking
+    """Possible bookings of requests that had ended by the look before."""
+    under_way: Booking
+    """In flight, or ended in doubt since the look before."""
+    held_back: int
+    failed: int
+    """How many of `due` were answered with an error."""
+    executed: int
+    """How many of `failed` cannot have been refused before they were scheduled."""
+
+
+def _rise(before: Duration, after: Duration) -> Duration:
+    return Duration(max(0, after.count - before.count), max(0, after.ns - before.ns))
+
+
+def _started_over(before: ModelStatistics, after: ModelStatistics) -> bool:
+    # Times as well as counts: after a restart a count is soon what it was, a time not.
+    return any(new < old for old, new in zip(_all(before), _all(after), strict=True))
+
+
+def _all(entry: ModelStatistics) -> Iterator[int]:
+    yield entry.inference_count
+    yield entry.execution_count
+    for name in ("success", "fail", "queue", *PHASES, "cache_hit", "cache_miss"):
+        duration: Duration = getattr(entry, name)
+        yield duration.count
+        yield duration.ns
+
+
+def cross_checked(entry: ModelStatistics) -> Mapping[str, int]:
+    """The counters that Triton's metrics page repeats, by `statistics_field`."""
+    return {
+        "success": entry.success.count,
+        "failure": entry.fail.count,
+        "inferences": entry.inference_count,
+        "executions": entry.execution_count,
+    }

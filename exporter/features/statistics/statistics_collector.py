@@ -1,0 +1,241 @@
+"""Production's numbers from the statistics API, our own requests taken out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field
+
+from exporter import catalogue, errors
+from exporter.access.collector_base import Access, CollectorSettings
+from exporter.access.footprints import Footprints
+from exporter.access.own_traffic import NOTHING, OwnCounts
+from exporter.access.work_board import Look, ModelWork
+from exporter.features.statistics.crosscheck import CrossCheck
+from exporter.features.statistics.production_counts import Held, Production, Totals
+from exporter.features.statistics.watchers import Address, Watchers
+from exporter.samples import BucketSample, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from exporter.access.inventory import ModelKey
+    from exporter.samples import AnySample
+    from exporter.triton.model import ModelStatistics
+
+
+class StatisticsSettings(CollectorSettings):
+    """Requests, inferences, queue and compute time of production."""
+
+    kind: Literal["statistics"] = "statistics"
+    timeout_seconds: float = Field(default=2.0, gt=0, le=60)
+    """Longest wait for one answer of the server."""
+    cross_check: bool = Field(default=True)
+    """Hold Triton's own /metrics against the statistics API, where it can be read."""
+    learn_calls: bool = Field(default=True)
+    """Learn which models a Python model calls by itself (BLS), so that the calls of our
+    probes are not production. Until a model's calls are known, each probe of it reads all
+    statistics twice, for at most 2 % of the time once a minute has been spent on it."""
+    watchers: tuple[Address, ...] = Field(default=(), max_length=8)
+    """`host:port` of other sidecars that watch this server, without TLS or password: what
+    they ask is no production. It is counted as unattributed."""
+
+    def build(self, access: Access) -> StatisticsCollector:
+        """The collector."""
+        return StatisticsCollector(self, access)
+
+
+@dataclass(slots=True)
+class _Known:
+    production: Production
+    raw: ModelStatistics
+    missing: int = field(default=0)
+    doubtful_until: float = field(default=-math.inf)
+    """Monotonic seconds; failures that Triton booked as successes were seen before."""
+
+
+class StatisticsCollector:
+    """Turns Triton's cumulative statistics into production counters that never fall."""
+
+    def __init__(self, settings: StatisticsSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        if settings.learn_calls:
+            access.own.footprints = Footprints()
+        self._watchers = Watchers(settings.watchers, settings.timeout_seconds)
+        self._known: dict[ModelKey, _Known] = {}
+        self._started = False
+        self._own_when_gone: dict[ModelKey, OwnCounts] = {}
+        """The ledger when a look found no server, until the model shows again."""
+        self._cross_check = (
+            CrossCheck(access.metrics, settings.timeout_seconds)
+            if settings.cross_check and access.metrics is not None
+            else None
+        )
+
+    def collect(self) -> Sequence[AnySample]:
+        """Read the statistics once.
+
+        Raises:
+            TritonError: the server did not answer.
+        """
+        # What of ours is done by now, the look will show.
+        ours_before = self._access.own.snapshot()
+        samples: list[AnySample] = []
+        try:
+            after = self._look(samples)
+        except errors.UnavailableError:
+            self._note_gone(self._access.own.snapshot())
+            raise
+        # The ledger is read after the statistics and counts what is in flight, so that
+        # a probe which Triton has already counted is never taken for production.
+        held_back, waiting = self._access.own.held_back(), self._access.own.waiting()
+        own = self._access.own.snapshot()
+        self._watchers.read()
+        looked_at = self._access.clock()
+        for key, raw in after.items():
+            if key not in self._known and not self._started:
+                # What was there before us is not ours to count.
+                counted = ours_before.get(key, OwnCounts())
+                self._known[key] = _Known(Production(counted), raw)
+            ours = self._watchers.joined(
+                key, own.get(key, OwnCounts()), raw.success.count + raw.fail.count
+            )
+            before = ours_before.get(key, OwnCounts())
+            held = Held(held_back, waiting.get(key, NOTHING))
+            samples += self._samples(key, raw, ours, before, held)
+        samples += self._watchers.samples()
+        self._watchers.forget(after)
+        self._access.work.publish(Look(looked_at, self._work(after)))
+        self._forget(after)
+        self._started = True
+        return samples
+
+    def _note_gone(self, own: dict[ModelKey, OwnCounts]) -> None:
+        """Keep what of ours a server had counted that does not answer any more.
+
+        The first such look says what was done: at a later one others may have been
+        answered by its successor. What failed until the last one, it did not book.
+        """
+        for key, now in own.items():
+            first = self._own_when_gone.get(key, now)
+            self._own_when_gone[key] = replace(
+                first,
+                possible=now.possible,
+                failed=now.failed,
+                executed_failures=now.executed_failures,
+            )
+
+    def _look(self, samples: list[AnySample]) -> dict[ModelKey, ModelStatistics]:
+        before = self._read()
+        if self._cross_check is None:
+            return before
+        page = self._cross_check.read()
+        # A second look brackets the page: what it shows must lie between the two.
+        after = self._read()
+        samples += self._cross_check.compare(before, page, after)
+        return after
+
+    def _work(self, present: Iterable[ModelKey]) -> dict[ModelKey, ModelWork]:
+        return {
+            key: ModelWork(
+                busy_seconds=production.all_busy_ns / 1e9,
+                production_busy_seconds=production.totals.busy_ns / 1e9,
+                inferences=production.totals.inferences,
+                requests=production.totals.success + production.totals.failure,
+            )
+            for key in present
+            for production in (self._known[key].production,)
+        }
+
+    def _read(self) -> dict[ModelKey, ModelStatistics]:
+        entries = self._access.grpc.statistics(
+            timeout_seconds=self._settings.timeout_seconds
+        )
+        return {
+            (entry.name, entry.version): entry
+            for entry in entries
+            if self._access.models.matches(entry.name)
+        }
+
+    def _samples(
+        self,
+        key: ModelKey,
+        raw: ModelStatistics,
+        own: OwnCounts,
+        own_before: OwnCounts,
+        held: Held,
+    ) -> Iterator[AnySample]:
+        known = self._known.get(key)
+        booked = (
+            0 if known is None else known.production.totals.failures_booked_as_success
+        )
+        own_when_gone = self._own_when_gone.pop(key, None)
+        if known is None:
+            # A model that came while we watched is counted from its first request.
+            known = self._known[key] = _Known(Production(OwnCounts()), raw)
+            known.production.advance(None, raw, own, own_before, held=held)
+        else:
+            resets = known.production.resets
+            known.production.advance(
+                known.raw, raw, own, own_before, own_when_gone, held=held
+            )
+            if known.production.resets != resets:
+                self._access.board.reloaded(key)
+                self._access.own.reloaded(key)
+        known.raw = raw
+        known.missing = 0
+        yield from samples_of(key, known.production.totals, own)
+        now = self._access.clock()
+        if known.production.totals.failures_booked_as_success > booked:
+            known.doubtful_until = now + _DOUBTFUL_SECONDS
+        yield Sample(catalogue.OUTCOMES_DOUBTFUL, now < known.doubtful_until, key)
+        yield Sample(catalogue.STATISTICS_RESETS, known.production.resets, key)
+        yield Sample(catalogue.CACHE, raw.cache_hit.count, (*key, "hit"))
+        yield Sample(catalogue.CACHE, raw.cache_miss.count, (*key, "miss"))
+
+    def _forget(self, present: dict[ModelKey, ModelStatistics]) -> None:
+        # A reload takes a model away for a moment; its counters shall survive that.
+        for key in [key for key in self._known if key not in present]:
+            self._known[key].missing += 1
+            missing_long = self._known[key].missing > _KEEP_MISSING_RUNS
+            if missing_long and self._access.own.forget(key):
+                del self._known[key]
+                self._own_when_gone.pop(key, None)
+
+
+_KEEP_MISSING_RUNS: Final = 120
+_DOUBTFUL_SECONDS: Final = 600.0
+"""So long after the last failure that was booked as a success."""
+
+
+def samples_of(key: ModelKey, totals: Totals, own: OwnCounts) -> Iterator[AnySample]:
+    """The series of one model version."""
+    yield Sample(catalogue.REQUESTS, totals.success, (*key, "success"))
+    yield Sample(catalogue.REQUESTS, totals.failure, (*key, "failure"))
+    yield Sample(catalogue.INFERENCES, totals.inferences, key)
+    yield Sample(catalogue.EXECUTIONS, totals.executions, key)
+    yield Sample(catalogue.BUSY, totals.busy_ns / 1e9, key)
+    yield Sample(catalogue.QUEUE, totals.queue_ns / 1e9, key)
+    yield Sample(catalogue.REQUEST_SECONDS, totals.request_ns / 1e9, key)
+    for phase, ns in totals.compute_ns.items():
+        yield Sample(catalogue.COMPUTE, ns / 1e9, (*key, phase))
+    yield Sample(catalogue.OWN_REQUESTS, own.ok, (*key, "success"))
+    yield Sample(catalogue.OWN_REQUESTS, own.failed, (*key, "failure"))
+    yield Sample(catalogue.OWN_UNRESOLVED, own.unresolved.requests, key)
+    yield Sample(catalogue.UNATTRIBUTED_REQUESTS, totals.unattributed, key)
+    yield Sample(
+        catalogue.FAILURES_BOOKED_AS_SUCCESS, totals.failures_booked_as_success, key
+    )
+    yield BucketSample(
+        catalogue.BATCH_SIZE,
+        tuple(
+            sum(count for size, count in totals.batches.items() if size <= bound)
+            for bound in catalogue.BATCH_BOUNDS
+        ),
+        sum(totals.batches.values()),
+        sum(size * count for size, count in totals.batches.items()),
+        key,
+    )

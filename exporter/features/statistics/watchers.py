@@ -1,0 +1,142 @@
+"""What other sidecars ask of the server that this one watches, as their /metrics say.
+
+Another sidecar counts its own requests as this one does. A page is some seconds old, so
+that Triton shows a request before the page does: as much as a watcher usually asks between
+looks is held back while Triton's count rises, until the page has had time to show it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field
+
+from exporter import catalogue, errors
+from exporter.access.own_traffic import NOTHING, Booking
+from exporter.output.exposition import parse_text
+from exporter.samples import Sample
+from exporter.triton.http import HttpClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from exporter.access.inventory import ModelKey
+    from exporter.access.own_traffic import OwnCounts
+
+Address = Annotated[str, Field(pattern=r"^[^\s/?#@]+:[0-9]{1,5}$", max_length=300)]
+"""`host:port` of another sidecar's /metrics."""
+
+_COUNTED: Final = frozenset(
+    {catalogue.OWN_REQUESTS.name, catalogue.OWN_UNRESOLVED.name}
+)
+_LATE_LOOKS: Final = 3
+"""So many looks later a watcher's page shows what Triton has counted."""
+_REMEMBERED_LOOKS: Final = 12
+_MOST_MODELS: Final = 10_000
+
+
+class _Watcher:
+    """One other sidecar: its requests since it was first read."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.is_up = False
+        self._client = HttpClient(address, connections=1)
+        self._latest: dict[ModelKey, float] | None = None
+
+    def read(self, timeout_seconds: float) -> dict[ModelKey, int]:
+        """Return what it has asked since it was last read."""
+        try:
+            page = self._client.get("/metrics", timeout_seconds=timeout_seconds)
+            now = _asked(page)
+        except (errors.TritonError, ValueError):
+            self.is_up = False
+            return {}
+        self.is_up = True
+        before, self._latest = self._latest, now
+        if before is None:
+            return {}
+        # A watcher that started anew counts from 0.
+        rises = {
+            key: value - before.get(key, 0.0)
+            if value >= before.get(key, 0.0)
+            else value
+            for key, value in now.items()
+        }
+        return {key: round(rise) for key, rise in rises.items() if rise > 0}
+
+
+class Watchers:
+    """The requests of other sidecars, to be taken out of production's."""
+
+    def __init__(self, addresses: Sequence[str], timeout_seconds: float) -> None:
+        self._watchers = [_Watcher(address) for address in addresses]
+        self._timeout_seconds = timeout_seconds
+        self._asked: dict[ModelKey, int] = {}
+        self._rises: dict[ModelKey, deque[int]] = {}
+        self._shown: dict[ModelKey, deque[int]] = {}
+
+    def read(self) -> None:
+        """Read the page of each watcher once."""
+        total: dict[ModelKey, int] = {}
+        for watcher in self._watchers:
+            for key, rise in watcher.read(self._timeout_seconds).items():
+                total[key] = total.get(key, 0) + rise
+        for key in total.keys() | self._rises.keys():
+            rise = total.get(key, 0)
+            self._asked[key] = self._asked.get(key, 0) + rise
+            rises = self._rises.setdefault(key, deque(maxlen=_REMEMBERED_LOOKS))
+            rises.append(rise)
+
+    def joined(self, key: ModelKey, own: OwnCounts, requests: int) -> OwnCounts:
+        """Return `own` with what the watchers asked, or may ask, of a model version.
+
+        `requests` is how many Triton has counted of it.
+        """
+        if not self._watchers:
+            return own
+        asked = self._asked.get(key, 0)
+        shown = self._shown.setdefault(key, deque(maxlen=_LATE_LOOKS + 1))
+        shown.append(requests)
+        expected = NOTHING
+        if shown[-1] != shown[0]:
+            most = max(self._rises.get(key, ()), default=0)
+            expected = _single(max(1, most) * _LATE_LOOKS)
+        return replace(
+            own,
+            possible=own.possible + _single(asked),
+            in_flight=own.in_flight + expected,
+        )
+
+    def forget(self, present: Mapping[ModelKey, object]) -> None:
+        """Keep nothing of models that are gone."""
+        for key in [key for key in self._shown if key not in present]:
+            del self._shown[key]
+            self._rises.pop(key, None)
+
+    def samples(self) -> Iterator[Sample]:
+        """Which watchers can be read."""
+        for watcher in self._watchers:
+            yield Sample(catalogue.WATCHER_UP, watcher.is_up, (watcher.address,))
+
+
+def _single(requests: int) -> Booking:
+    """So many requests of one inference, each executed by itself."""
+    return Booking(requests, requests, {1: requests}) if requests else NOTHING
+
+
+def _asked(page: bytes) -> dict[ModelKey, float]:
+    """Sum a page's own requests by model version."""
+    found: dict[ModelKey, float] = {}
+    lines = b"\n".join(
+        line
+        for line in page.splitlines()
+        if line.split(b"{", 1)[0].decode("ascii", "replace") in _COUNTED
+    )
+    for _, labels, value in parse_text(lines + b"\n"):
+        key = labels.get("model", ""), labels.get("version", "")
+        if key in found or len(found) < _MOST_MODELS:
+            found[key] = found.get(key, 0.0) + value
+    return found

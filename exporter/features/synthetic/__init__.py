@@ -1,0 +1,1 @@
+"""The synthetic probe: tensors made from metadata, sent through each model."""

@@ -1,0 +1,59 @@
+"""Tells a sequence model that is busy with other clients' sequences from one that is stuck.
+
+While other clients hold all sequence slots, a probe waits in Triton's backlog however
+well the model is. Executions that go up show that it runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from exporter.access.inventory import ModelKey
+    from exporter.own_requests.evidence import Reading, Watched
+
+_MOST_SKIPPED: Final = 64
+
+
+class Backlog:
+    """What is known of the sequence models behind one target."""
+
+    def __init__(self, window_seconds: float) -> None:
+        self._window_seconds = window_seconds
+        self._executions: dict[ModelKey, int] = {}
+        self._rose_at: dict[ModelKey, float] = {}
+        self._skips = 0
+        self._skips_left = 0
+
+    def saw(self, reading: Reading, watched: Watched, now: float) -> None:
+        """Take a reading of the statistics, made at `now` in monotonic seconds."""
+        for key in watched.sequences:
+            count = reading.executions(key)
+            if count > self._executions.get(key, count):
+                self._rose_at[key] = now
+            self._executions[key] = count
+
+    def moves(self, watched: Watched, now: float) -> bool:
+        """Whether all of them were executed within the window."""
+        return all(
+            key in self._rose_at and now - self._rose_at[key] <= self._window_seconds
+            for key in watched.sequences
+        )
+
+    def waited(self) -> None:
+        """A request of ours waited in vain: send the next ones ever less often.
+
+        Triton keeps a request that its client gave up on until a slot is free; they would
+        pile up.
+        """
+        self._skips = min(max(1, 2 * self._skips), _MOST_SKIPPED)
+        self._skips_left = self._skips
+
+    def skips(self) -> bool:
+        """Whether this attempt only reads the statistics; counts down."""
+        self._skips_left -= 1
+        return self._skips_left >= 0
+
+    def over(self) -> None:
+        """A request of ours got through, or nothing moves any more: ask again."""
+        self._skips = self._skips_left = 0

@@ -1,0 +1,342 @@
+"""Tensors made from a model's metadata, really sent through it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import structlog
+from pydantic import Field
+
+from exporter import errors
+from exporter.access.probe_base import (
+    Outcome,
+    ProbeSettings,
+    Target,
+    Transport,
+    Verdict,
+)
+from exporter.features.synthetic.backlog import Backlog
+from exporter.own_requests import evidence
+from exporter.own_requests.answer_checks import Check, output_fault
+from exporter.own_requests.evidence import Reading, Watched
+from exporter.own_requests.own_request import own_request
+from exporter.own_requests.payload import InputSettings, make_payload
+from exporter.own_requests.reach import own_inference
+from exporter.own_requests.signatures import changed_signature
+from exporter.settings import Settings
+from exporter.triton.http_path import is_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from exporter.access.collector_base import Access
+    from exporter.access.inventory import Inventory
+    from exporter.triton.model import InferReply, InferRequest, ModelSpec
+
+log = structlog.get_logger()
+
+_OUTCOMES: dict[type[errors.TritonError], Outcome] = {
+    errors.DeadlineError: "timeout",
+    errors.UnavailableError: "unavailable",
+    errors.InvalidRequestError: "invalid",
+    errors.ModelError: "model_error",
+    errors.ProtocolError: "bad_output",
+}
+
+
+_DOUBTFUL: frozenset[Outcome] = frozenset({"invalid", "model_error", "bad_output"})
+"""Outcomes that an outdated signature may cause."""
+
+
+class ModelOverride(Settings):
+    """What differs for one model."""
+
+    inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
+    """By input name: shape, range or values."""
+    parameters: dict[str, bool | int | str] = Field(default={}, max_length=100)
+    """Request parameters."""
+    checks: frozenset[Check] | None = Field(default=None)
+    """Value checks in place of the probe's own."""
+
+
+class SyntheticSettings(ProbeSettings):
+    """Made-up tensors through every ready model, over gRPC and over HTTP."""
+
+    kind: Literal["synthetic"] = "synthetic"
+    protocols: tuple[Transport, ...] = Field(default=("grpc", "http"), min_length=1)
+    """Decoupled models answer over gRPC only and are probed so."""
+    checks: frozenset[Check] = Field(default=frozenset({"nan", "inf"}))
+    """What makes a successful answer a bad output, beside wrong dtype, shape or size."""
+    overrides: dict[str, ModelOverride] = Field(default={}, max_length=10_000)
+    """By model name."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the made-up tensors."""
+
+    def build(self, access: Access) -> SyntheticProbe:
+        """The probe."""
+        return SyntheticProbe(self, access)
+
+
+class SyntheticProbe:
+    """Asks one model by one protocol at a time."""
+
+    def __init__(self, settings: SyntheticSettings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._rng = np.random.default_rng(settings.seed)
+        self._rng_lock = threading.Lock()
+        self._only_grpc: set[str] = set()
+        self._backlogs: dict[Target, Backlog] = {}
+
+    def targets(self, inventory: Inventory) -> Sequence[Target]:
+        """Every ready model that is not left out, by every protocol it speaks."""
+        for known in list(self._backlogs):
+            if known.key not in inventory.models:
+                del self._backlogs[known]
+        protocols: list[Transport] = [
+            p
+            for p in self._settings.protocols
+            if p == "grpc" or self._access.http is not None
+        ]
+        return [
+            Target(key, protocol)
+            for key, spec in inventory.models.items()
+            if self._settings.models.matches(spec.name)
+            for protocol in protocols
+            if protocol == "grpc" or self._speaks_http(spec, inventory)
+        ]
+
+    def _speaks_http(self, spec: ModelSpec, inventory: Inventory) -> bool:
+        """Whether a model can be asked over HTTP; logs once where its name is the reason."""
+        if spec.decoupled:
+            return False
+        # Triton does not decode escapes in a path; other KServe servers do.
+        is_triton = inventory.info is None or inventory.info.name == "triton"
+        if not is_triton or is_literal(spec.name):
+            return True
+        if spec.name not in self._only_grpc:
+            self._only_grpc.add(spec.name)
+            log.warning(
+                "model_not_probed_over_http",
+                model=spec.name,
+                reason="Triton does not decode escapes in a path, so this name cannot be "
+                "asked for over HTTP; it is probed over gRPC only",
+            )
+        return False
+
+    def attempt(self, target: Target) -> Verdict:
+        """Send one request and judge what comes back."""
+        spec = self._access.board.current.models.get(target.key)
+        if spec is None:
+            return Verdict(
+                "invalid", detail="the model is not in the inventory any more"
+            )
+        override = self._settings.overrides.get(spec.name, ModelOverride())
+        request_id = self._access.own.new_request_id(self._settings.kind)
+        context = self._access.spans.begin()
+        headers = {"traceparent": context.traceparent} if context else {}
+        verdict = self._ask(target, spec, override, request_id, headers)
+        if verdict.outcome in _DOUBTFUL:
+            fresh = changed_signature(
+                self._access, spec, timeout_seconds=self._settings.timeout_seconds
+            )
+            if fresh is not None:
+                request_id = self._access.own.new_request_id(self._settings.kind)
+                verdict = self._ask(target, fresh, override, request_id, headers)
+        if context:
+            self._access.spans.end(
+                context,
+                f"probe {spec.name}",
+                ok=verdict.outcome == "ok",
+                attributes={
+                    "triton.model_name": spec.name,
+                    "triton.model_version": spec.version,
+                    "triton.request_id": request_id,
+                    "tritonwatch.probe": self._settings.label,
+                    "tritonwatch.protocol": target.protocol,
+                    "tritonwatch.outcome": verdict.outcome,
+                },
+            )
+        return verdict
+
+    def _ask(
+        self,
+        target: Target,
+        spec: ModelSpec,
+        override: ModelOverride,
+        request_id: str,
+        headers: dict[str, str],
+    ) -> Verdict:
+        inventory = self._access.board.current
+        watched = Watched.of(spec, inventory)
+        before = self._read(watched)
+
+        def sent() -> Verdict:
+            return self._sent(
+                target.protocol, spec, override, request_id, headers, watched, before
+            )
+
+        if not watched.sequences:
+            return sent()
+        backlog = self._backlogs.setdefault(target, Backlog(self._window_seconds()))
+        if before is not None:
+            backlog.saw(before, watched, self._access.clock())
+        if backlog.skips() and backlog.moves(watched, self._access.clock()):
+            return _behind(spec)
+        verdict = sent()
+        if verdict.outcome == "timeout" and self._moves(watched, backlog):
+            backlog.waited()
+            return _behind(spec)
+        backlog.over()
+        return verdict
+
+    def _read(self, watched: Watched) -> Reading | None:
+        """The statistics of the watched models; None where none are needed or known."""
+        if not watched.keys:
+            return None
+        with contextlib.suppress(errors.TritonError):
+            return evidence.read(self._access.grpc, watched, self._read_seconds())
+        return None
+
+    def _moves(self, watched: Watched, backlog: Backlog) -> bool:
+        """Whether the sequence models behind a target run for other clients."""
+        reading = self._read(watched)
+        now = self._access.clock()
+        if reading is not None:
+            backlog.saw(reading, watched, now)
+        return backlog.moves(watched, now)
+
+    def _unproven(self, watched: Watched, before: Reading | None) -> str:
+        """Why an answer does not show that the models behind a cache ran, "" if it does."""
+        detail = "Triton's statistics cannot be read"
+        try:
+            if before is not None:
+                if evidence.all_executed(
+                    self._access.grpc, watched, before, self._read_seconds()
+                ):
+                    return ""
+                detail = "a response cache answered"
+        except errors.TritonError as error:
+            detail = f"{detail}: {error}"
+        models = ", ".join(sorted(name for name, _ in watched.behind_cache))
+        return (
+            f"unproven: {detail}, so this answer does not show that {models} "
+            "runs; give the probe more input values with `overrides`"
+        )
+
+    def _read_seconds(self) -> float:
+        return min(self._settings.timeout_seconds, _READ_SECONDS)
+
+    def _window_seconds(self) -> float:
+        """How recent an execution must be to show that a sequence model runs."""
+        settings = self._settings
+        attempt = settings.timeout_seconds + settings.linger_seconds
+        return max(3 * settings.interval_seconds, 2 * attempt)
+
+    def _sent(
+        self,
+        protocol: Transport,
+        spec: ModelSpec,
+        override: ModelOverride,
+        request_id: str,
+        headers: dict[str, str],
+        watched: Watched,
+        before: Reading | None,
+    ) -> Verdict:
+        unproven = ""
+        try:
+            request = self._request(spec, override, request_id, headers)
+            with own_inference(
+                self._access,
+                spec,
+                request,
+                within_seconds=self._settings.timeout_seconds,
+            ) as asked:
+                reply = self._send(spec, protocol)(
+                    request,
+                    timeout_seconds=self._settings.timeout_seconds
+                    + self._settings.linger_seconds,
+                )
+                if watched.cached:
+                    unproven = self._unproven(watched, before)
+                    asked.from_cache = bool(unproven)
+        except errors.TritonError as error:
+            return self._failed(error, request_id)
+        verdict = self._judge(spec, override, reply, request_id)
+        if verdict.outcome == "ok" and unproven:
+            return Verdict("cached", request_id=request_id, detail=unproven)
+        return verdict
+
+    def _request(
+        self,
+        spec: ModelSpec,
+        override: ModelOverride,
+        request_id: str,
+        headers: dict[str, str],
+    ) -> InferRequest:
+        with self._rng_lock:
+            payload = make_payload(spec, override.inputs, self._rng)
+        return own_request(
+            spec,
+            request_id,
+            payload.inputs,
+            parameters=override.parameters,
+            headers=headers,
+        )
+
+    def _send(self, spec: ModelSpec, protocol: Transport) -> Callable[..., InferReply]:
+        if protocol == "http" and self._access.http is not None:
+            return self._access.http.infer
+        return (
+            self._access.grpc.infer_stream
+            if spec.decoupled
+            else self._access.grpc.infer
+        )
+
+    def _failed(self, error: errors.TritonError, request_id: str) -> Verdict:
+        outcome: Outcome = next(
+            outcome for kind, outcome in _OUTCOMES.items() if isinstance(error, kind)
+        )
+        waited = self._settings.timeout_seconds if outcome == "timeout" else None
+        return Verdict(outcome, waited, request_id, str(error))
+
+    def _judge(
+        self,
+        spec: ModelSpec,
+        override: ModelOverride,
+        reply: InferReply,
+        request_id: str,
+    ) -> Verdict:
+        seconds = reply.duration_seconds
+        if seconds > self._settings.timeout_seconds:
+            return Verdict(
+                "timeout",
+                seconds,
+                request_id,
+                f"the answer took {seconds:.3f} s; allowed are "
+                f"{self._settings.timeout_seconds:g} s",
+            )
+        checks = self._settings.checks if override.checks is None else override.checks
+        if spec.decoupled and reply.responses == 0:
+            # No response at all is a decoupled model's right.
+            return Verdict("ok", seconds, request_id)
+        fault = output_fault(spec, reply.outputs, checks)
+        if fault:
+            return Verdict("bad_output", seconds, request_id, fault[:_SHOWN_CHARACTERS])
+        return Verdict("ok", seconds, request_id)
+
+
+def _behind(spec: ModelSpec) -> Verdict:
+    return Verdict(
+        "backlog",
+        detail=f"no answer in time, but {spec.name} executes other clients' requests: the "
+        "probe waits behind their sequences",
+    )
+
+
+_READ_SECONDS = 1.0
+_SHOWN_CHARACTERS = 1_000
+"""Of what is wrong with an output, which may hold what the server made up."""

@@ -1,0 +1,194 @@
+"""Follows the files Triton writes its traces to: which bytes are new, and whole.
+
+Triton writes `file.0`, `file.1` … and never deletes one; when it restarts it begins at 0
+and overwrites. So a file is known by its inode, size and time of change, never by its
+name. Nothing here compares a file's time with a clock: time that matters is monotonic
+and our own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from exporter import catalogue
+from exporter.errors import UnavailableError
+from exporter.features.traces import trace_records
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAX_LISTED: Final = 100_000
+OUTCOMES: Final[tuple[str, ...]] = (
+    "read",
+    "truncated",
+    "too_large",
+    "vanished",
+    "unreadable",
+    "undeletable",
+)
+
+Fingerprint = tuple[int, int, int, int]
+"""Device, inode, size in bytes, time of change in nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSettings:
+    """What to follow and how far.
+
+    `path` is Triton's `file` setting, without an index. `owner` deletes what was read, and leaves what is too large to be.
+    A file whose array stays open is taken as it is after `settle_seconds` unchanged.
+    `tensors` reads those too.
+    """
+
+    path: Path
+    owner: bool
+    read_existing: bool
+    settle_seconds: float
+    max_file_bytes: int
+    max_run_bytes: int
+    tensors: bool = False
+
+
+class TraceFileFollower:
+    """Reads every file once. Not thread-safe.
+
+    Args:
+        settings: what to follow.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, settings: FollowSettings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        pattern = re.escape(settings.path.name) + r"(\.[0-9]{1,19})?"
+        self._pattern = re.compile(pattern)
+        self._done: set[Fingerprint] = set()
+        self._open_since: dict[Fingerprint, float] = {}
+        self._outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
+        self._first = not (settings.owner or settings.read_existing)
+
+    def poll(self, until: float) -> Iterator[trace_records.Parsed]:
+        """What the new files hold, oldest first; stops at `until`, monotonic seconds.
+
+        Raises:
+            UnavailableError: the folder cannot be listed.
+        """
+        listed = self._listed()
+        present = {fingerprint for _, fingerprint in listed}
+        self._done &= present
+        self._open_since = {
+            fingerprint: since
+            for fingerprint, since in self._open_since.items()
+            if fingerprint in present
+        }
+        if self._first:
+            # Whatever lies there was written before us: a restart must not count it
+            # again.
+            self._first = False
+            self._done |= present
+        left = self._settings.max_run_bytes
+        for path, fingerprint in listed:
+            if fingerprint in self._done:
+                continue
+            if left <= 0 or self._clock() >= until:
+                return
+            data = self._new_bytes(path, fingerprint)
+            if data is not None:
+                left -= len(data)
+                yield trace_records.parse(data, tensors=self._settings.tensors)
+
+    def samples(self) -> Iterator[Sample]:
+        """What became of the files."""
+        for outcome, number in self._outcomes.items():
+            yield Sample(catalogue.TRACE_FILES, number, (outcome,))
+
+    def _listed(self) -> list[tuple[str, Fingerprint]]:
+        folder = self._settings.path.parent
+        found: list[tuple[str, Fingerprint]] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if self._pattern.fullmatch(entry.name):
+                        self._list(entry, found)
+                    if len(found) >= MAX_LISTED:
+                        break
+        except OSError as error:
+            raise UnavailableError(
+                f"the trace folder {folder} cannot be listed: {error.strerror}; "
+                "want the folder of Triton's --trace-config triton,file=…"
+            ) from None
+        return sorted(found, key=lambda item: (item[1][3], item[0]))
+
+    def _list(
+        self, entry: os.DirEntry[str], found: list[tuple[str, Fingerprint]]
+    ) -> None:
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:
+            self._outcomes["vanished"] += 1
+            return
+        if stat.S_ISREG(status.st_mode):
+            found.append((entry.path, _fingerprint(status)))
+
+    def _new_bytes(self, path: str, listed: Fingerprint) -> bytes | None:
+        """The content of a file that is whole, or has stopped growing."""
+        if listed[2] > self._settings.max_file_bytes:
+            self._finish(path, listed, "too_large")
+            return None
+        since = self._open_since.get(listed)
+        settled = (
+            since is not None and self._clock() - since >= self._settings.settle_seconds
+        )
+        if since is not None and not settled:
+            return None
+        data = self._read(path, listed)
+        if data is None:
+            return None
+        whole = trace_records.is_complete(data)
+        if not whole and not settled:
+            self._open_since[listed] = self._clock()
+            return None
+        self._finish(path, listed, "read" if whole else "truncated")
+        return data
+
+    def _read(self, path: str, listed: Fingerprint) -> bytes | None:
+        """The file that was listed, unless it is another by now."""
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(handle, "rb") as file:
+                data = file.read(listed[2] + 1)
+                same = _fingerprint(os.fstat(handle)) == listed
+        except FileNotFoundError:
+            self._outcomes["vanished"] += 1
+            return None
+        except OSError:
+            self._outcomes["unreadable"] += 1
+            return None
+        # Being written to as we read: the next look will find it changed.
+        return data if same and len(data) == listed[2] else None
+
+    def _finish(self, path: str, fingerprint: Fingerprint, outcome: str) -> None:
+        self._done.add(fingerprint)
+        self._open_since.pop(fingerprint, None)
+        self._outcomes[outcome] += 1
+        if not self._settings.owner or outcome == "too_large":
+            return
+        try:
+            # Overwritten in the meantime, it holds what was not read yet.
+            if _fingerprint(os.lstat(path)) == fingerprint:
+                Path(path).unlink()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            self._outcomes["undeletable"] += 1
+
+
+def _fingerprint(status: os.stat_result) -> Fingerprint:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,103 @@
+"""POST /v1/traces: bodies of the tap to traces in the sink."""
+
+from __future__ import annotations
+
+import threading
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from exporter.errors import TraceBodyError
+from exporter.features.traces import otlp_traces
+from exporter.features.traces.trace_spans import SpanJoiner
+from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from exporter.features.traces.trace_forward import Forwarder
+    from exporter.features.traces.trace_sink import TraceSink
+    from exporter.features.traces.trace_spans import Joined
+    from exporter.taps.tap_route import TapRequest
+
+SOURCE: Final = "otlp"
+PATH: Final = "/v1/traces"
+_ANSWER_SECONDS: Final = 8.0
+"""An exporter sends from a thread that no request waits for, and by OpenTelemetry's
+default gives up after 10 s: it is told what its body was, not just that it came."""
+_ACCEPTED: Final = {
+    # An empty ExportTraceServiceResponse in either encoding: full success.
+    otlp_traces.JSON_TYPE: TapAnswer(
+        "accepted", body=b"{}", headers={"content-type": otlp_traces.JSON_TYPE}
+    ),
+    otlp_traces.PROTOBUF_TYPE: TapAnswer(
+        "accepted", headers={"content-type": otlp_traces.PROTOBUF_TYPE}
+    ),
+}
+_READERS: Final = {
+    otlp_traces.JSON_TYPE: otlp_traces.from_json,
+    otlp_traces.PROTOBUF_TYPE: otlp_traces.from_protobuf,
+}
+
+
+class TraceReceiver:
+    """Reads, joins and counts; hands the bytes on where a forwarder is given."""
+
+    def __init__(
+        self,
+        sink: TraceSink,
+        *,
+        max_body_bytes: int,
+        clock: Callable[[], float],
+        forwarder: Forwarder | None = None,
+    ) -> None:
+        self._sink = sink
+        self._max_body_bytes = max_body_bytes
+        self._clock = clock
+        self._forwarder = forwarder
+        self._joiner = SpanJoiner()
+        self._lock = threading.Lock()
+
+    def route(self) -> TapRoute:
+        """Where the tap finds it."""
+        return TapRoute(
+            PATH,
+            SOURCE,
+            self._max_body_bytes,
+            self.answer,
+            _ACCEPTED[otlp_traces.JSON_TYPE],
+            answer_seconds=_ANSWER_SECONDS,
+        )
+
+    def answer(self, request: TapRequest) -> TapAnswer:
+        """Count the traces of one body; a body that is none gets a 400."""
+        read = _READERS.get(request.media_type)
+        if read is None:
+            return refusal(
+                "unsupported",
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"found content-type {request.media_type[:80]!r}; "
+                f"want {' or '.join(_READERS)}",
+            )
+        try:
+            found = read(request.body, self._max_body_bytes)
+        except TraceBodyError as error:
+            return refusal("malformed", HTTPStatus.BAD_REQUEST, str(error))
+        if self._forwarder is not None:
+            self._forwarder.offer(request)
+        now = self._clock()
+        with self._lock:
+            joined = self._joiner.add(found.spans, now)
+        self._count(joined, now)
+        return _ACCEPTED[request.media_type]
+
+    def expire(self) -> None:
+        """Give up waiting for what is overdue."""
+        now = self._clock()
+        with self._lock:
+            joined = self._joiner.expire(now)
+        self._count(joined, now)
+
+    def _count(self, joined: Joined, now: float) -> None:
+        self._sink.add(SOURCE, joined.traces, now)
+        self._sink.count(SOURCE, "invalid", joined.invalid)
+        self._sink.count(SOURCE, "orphan", joined.orphans)

@@ -1,0 +1,216 @@
+"""The bytes of a Triton trace file to traces, record by record.
+
+A file is one JSON array of small records in no order of time:
+
+    {"id":1,"model_name":"m","model_version":1,"request_id":"r","parent_id":7}
+    {"id":1,"timestamps":[{"name":"REQUEST_START","ns":2852033521710}]}
+    {"id":1,"activity":"TENSOR_QUEUE_INPUT","tensor":{…}}
+
+Triton pastes names, request ids and text tensors in raw, so that one hostile id makes
+the array no JSON. The records' own shape is so narrow that they are found without a
+JSON parser: every byte is looked at a bounded number of times, and what fits no shape is
+counted and costs only itself.
+
+Who may send requests can also write records into the file, through its request id. A
+mark that says two things of one trace makes that trace invalid; a trace invented as a
+whole cannot be told from a true one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from exporter.features.traces.trace_tensors import Tensors, TracedTensors
+from exporter.features.traces.traced_request import (
+    FIRST_MARKS,
+    LAST_MARKS,
+    LATEST_NS,
+    MAX_TEXT_BYTES,
+    NETWORK_MARKS,
+    Identity,
+    RequestTrace,
+    measured,
+    shortened,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# One call of a regular expression holds the interpreter for so many bytes, well under a
+# millisecond: a probe that is being timed shall not see it.
+_WINDOW_BYTES: Final = 1 << 16
+_RECORD: Final = b'{"id":'
+_NEXT_RECORD: Final = b',{"id":'
+_TIMESTAMP: Final = re.compile(
+    rb'\{"id":([0-9]{1,19}),"timestamps":\[\{"name":"([^"]{1,64})",'
+    rb'"ns":([0-9]{1,19})\}\]\}'
+)
+_MODEL: Final = re.compile(rb'\{"id":([0-9]{1,19}),"model_name":"')
+_ACTIVITY: Final = re.compile(rb'\{"id":[0-9]{1,19},"activity":"')
+_VERSION: Final = b'","model_version":'
+_REST: Final = re.compile(
+    rb'(-?[0-9]{1,19})(?:,"request_id":"(.*)")?(?:,"parent_id":([0-9]{1,19}))?\}'
+    rb"[\]\s]*",
+    re.DOTALL,
+)
+_CUT_REST: Final = re.compile(rb'(-?[0-9]{1,19}),"request_id":"(.*)', re.DOTALL)
+_COMPLETE: Final = re.compile(rb'(?:\}\]\}|"\}|[0-9]\}|\}\})\]\s*\Z')
+_CUT_TIMESTAMP: Final = re.compile(rb'"ns":[0-9]*\}\]\s*\Z')
+_EMPTY: Final = re.compile(rb"\[\s*\]\s*")
+_KNOWN_MARKS: Final = {
+    name.encode(): (name, name in LAST_MARKS) for name in FIRST_MARKS | LAST_MARKS
+}
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What a file held. `malformed` counts records, `invalid` whole traces."""
+
+    traces: list[RequestTrace] = field(default_factory=list)
+    malformed: int = 0
+    invalid: int = 0
+    inferences: list[TracedInference] = field(default_factory=list)
+    """Where tensors are asked for: those of clients' requests."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Tensors that cannot be read, by datatype."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedInference:
+    """Whose tensors they are."""
+
+    identity: Identity
+    tensors: TracedTensors
+
+
+@dataclass(slots=True)
+class _Trace:
+    marks: dict[str, int] = field(default_factory=dict)
+    identity: Identity | None = None
+    contradicted: bool = False
+
+
+def is_complete(data: bytes) -> bool:
+    """Whether the array is closed, as far as its end can tell.
+
+    Triton writes a file under its final name, block by block: a reader can meet one
+    that is still being written, or never will be.
+    """
+    tail = data[-256:]
+    if _EMPTY.fullmatch(data[:64]):
+        return True
+    return bool(_COMPLETE.search(tail)) and not _CUT_TIMESTAMP.search(tail)
+
+
+def parse(data: bytes, *, tensors: bool = False) -> Parsed:
+    """Every trace of which the records are there, with its tensors where asked for."""
+    traces: dict[bytes, _Trace] = {}
+    malformed = 0
+    held = Tensors()
+    for start, end in _windows(data):
+        if tensors:
+            held.read(data, start, end)
+        fitting = _read_marks(data, start, end, traces)
+        fitting += _read_models(data, start, end, traces)
+        fitting += len(_ACTIVITY.findall(data, start, end))
+        malformed += max(0, data.count(_RECORD, start, end) - fitting)
+    parsed = Parsed(malformed=malformed, refused=held.refused)
+    for key, trace in traces.items():
+        found = _finished(trace)
+        if found is None:
+            parsed.invalid += 1
+            continue
+        parsed.traces.append(found)
+        traced, whose = held.traces.get(key), trace.identity
+        if traced is not None and whose is not None and not whose.child:
+            parsed.inferences.append(TracedInference(whose, traced))
+    return parsed
+
+
+def _windows(data: bytes) -> Iterator[tuple[int, int]]:
+    """Cuts between records: memory and time of a call depend on the window alone."""
+    start = 0
+    while start < len(data):
+        end = data.find(_RECORD, start + _WINDOW_BYTES)
+        end = len(data) if end < 0 else end
+        yield start, end
+        start = end
+
+
+def _read_marks(data: bytes, start: int, end: int, traces: dict[bytes, _Trace]) -> int:
+    matches = _TIMESTAMP.findall(data, start, end)
+    for key, name, digits in matches:
+        trace = traces.get(key)
+        if trace is None:
+            trace = traces[key] = _Trace()
+        known = _KNOWN_MARKS.get(name)
+        if known is None:
+            continue
+        mark, last_counts = known
+        ns = int(digits)
+        before = trace.marks.setdefault(mark, ns)
+        if before == ns:
+            continue
+        if last_counts:
+            trace.marks[mark] = max(before, ns)
+        elif mark.endswith("_SEND_START"):
+            trace.marks[mark] = min(before, ns)
+        else:
+            trace.contradicted = True
+    return len(matches)
+
+
+def _read_models(data: bytes, start: int, end: int, traces: dict[bytes, _Trace]) -> int:
+    found, position = 0, start
+    while match := _MODEL.search(data, position, end):
+        position = data.find(_NEXT_RECORD, match.end(), end)
+        position = end if position < 0 else position
+        key = match[1]
+        body = data[match.end() : position].removesuffix(b",")
+        identity = _identity(key, body, traces.get(key))
+        if identity is None:
+            continue
+        found += 1
+        trace = traces.setdefault(key, _Trace())
+        if trace.identity is not None and trace.identity != identity:
+            trace.contradicted = True
+        trace.identity = identity
+    return found
+
+
+def _identity(key: bytes, body: bytes, trace: _Trace | None) -> Identity | None:
+    model, _, rest = body.partition(_VERSION)
+    whole = _REST.fullmatch(rest)
+    if whole is not None:
+        version, request_id, parent = whole.groups()
+        child = parent is not None and int(parent) != 0
+    else:
+        # The request id holds what looks like the next record. Only clients' requests
+        # have marks of the network, so these tell a child from a client's.
+        cut = _CUT_REST.match(rest)
+        if cut is None or trace is None:
+            return None
+        version, request_id = cut.groups()
+        child = NETWORK_MARKS.isdisjoint(trace.marks)
+    return Identity(
+        _text(model),
+        version.decode(),
+        _text(request_id or b""),
+        key.decode(),
+        child,
+    )
+
+
+def _text(raw: bytes) -> str:
+    return shortened(raw[:MAX_TEXT_BYTES].decode("utf-8", "replace"))
+
+
+def _finished(trace: _Trace) -> RequestTrace | None:
+    if trace.identity is None or trace.contradicted:
+        return None
+    if any(ns > LATEST_NS for ns in trace.marks.values()):
+        return None
+    return measured(trace.identity, trace.marks)

@@ -1,0 +1,258 @@
+"""Triton's OpenTelemetry spans joined to requests.
+
+Triton makes three kinds of spans for a request, children first:
+
+    InferRequest              the network's marks
+    └── <model>               who, and the scheduler's marks
+        ├── compute           the backend's marks; none on a cache hit or an ensemble
+        └── <model> …         what an ensemble or BLS model asked of others
+
+They usually come together, but a batch may end between two of them and a collector in
+between may reorder them. What waits for its other part waits a limited time in a buffer
+of limited size; what leaves it unfinished is measured as far as it goes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+
+from exporter.features.traces.traced_request import Identity, RequestTrace, measured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Marks = dict[str, int]
+
+V = TypeVar("V")
+Part = Literal["network", "model", "compute"]
+
+JOIN_SECONDS: Final = 15.0
+"""Triton sends every 5 s; two parts of a request are at most two batches apart."""
+MAX_WAITING_BYTES: Final = 32 << 20
+"""Of requests; parts without one take half as much."""
+_ENTRY_BYTES: Final = 500
+_MARK_BYTES: Final = 100
+_TYPICAL_MARKS: Final = 5
+"""Other parts add theirs to a request that waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is needed of one span. `identity` is set for a model's span only."""
+
+    part: Part
+    span_id: str
+    parent_id: str
+    marks: Mapping[str, int]
+    identity: Identity | None = None
+
+
+@dataclass(slots=True)
+class _Request:
+    identity: Identity
+    network_id: str
+    marks: Marks
+    has_network: bool = False
+    has_compute: bool = False
+    has_children: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return (self.has_network or self.identity.child) and (
+            self.has_compute or self.has_children
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Traces that are done, and how many spans led to none."""
+
+    traces: list[RequestTrace] = field(default_factory=list)
+    invalid: int = 0
+    orphans: int = 0
+
+
+class _Buffer(Generic[V]):
+    """What waits by its key, the oldest first, bounded in time and bytes."""
+
+    def __init__(self, most_seconds: float, most_bytes: int) -> None:
+        self._most_seconds = most_seconds
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._held: OrderedDict[str, tuple[float, int, V]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def put(self, key: str, value: V, size: int, now: float) -> None:
+        """Add a value of about `size` bytes; another one of this key is replaced."""
+        self.pop(key)
+        self._held[key] = now, size, value
+        self._bytes += size
+
+    def get(self, key: str) -> V | None:
+        """The value of `key`, which stays."""
+        held = self._held.get(key)
+        return None if held is None else held[2]
+
+    def pop(self, key: str) -> V | None:
+        """The value of `key`, which waits no longer."""
+        held = self._held.pop(key, None)
+        if held is None:
+            return None
+        self._bytes -= held[1]
+        return held[2]
+
+    def overdue(self, now: float) -> Iterator[tuple[str, V]]:
+        """Take out what has waited too long, and the oldest while there is too much."""
+        while self._held:
+            key, (since, size, value) = next(iter(self._held.items()))
+            if now - since < self._most_seconds and self._bytes <= self._most_bytes:
+                break
+            del self._held[key]
+            self._bytes -= size
+            yield key, value
+
+
+class SpanJoiner:
+    """Buffers spans until their request is whole. Not thread-safe."""
+
+    def __init__(
+        self, *, join_seconds: float = JOIN_SECONDS, max_bytes: int = MAX_WAITING_BYTES
+    ) -> None:
+        self._requests = _Buffer[_Request](join_seconds, max_bytes)
+        self._by_network: dict[str, str] = {}
+        # Parts whose request has not come: by the span id the request must name.
+        self._networks = _Buffer[Mapping[str, int]](join_seconds, max_bytes // 4)
+        self._computes = _Buffer[Mapping[str, int]](join_seconds, max_bytes // 4)
+        self._parents = _Buffer[bool](join_seconds, max_bytes // 16)
+
+    @property
+    def waiting(self) -> int:
+        """Spans in the buffer."""
+        return len(self._requests) + len(self._networks) + len(self._computes)
+
+    def add(self, spans: Iterable[Span], now: float) -> Joined:
+        """Take spans in; what they complete comes out. `now` is monotonic seconds."""
+        done: list[_Request] = []
+        for span in spans:
+            request = self._take(span, now)
+            if request is not None and request.complete:
+                self._remove(span, request)
+                done.append(request)
+        return self._joined([*done, *self._overdue(now)], self._orphans(now))
+
+    def expire(self, now: float) -> Joined:
+        """Give up on what has waited long enough."""
+        return self._joined(self._overdue(now), self._orphans(now))
+
+    def _take(self, span: Span, now: float) -> _Request | None:
+        if span.part == "compute":
+            return self._compute(span, now)
+        if span.part == "network":
+            return self._network(span, now)
+        return self._model(span, now)
+
+    def _compute(self, span: Span, now: float) -> _Request | None:
+        request = self._requests.get(span.parent_id)
+        if request is None:
+            self._computes.put(span.parent_id, span.marks, _size(span), now)
+            return None
+        request.marks.update(span.marks)
+        request.has_compute = True
+        return request
+
+    def _network(self, span: Span, now: float) -> _Request | None:
+        request = self._requests.get(self._by_network.get(span.span_id, ""))
+        if request is None:
+            self._networks.put(span.span_id, span.marks, _size(span), now)
+            return None
+        request.marks.update(span.marks)
+        request.has_network = True
+        return request
+
+    def _model(self, span: Span, now: float) -> _Request | None:
+        identity = span.identity
+        if identity is None or self._requests.get(span.span_id) is not None:
+            return None
+        request = _Request(identity, span.parent_id, dict(span.marks))
+        compute = self._computes.pop(span.span_id)
+        if compute is not None:
+            request.marks.update(compute)
+            request.has_compute = True
+        request.has_children = self._parents.pop(span.span_id) is not None
+        if identity.child:
+            self._announce(span.parent_id, now)
+        else:
+            network = self._networks.pop(span.parent_id)
+            if network is not None:
+                request.marks.update(network)
+                request.has_network = True
+            self._by_network[span.parent_id] = span.span_id
+        self._requests.put(span.span_id, request, _size(span), now)
+        return request
+
+    def _announce(self, parent_id: str, now: float) -> None:
+        """A child came: its parent needs no compute of its own to be complete."""
+        parent = self._requests.get(parent_id)
+        if parent is not None:
+            parent.has_children = True
+        else:
+            self._parents.put(parent_id, True, _ENTRY_BYTES, now)
+
+    def _remove(self, span: Span, request: _Request) -> None:
+        if span.part == "compute":
+            key = span.parent_id
+        elif span.part == "network":
+            key = self._by_network[span.span_id]
+        else:
+            key = span.span_id
+        self._requests.pop(key)
+        self._forget_network(key, request)
+
+    def _forget_network(self, key: str, request: _Request) -> None:
+        if self._by_network.get(request.network_id) == key:
+            del self._by_network[request.network_id]
+
+    def _overdue(self, now: float) -> list[_Request]:
+        late: list[_Request] = []
+        for key, request in self._requests.overdue(now):
+            self._forget_network(key, request)
+            late.append(request)
+        return late
+
+    def _orphans(self, now: float) -> int:
+        for _ in self._parents.overdue(now):
+            pass
+        return sum(
+            1 for parts in (self._networks, self._computes) for _ in parts.overdue(now)
+        )
+
+    def _joined(self, requests: list[_Request], orphans: int) -> Joined:
+        traces = list(_measured(requests))
+        return Joined(traces, len(requests) - len(traces), orphans)
+
+
+def _size(span: Span) -> int:
+    """About how many bytes a span takes while it waits."""
+    size = _ENTRY_BYTES + _MARK_BYTES * max(len(span.marks), _TYPICAL_MARKS)
+    if span.identity is not None:
+        # A character takes up to four bytes.
+        size += 4 * (len(span.identity.model) + len(span.identity.request_id))
+    return size
+
+
+def _measured(requests: Iterable[_Request]) -> Iterator[RequestTrace]:
+    for request in requests:
+        marks: Mapping[str, int] = request.marks
+        if not request.has_network and not request.identity.child:
+            # Its network span never came: what the client waited cannot be said. A
+            # mark without its end keeps the total absent and the phases true.
+            marks = {**marks, "GRPC_WAITREAD_END": marks.get("REQUEST_START", 0)}
+            marks.pop("GRPC_SEND_END", None)
+        trace = measured(request.identity, marks)
+        if trace is not None:
+            yield trace

@@ -1,0 +1,1 @@
+"""Listening sockets, limits on connections, addresses, and gRPC's core."""

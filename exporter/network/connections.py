@@ -1,0 +1,172 @@
+"""HTTP connections with limits on bytes and time; admission.py limits their number.
+
+uvicorn bounds none of a request's head, of requests sent ahead of their answers, of the
+time until the first request, and of the time an answer stays unread. Anyone who reaches
+the port could use up all memory, or hold every connection for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from exporter.network.admission import Visitor
+
+MAX_HEAD_BYTES: Final = 64 << 10
+"""Of a request's line, headers and trailers together."""
+MAX_AHEAD: Final = 8
+"""Requests sent before the answer to the first of them."""
+HEAD_SECONDS: Final = 10.0
+"""From the connection, or a later request's first byte, to the end of its head."""
+IDLE_SECONDS: Final = 75.0
+"""From an answer to the next request: longer than any usual scrape interval, since a
+connection that ends at the very moment it is used again costs that scrape."""
+UNREAD_SECONDS: Final = 30.0
+"""How long an answer may stay unread."""
+ANSWER_SECONDS: Final = 60.0
+"""From a request to the end of its answer, where the client does not read all at once."""
+HANDSHAKE_SECONDS: Final = 10.0
+"""How long a TLS handshake may take."""
+
+
+class _HeadError(Exception):
+    pass
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection, which its visitor stands for at the entrance."""
+
+    def __init__(self, *args: Any, visitor: Visitor, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._visitor = visitor
+        self._head_bytes = 0
+        self._held_bytes = 0
+        self._stalled = False
+        self._waits_since = 0.0
+        self._asked_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(  # type: ignore[override]
+        self, transport: asyncio.Transport
+    ) -> None:
+        """Take the connection."""
+        super().connection_made(transport)
+        self._wait(HEAD_SECONDS)
+        self._visitor.end = transport.abort
+        self._visitor.idle_since = self._idle_since
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place at the entrance back."""
+        self._unset_timer()
+        self._visitor.leave()
+        super().connection_lost(exc)
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing happens until the peer sends or reads something."""
+        return self._stalled or self.cycle is None or self.cycle.response_complete
+
+    def _idle_since(self) -> float | None:
+        if self.waits:
+            return self._waits_since
+        # However steadily a body drips in, it counts from its beginning.
+        return self._asked_at if self.cycle.more_body else None
+
+    # Time.
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        if not self.pipeline:
+            self._wait(IDLE_SECONDS)
+
+    def pause_writing(self) -> None:
+        """The answer is not read fast enough."""
+        super().pause_writing()
+        self._stalled = True
+        self._wait(min(UNREAD_SECONDS, self._answer_left))
+
+    def resume_writing(self) -> None:
+        """The answer is being read."""
+        super().resume_writing()
+        self._stalled = False
+        if self.waits:
+            self._wait(IDLE_SECONDS)
+        else:
+            self._unset_timer()
+
+    def _wait(self, seconds: float) -> None:
+        self._unset_timer()
+        self._waits_since = self.loop.time()
+        self._timer = self.loop.call_later(seconds, self._late)
+
+    def _late(self) -> None:
+        waited = self.loop.time() - self._waits_since
+        left = min(UNREAD_SECONDS - waited, self._answer_left)
+        if self.transport.get_write_buffer_size() and left > 0:
+            self._timer = self.loop.call_later(left, self._late)
+        else:
+            self.transport.abort()
+
+    @property
+    def _answer_left(self) -> float:
+        return max(0.0, self._asked_at + ANSWER_SECONDS - self.loop.time())
+
+    def _unset_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Bytes.
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, which keeps a header until it has the whole of it."""
+        self._held_bytes += len(data)
+        super().data_received(data)
+        if self._held_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        if self.waits and not self._stalled:
+            self._wait(HEAD_SECONDS)
+        self._head_bytes = self._held_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request's line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A request can be answered, or wait for the answers before it."""
+        self._held_bytes = 0
+        if len(self.pipeline) >= MAX_AHEAD:
+            # Not answered 400: that would stand before the answers still to come.
+            self.transport.abort()
+            raise _HeadError
+        if not self._stalled:
+            self._unset_timer()
+        self._asked_at = self.loop.time()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body; after the answer nobody wants more than a little of it."""
+        if not self.cycle.response_complete:
+            self._held_bytes = 0
+        super().on_body(body)
+
+    def _count(self, number: int) -> None:
+        self._held_bytes = 0
+        self._head_bytes += number + 4
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadError

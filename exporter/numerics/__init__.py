@@ -1,0 +1,1 @@
+"""Pure statistics that several features use: no clock, no files, no scipy."""

@@ -1,0 +1,90 @@
+"""What answers look like without knowing which are right: confidence, entropy, classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from exporter.numerics.normal import Floats, Ints
+    from exporter.triton.model import Array
+
+MAX_CLASSES: Final = 1_000
+_ROUNDING: Final = 1e-3
+_MOST: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Rows of answers by what they look like; each array has one value a row.
+
+    `scores` are probabilities where the output is one of classes, else None, and with
+    it the rest but `norm`. What is not finite in an answer is NaN here.
+    """
+
+    norm: Floats
+    scores: Floats | None = None
+    confidence: Floats | None = None
+    entropy: Floats | None = None
+    """Nats."""
+    predicted: Ints | None = None
+    """Number of the class; -1 where none stands out: all zeros are no answer."""
+
+
+def looked_at(output: Array, *, classes: bool | None = None) -> Shape:
+    """The rows of an output tensor, rows first.
+
+    `classes` says whether its last axis is classes; None takes it for that where there
+    are 2 to `MAX_CLASSES` columns of numbers that could be probabilities.
+    """
+    if output.dtype.kind not in "biuf":
+        return Shape(np.full(len(output), np.nan))
+    rows = output.reshape(len(output), -1).astype(np.float64)
+    norm = np.sqrt(np.square(rows).sum(axis=1))
+    if classes is None:
+        classes = 1 < rows.shape[1] <= MAX_CLASSES and _may_be_probabilities(rows)
+    if not classes:
+        return Shape(norm)
+    scores = probabilities(rows)
+    finite = np.isfinite(scores).all(axis=1)
+    total = np.where(finite, scores.sum(axis=1), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = scores / total[:, None]
+        terms = np.where(shares > 0, -shares * np.log(shares), 0.0)
+    filled = np.where(np.isnan(scores), -np.inf, scores)
+    best = filled.max(axis=1)
+    alone = (filled == best[:, None]).sum(axis=1) == 1
+    return Shape(
+        norm,
+        scores,
+        np.where(finite, best, np.nan),
+        np.where(finite & (total > 0), terms.sum(axis=1), np.nan),
+        np.where(alone & np.isfinite(best), filled.argmax(axis=1), -1),
+    )
+
+
+def probabilities(rows: Floats) -> Floats:
+    """Rows of probabilities: as they are, of logits, or of one column of a yes.
+
+    Rows with any value outside [0, 1] are logits. All zeros stay all zeros: a model that
+    gives no class any chance is not made to look undecided.
+    """
+    if rows.shape[1] == 1:
+        yes = rows
+        if ((rows < 0) | (rows > 1)).any():
+            yes = 1.0 / (1.0 + np.exp(-np.clip(rows, -500.0, 500.0)))
+        return np.hstack([1.0 - yes, yes])
+    finite = rows[np.isfinite(rows).all(axis=1)]
+    if not ((finite < -_ROUNDING) | (finite > 1 + _ROUNDING)).any():
+        return rows
+    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True), np.float64)
+
+
+def _may_be_probabilities(rows: Floats) -> bool:
+    finite = rows[np.isfinite(rows).all(axis=1)]
+    if not finite.size or (finite < -_ROUNDING).any() or (finite > 1 + _ROUNDING).any():
+        return False
+    return bool((np.abs(finite.sum(axis=1) - 1.0) < _ROUNDING).mean() > _MOST)

@@ -1,0 +1,1 @@
+"""From samples to Prometheus text, OpenMetrics, protobuf and OTLP."""

@@ -1,0 +1,304 @@
+"""The same samples to an OpenTelemetry collector. The only module that meets the SDK.
+
+The SDK's own instruments are not used: they cost ten times as much as our samples, and
+keep at most 2,000 attribute sets. Its data classes are filled from the samples and
+handed to its OTLP exporters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from importlib.metadata import version
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, cast
+
+from opentelemetry.sdk.metrics import export as sdk
+from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
+
+from exporter.histograms.buckets import SCHEMA
+from exporter.samples import BucketSample, HistogramSample, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from opentelemetry.sdk.metrics.export import MetricExporter
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from exporter.access.span_buffer import Span
+    from exporter.output.push import OtlpSettings
+    from exporter.samples import AnySample, MetricSpec
+
+_UNITS: Final = {
+    "seconds": "s",
+    "bytes": "By",
+    "ratio": "1",
+    "joules": "J",
+    "watts": "W",
+    "hertz": "Hz",
+    "celsius": "Cel",
+    "grams": "g",
+}
+_SCOPE: Final = InstrumentationScope("tritonwatch", version("tritonwatch"))
+# The encoder leaves None out of the message, though the data class does not say so.
+_UNKNOWN: Final = cast("float", None)
+_LARGEST_COUNT: Final = 2**64 - 1
+_LARGEST_INTEGER: Final = 2**63 - 1
+_CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
+
+
+class OtlpExporter:
+    """Sends samples and spans to one collector, over HTTP or gRPC."""
+
+    def __init__(self, settings: OtlpSettings, target: str, *, start_ns: int) -> None:
+        self._settings = settings
+        self._start_ns = start_ns
+        self._resource = resource(settings.resource, target)
+        # gRPC takes names in lower case only; to HTTP they are all the same.
+        headers = {k.lower(): v.get_secret_value() for k, v in settings.headers.items()}
+        self._metrics = _metric_exporter(settings, headers)
+        self._spans = _span_exporter(settings, headers) if settings.traces else None
+
+    def send_metrics(self, samples: Iterable[AnySample], now_ns: int) -> bool:
+        """Send all samples in one request; whether the collector took them."""
+        data = metrics_data(samples, self._resource, self._start_ns, now_ns)
+        # Older exporters let the errors of a session, which are OSErrors, through.
+        with contextlib.suppress(OSError):
+            result = self._metrics.export(
+                data, timeout_millis=self._settings.timeout_seconds * 1000
+            )
+            return result is MetricExportResult.SUCCESS
+        return False
+
+    def send_spans(self, spans: Sequence[Span]) -> bool:
+        """Send the spans in one request; whether the collector took them."""
+        if self._spans is None or not spans:
+            return True
+        readable = [_readable(span, self._resource) for span in spans]
+        with contextlib.suppress(OSError):
+            return self._spans.export(readable) is SpanExportResult.SUCCESS
+        return False
+
+    def close(self) -> None:
+        """Close the connections; nothing more is sent."""
+        self._metrics.shutdown(timeout_millis=0)
+        if self._spans is not None:
+            self._spans.shutdown()
+
+
+def resource(attributes: Mapping[str, str], target: str) -> Resource:
+    """Who is speaking: semantic conventions' names first, the config's over them."""
+    return Resource(
+        {
+            "service.name": "tritonwatch",
+            "service.version": version("tritonwatch"),
+            "service.instance.id": f"{platform.node()}/{target}",
+            "host.name": platform.node(),
+            **attributes,
+        }
+    )
+
+
+def metrics_data(
+    samples: Iterable[AnySample], about: Resource, start_ns: int, now_ns: int
+) -> sdk.MetricsData:
+    """The SDK's data of all samples: totals since they were created, as far as known.
+
+    `start_ns` is the start time of all others. Latency histograms become exponential ones of scale 5, the same buckets.
+    """
+    grouped: dict[str, list[AnySample]] = {}
+    for sample in samples:
+        grouped.setdefault(sample.spec.name, []).append(sample)
+    metrics = [_metric(group, start_ns, now_ns) for group in grouped.values()]
+    scope = sdk.ScopeMetrics(_SCOPE, metrics, "")
+    return sdk.MetricsData([sdk.ResourceMetrics(about, [scope], "")])
+
+
+def _metric(group: Sequence[AnySample], start_ns: int, now_ns: int) -> sdk.Metric:
+    spec = group[0].spec
+    data: sdk.Sum | sdk.Gauge | sdk.Histogram | sdk.ExponentialHistogram
+    if spec.kind == "histogram":
+        data = _histogram(group, start_ns, now_ns)
+    else:
+        points = [
+            sdk.NumberDataPoint(
+                _attributes(spec, sample),
+                _start_ns(sample, start_ns),
+                now_ns,
+                _number(sample.value),
+            )
+            for sample in group
+            if isinstance(sample, Sample)
+        ]
+        data = (
+            sdk.Sum(points, _CUMULATIVE, is_monotonic=True)
+            if spec.kind == "counter"
+            else sdk.Gauge(points)
+        )
+    return sdk.Metric(spec.name, spec.help, _UNITS.get(spec.unit, ""), data)
+
+
+def _histogram(
+    group: Sequence[AnySample], start_ns: int, now_ns: int
+) -> sdk.Histogram | sdk.ExponentialHistogram:
+    exponential = [
+        _exponential_point(sample, start_ns, now_ns)
+        for sample in group
+        if isinstance(sample, HistogramSample)
+    ]
+    if exponential:
+        return sdk.ExponentialHistogram(exponential, _CUMULATIVE)
+    classic = [
+        _classic_point(sample, start_ns, now_ns)
+        for sample in group
+        if isinstance(sample, BucketSample)
+    ]
+    return sdk.Histogram(classic, _CUMULATIVE)
+
+
+def _exponential_point(
+    sample: HistogramSample, start_ns: int, now_ns: int
+) -> sdk.ExponentialHistogramDataPoint:
+    histogram = sample.histogram
+    buckets = histogram.buckets()
+    return sdk.ExponentialHistogramDataPoint(
+        attributes=_attributes(sample.spec, sample),
+        start_time_unix_nano=_start_ns(sample, start_ns),
+        time_unix_nano=now_ns,
+        count=histogram.count,
+        sum=histogram.sum,
+        scale=SCHEMA,
+        zero_count=histogram.zero_count,
+        positive=sdk.Buckets(buckets.otel_offset, buckets.counts.tolist()),
+        negative=sdk.Buckets(0, []),
+        flags=0,
+        min=cast("float", histogram.min),
+        max=cast("float", histogram.max),
+    )
+
+
+def _classic_point(
+    sample: BucketSample, start_ns: int, now_ns: int
+) -> sdk.HistogramDataPoint:
+    edges = [min(n, _LARGEST_COUNT) for n in (0, *sample.counts, sample.count)]
+    return sdk.HistogramDataPoint(
+        attributes=_attributes(sample.spec, sample),
+        start_time_unix_nano=_start_ns(sample, start_ns),
+        time_unix_nano=now_ns,
+        count=int(edges[-1]),
+        sum=sample.sum,
+        # Ours are cumulative, OpenTelemetry's are not.
+        bucket_counts=[int(b - a) for a, b in pairwise(edges)],
+        explicit_bounds=list(sample.spec.buckets),
+        min=_UNKNOWN,
+        max=_UNKNOWN,
+    )
+
+
+def _start_ns(sample: AnySample, otherwise: int) -> int:
+    return otherwise if sample.created is None else int(sample.created * 1e9)
+
+
+def _number(value: float) -> float:
+    # What is whole goes as a signed integer of 64 bits, and one that is larger would
+    # cost the whole push.
+    return value if abs(value) <= _LARGEST_INTEGER else float(value)
+
+
+def _attributes(spec: MetricSpec, sample: AnySample) -> dict[str, str]:
+    return dict(zip(spec.labels, sample.labels, strict=True))
+
+
+def _readable(span: Span, about: Resource) -> ReadableSpan:
+    return ReadableSpan(
+        name=span.name,
+        context=SpanContext(
+            span.context.trace_id,
+            span.context.span_id,
+            is_remote=False,
+            trace_flags=TraceFlags(TraceFlags.SAMPLED),
+        ),
+        resource=about,
+        attributes=dict(span.attributes),
+        kind=SpanKind.CLIENT,
+        status=Status(StatusCode.OK if span.ok else StatusCode.ERROR),
+        start_time=span.context.started_ns,
+        end_time=span.ended_ns,
+        instrumentation_scope=_SCOPE,
+    )
+
+
+# gRPC would go by way of what HTTP_PROXY names. Its options are text or numbers,
+# whatever the SDK declares.
+_NO_PROXY: Final = cast("tuple[tuple[str, str]]", (("grpc.enable_http_proxy", 0),))
+
+# Everything is given explicitly: what is left out, the SDK takes from OTEL_* variables,
+# and nothing but the config file shall be read.
+
+
+def _metric_exporter(settings: OtlpSettings, headers: dict[str, str]) -> MetricExporter:
+    if settings.protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
+            metric_exporter as over_grpc,
+        )
+
+        return over_grpc.OTLPMetricExporter(
+            endpoint=settings.endpoint,
+            insecure=settings.endpoint.startswith("http://"),
+            headers=headers,
+            timeout=settings.timeout_seconds,
+            channel_options=_NO_PROXY,
+        )
+    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
+        Compression,
+    )
+    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
+        metric_exporter as over_http,
+    )
+
+    from exporter.output.otlp_session import CollectorSession  # noqa: PLC0415
+
+    return over_http.OTLPMetricExporter(
+        endpoint=f"{settings.endpoint.rstrip('/')}/v1/metrics",
+        headers=headers,
+        timeout=settings.timeout_seconds,
+        compression=Compression.Gzip,
+        session=CollectorSession(),
+    )
+
+
+def _span_exporter(settings: OtlpSettings, headers: dict[str, str]) -> SpanExporter:
+    if settings.protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
+            trace_exporter as over_grpc,
+        )
+
+        return over_grpc.OTLPSpanExporter(
+            endpoint=settings.endpoint,
+            insecure=settings.endpoint.startswith("http://"),
+            headers=headers,
+            timeout=settings.timeout_seconds,
+            channel_options=_NO_PROXY,
+        )
+    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
+        Compression,
+    )
+    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
+        trace_exporter as over_http,
+    )
+
+    from exporter.output.otlp_session import CollectorSession  # noqa: PLC0415
+
+    return over_http.OTLPSpanExporter(
+        endpoint=f"{settings.endpoint.rstrip('/')}/v1/traces",
+        headers=headers,
+        timeout=settings.timeout_seconds,
+        compression=Compression.Gzip,
+        session=CollectorSession(),
+    )

@@ -1,0 +1,156 @@
+"""Pushes samples and probe spans to an OpenTelemetry collector, at its own pace.
+
+A collector that is down or slow costs nothing but its own counter: one request at a
+time, each with a deadline, on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import structlog
+from pydantic import Field, SecretStr, field_validator
+
+from exporter import catalogue
+from exporter.runtime.health import Workers
+from exporter.samples import Sample
+from exporter.settings import Settings, sendable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from exporter.access.span_buffer import SpanBuffer
+    from exporter.samples import AnySample
+
+log = structlog.get_logger()
+
+_OUTCOMES: Final = ("ok", "failed")
+
+
+class OtlpSettings(Settings):
+    """Where everything measured is pushed to as well."""
+
+    endpoint: str = Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=2000)
+    """The collector's base address, like http://localhost:4318 (HTTP) or
+    http://localhost:4317 (gRPC)."""
+    protocol: Literal["http", "grpc"] = Field(default="http")
+    """OTLP over HTTP (protobuf, gzip) or over gRPC."""
+    interval_seconds: float = Field(default=15.0, ge=0.1, le=3600)
+    """Time between two pushes."""
+    timeout_seconds: float = Field(default=5.0, gt=0, le=600)
+    """Longest a push may take, retries included."""
+    headers: dict[str, SecretStr] = Field(default={}, max_length=100)
+    """Sent with every push."""
+    resource: dict[str, str] = Field(default={}, max_length=100)
+    """Resource attributes beside service.name and the like, or in their place."""
+    traces: bool = Field(default=False)
+    """Push a span for every probe, and send its context to Triton as traceparent, so
+    that Triton's own trace continues it."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        if not _address(value):
+            raise ValueError('want a URL, like "http://localhost:4318"')
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        return sendable(headers)
+
+
+def _address(url: str) -> str:
+    """Host and port: what of a URL can be told. Empty where it has none."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port is not None else ""
+    except ValueError:
+        return ""
+    return f"{parts.hostname}{port}" if parts.hostname else ""
+
+
+class OtlpRunner:
+    """Pushes for ever; ends by cancellation.
+
+    `start_ns` is the start time of totals that do not say when they were created.
+    """
+
+    def __init__(
+        self,
+        settings: OtlpSettings,
+        target: str,
+        samples: Callable[[], Iterable[AnySample]],
+        spans: SpanBuffer,
+        wall_clock_ns: Callable[[], int],
+        start_ns: int,
+    ) -> None:
+        self.settings = settings
+        self._target = target
+        self._samples = samples
+        self._spans = spans
+        self._wall_clock_ns = wall_clock_ns
+        self._start_ns = start_ns
+        self._outcomes: Counter[tuple[str, str]] = Counter()
+        self._in_a_row: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Push at every interval, one push at a time."""
+        # The SDK logs every failed attempt; our counter and one line say it once.
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        workers = Workers(1, "otlp")
+        exporter: Any = None
+        try:
+            exporter = await workers.submit(self._connect)
+            while True:
+                await asyncio.sleep(self.settings.interval_seconds)
+                await workers.submit(self._push, exporter)
+        finally:
+            if exporter is not None:
+                workers.submit(exporter.close)
+            workers.close()
+
+    def samples(self) -> list[AnySample]:
+        """How the pushes went."""
+        kinds = ("metrics", "traces") if self.settings.traces else ("metrics",)
+        samples: list[AnySample] = [
+            Sample(
+                catalogue.OTLP_EXPORTS, self._outcomes[kind, outcome], (kind, outcome)
+            )
+            for kind in kinds
+            for outcome in _OUTCOMES
+        ]
+        samples += [
+            Sample(catalogue.OTLP_CONSECUTIVE_FAILURES, self._in_a_row[kind], (kind,))
+            for kind in kinds
+        ]
+        return samples
+
+    def _connect(self) -> object:
+        # 60 ms and 20 MB that nobody pays who does not push.
+        from exporter.output.otlp import OtlpExporter  # noqa: PLC0415
+
+        return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)
+
+    def _push(self, exporter: Any) -> None:
+        ok = exporter.send_metrics(self._samples(), self._wall_clock_ns())
+        self._count("metrics", ok=ok)
+        if self.settings.traces:
+            spans = self._spans.drain()
+            if spans:
+                self._count("traces", ok=exporter.send_spans(spans))
+
+    def _count(self, kind: str, *, ok: bool) -> None:
+        outcome = "ok" if ok else "failed"
+        if not ok and not self._outcomes[kind, "failed"]:
+            log.warning(
+                "otlp_push_failed",
+                kind=kind,
+                collector=_address(self.settings.endpoint),
+            )
+        self._outcomes[kind, outcome] += 1
+        self._in_a_row[kind] = 0 if ok else self._in_a_row[kind] + 1

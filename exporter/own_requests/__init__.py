@@ -1,0 +1,1 @@
+"""Requests that tritonwatch sends itself: built, checked and accounted for."""

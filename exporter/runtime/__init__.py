@@ -1,0 +1,1 @@
+"""Runs collectors and probes on schedule, each under a deadline."""

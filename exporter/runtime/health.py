@@ -1,0 +1,331 @@
+"""Runs every collector and probe under a deadline and meters the outcome.
+
+One that fails or hangs costs its own samples only: they disappear after two intervals,
+`tritonwatch_collector_*` says so, and nothing else waits. The only broad `except` of
+the project is here: whatever a collector raises must not end the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+import structlog
+
+from exporter import catalogue, errors
+from exporter.samples import BucketSample, HistogramSample, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from exporter.access.collector_base import Collector, CollectorSettings
+    from exporter.samples import AnySample
+
+log = structlog.get_logger()
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+STALE_INTERVALS: Final = 2
+LANDING_SECONDS: Final = 2.0
+"""How long the end waits for a run in flight that is not late yet: whoever tidies up
+afterwards should not do so beside it."""
+
+
+class Workers:
+    """Up to `count` daemon threads that run blocking calls for the event loop.
+
+    A thread is started when all others are at work. ThreadPoolExecutor would do, but
+    joins its threads at exit: one call that hangs would then keep a process alive that
+    was told to end.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._count = count
+        self._name = name
+        self._started = 0
+        self._unfinished = 0
+        self._lock = threading.Lock()
+
+    def submit(
+        self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Run `call` in a thread; the future belongs to the running loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        # A waiter that was cancelled never looks; nobody need hear of that.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+        def deliver(action: Callable[[Any], None], value: object) -> None:
+            # The waiter may have given up, or the loop may be gone.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(
+                    lambda: None if future.done() else action(value)
+                )
+
+        def job() -> None:
+            try:
+                result = call(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - handed to who awaits it
+                deliver(future.set_exception, _carried(error))
+            else:
+                deliver(future.set_result, result)
+
+        self._begin(job)
+        return future
+
+    def close(self) -> None:
+        """Let the threads end after what they are doing now."""
+        with self._lock:
+            self._count = 0
+            for _ in range(self._started):
+                self._jobs.put(None)
+
+    def _begin(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._unfinished += 1
+            if self._started < min(self._count, self._unfinished):
+                name = f"{self._name}-{self._started}"
+                self._started += 1
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            with self._lock:
+                self._unfinished -= 1
+
+
+def _carried(error: BaseException) -> Exception:
+    """What of an error can be raised again in the event loop without ending it.
+
+    SystemExit and CancelledError would end more than their job, and no future takes a
+    StopIteration: whoever awaits it would wait for ever.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    carried = RuntimeError(f"{type(error).__name__}: {error}")
+    carried.__cause__ = error
+    return carried
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerStatistics:
+    """How the latest run went. `success` is None before the first one ended."""
+
+    success: bool | None = None
+    duration_seconds: float = 0.0
+    last_success_timestamp_seconds: float | None = None
+    series_dropped: int = 0
+    failure: str = ""
+
+
+class Meter:
+    """Outcome of the runs of one collector or probe, as samples."""
+
+    def __init__(self, name: str, wall_clock: Callable[[], float]) -> None:
+        self.name = name
+        self.statistics = RunnerStatistics()
+        self._wall_clock = wall_clock
+        self._told = ""
+
+    def succeeded(self, duration_seconds: float, dropped: int = 0) -> None:
+        """A run did its work."""
+        if self.statistics.success is False:
+            log.info("collector_recovered", collector=self.name)
+        self.statistics = RunnerStatistics(
+            success=True,
+            duration_seconds=duration_seconds,
+            last_success_timestamp_seconds=self._wall_clock(),
+            series_dropped=self.statistics.series_dropped + dropped,
+        )
+
+    def failed(self, duration_seconds: float, failure: str) -> None:
+        """A run failed; said once in the log until it works again."""
+        if self.statistics.success is not False:
+            log.warning("collector_failed", collector=self.name, reason=failure)
+        self.statistics = replace(
+            self.statistics,
+            success=False,
+            duration_seconds=duration_seconds,
+            failure=failure,
+        )
+
+    def broken(self, duration_seconds: float, error: Exception) -> None:
+        """A run failed as none should; its traceback is in the log once in a row."""
+        failure = f"{type(error).__name__}: {error}"
+        if failure != self._told:
+            self._told = failure
+            log.error("collector_broken", collector=self.name, exc_info=error)
+        self.failed(duration_seconds, failure)
+
+    def dropped(self, series: int) -> None:
+        """So many series were over the budget."""
+        if series:
+            total = self.statistics.series_dropped + series
+            self.statistics = replace(self.statistics, series_dropped=total)
+
+    def samples(self) -> list[AnySample]:
+        """tritonwatch_collector_*, nothing before the first run has ended."""
+        statistics, labels = self.statistics, (self.name,)
+        samples: list[AnySample] = [
+            Sample(catalogue.SERIES_DROPPED, statistics.series_dropped, labels)
+        ]
+        if statistics.success is None:
+            return samples
+        samples += [
+            Sample(catalogue.COLLECTOR_DURATION, statistics.duration_seconds, labels),
+            Sample(catalogue.COLLECTOR_SUCCESS, statistics.success, labels),
+        ]
+        if statistics.last_success_timestamp_seconds is not None:
+            samples.append(
+                Sample(
+                    catalogue.COLLECTOR_TIMESTAMP,
+                    statistics.last_success_timestamp_seconds,
+                    labels,
+                )
+            )
+        return samples
+
+
+class CollectorRunner:
+    """One collector on its own thread, at a fixed rate, never overlapping itself."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: CollectorSettings,
+        collector: Collector,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        held_up: Callable[[float], bool] = lambda _since: False,
+    ) -> None:
+        """`held_up` says whether our own doing delayed the server since an instant."""
+        self.settings = settings
+        self.meter = Meter(name, wall_clock)
+        self._held_up = held_up
+        self._collector = collector
+        self._clock = clock
+        self._samples: Sequence[AnySample] = ()
+        self._collected_at = clock()
+        self._in_flight: asyncio.Future[Any] | None = None
+        self._started_at = clock()
+
+    async def run(self) -> None:
+        """Collect for ever; ends by cancellation, after the run in flight if it can."""
+        workers = Workers(1, f"collector-{self.meter.name}")
+        due = self._clock()
+        try:
+            while True:
+                await self._collect_once(workers)
+                due = max(due + self.settings.interval_seconds, self._clock())
+                await asyncio.sleep(due - self._clock())
+        finally:
+            workers.close()
+            await self._land()
+
+    def samples(self, now: float) -> list[AnySample]:
+        """The latest samples while they are fresh, and how the runs went."""
+        age = now - self._collected_at
+        fresh = age <= STALE_INTERVALS * self.settings.interval_seconds
+        return [*(self._samples if fresh else ()), *self.meter.samples()]
+
+    async def _land(self) -> None:
+        if self._in_flight is None or self._in_flight.done():
+            return
+        left = self._started_at + self.settings.deadline_seconds - self._clock()
+        await asyncio.wait(
+            {self._in_flight}, timeout=min(max(left, 0), LANDING_SECONDS)
+        )
+
+    async def _collect_once(self, workers: Workers) -> None:
+        started = self._started_at = self._clock()
+        run = self._in_flight = workers.submit(self._collect)
+        deadline = self.settings.deadline_seconds
+        done, _ = await asyncio.wait({run}, timeout=deadline)
+        if not done:
+            if not self._keep_held_up(started):
+                self.meter.failed(deadline, f"no result within {deadline:g} s")
+            # The thread cannot be stopped; the next run must not pile up behind it.
+            await asyncio.wait({run})
+            if not run.cancelled():
+                run.exception()
+            return
+        duration = self._clock() - started
+        try:
+            kept, dropped, partial = run.result()
+        except errors.TritonError as error:
+            late = isinstance(error, errors.DeadlineError)
+            if not (late and self._keep_held_up(started)):
+                self.meter.failed(duration, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - metered, and told once
+            self.meter.broken(duration, error)
+        else:
+            self._samples, self._collected_at = kept, self._clock()
+            if partial is None:
+                self.meter.succeeded(duration, dropped)
+            else:
+                self.meter.dropped(dropped)
+                self.meter.failed(duration, str(partial))
+
+    def _keep_held_up(self, started: float) -> bool:
+        """Keep the last samples as fresh if a question of ours delayed the answer."""
+        if self.meter.statistics.success is None or not self._held_up(started):
+            return False
+        self._collected_at = self._clock()
+        return True
+
+    def _collect(
+        self,
+    ) -> tuple[Sequence[AnySample], int, errors.PartialResultError | None]:
+        partial = None
+        try:
+            samples = self._collector.collect()
+        except errors.PartialResultError as error:
+            partial, samples = error, error.samples
+        for sample in samples:
+            _check(sample)
+        return *within_budget(samples, self.settings.series_limit), partial
+
+
+def _check(sample: AnySample) -> None:
+    """Refuse what would cost the whole page at the next scrape.
+
+    Raises:
+        ValueError: it is no metric of the catalogue, or not as declared there.
+    """
+    spec, labels = sample.spec, sample.labels
+    if _CATALOGUE.get(spec.name) is not spec:
+        raise ValueError(f"found metric {spec.name!r}, which is not in the catalogue")
+    if len(labels) != len(spec.labels) or not all(isinstance(v, str) for v in labels):
+        raise ValueError(f"{spec.name} takes the labels {spec.labels}; found {labels}")
+    if isinstance(sample, Sample):
+        float(sample.value)
+
+
+_CATALOGUE: Final = {spec.name: spec for spec in catalogue.CATALOGUE}
+
+
+def within_budget(
+    samples: Sequence[AnySample], limit: int
+) -> tuple[Sequence[AnySample], int]:
+    """The samples that fit into `limit` series, and how many series were dropped."""
+    used = 0
+    for place, sample in enumerate(samples):
+        size = _series(sample)
+        if used + size > limit:
+            return samples[:place], sum(map(_series, samples[place:]))
+        used += size
+    return samples, 0
+
+
+def _series(sample: AnySample) -> int:
+    if isinstance(sample, HistogramSample | BucketSample):
+        return len(sample.spec.buckets) + 3
+    return 1

@@ -1,0 +1,162 @@
+"""What the verdicts of one probe add up to."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from exporter import catalogue
+from exporter.access.probe_base import OUTCOMES, UNJUDGED, Target, Verdict
+from exporter.histograms.histogram import Histogram, WindowedHistogram
+from exporter.histograms.quantiles import supports
+from exporter.samples import Exemplar, HistogramSample, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from exporter.access.inventory import ModelKey
+    from exporter.samples import AnySample
+
+_WINDOW_SLOTS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatus:
+    """The latest of one target, for people."""
+
+    target: Target
+    verdict: Verdict
+    at: float
+
+
+@dataclass(slots=True)
+class _Record:
+    window: WindowedHistogram
+    histogram: Histogram = field(default_factory=Histogram)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    verdict: Verdict | None = None
+    at: float = 0.0
+    exemplars: dict[int, Exemplar] = field(default_factory=dict)
+    quantiles: tuple[tuple[float, float], ...] = ()
+    """(q, seconds) of the window at the latest probe."""
+
+
+class ProbeMeter:
+    """Histograms and counts by target. Written by workers, read by scrapes."""
+
+    def __init__(
+        self, probe: str, window_seconds: float, wall_clock: Callable[[], float]
+    ) -> None:
+        self._probe = probe
+        self._window_seconds = window_seconds
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()
+        self._records: dict[Target, _Record] = {}
+
+    def record(self, target: Target, verdict: Verdict, now: float) -> None:
+        """Add one verdict; `now` is monotonic seconds."""
+        with self._lock:
+            record = self._record(target)
+            record.outcomes[verdict.outcome] += 1
+            if verdict.outcome == "late":
+                # It shows nothing: an earlier verdict counts until it is too old.
+                return
+            record.verdict, record.at = verdict, now
+            if verdict.duration_seconds is not None:
+                self._time(record, verdict.duration_seconds, verdict.request_id, now)
+
+    def overdue(self, target: Target, timeout_seconds: float, now: float) -> None:
+        """Its answer is late already; the verdict counts it, once it is known."""
+        detail = f"no answer within {timeout_seconds:g} s; it is still waited for"
+        with self._lock:
+            record = self._record(target)
+            record.verdict, record.at = Verdict("timeout", detail=detail), now
+
+    def _record(self, target: Target) -> _Record:
+        record = self._records.get(target)
+        if record is None:
+            record = _Record(WindowedHistogram(self._window_seconds, _WINDOW_SLOTS))
+            self._records[target] = record
+        return record
+
+    def _time(
+        self, record: _Record, seconds: float, request_id: str, now: float
+    ) -> None:
+        record.histogram.record(seconds)
+        record.window.record(seconds, now)
+        # Here and not at the scrape, which would pay for a thousand targets at once.
+        record.quantiles = tuple(_quantiles(record.window.snapshot(now)))
+        bounds = catalogue.PROBE_DURATION.buckets
+        place = sum(bound < seconds for bound in bounds)
+        record.exemplars[place] = Exemplar(
+            seconds, self._wall_clock(), {"request_id": request_id}
+        )
+
+    def keep(self, targets: set[Target]) -> None:
+        """Forget every target that is not among `targets`."""
+        with self._lock:
+            for target in self._records.keys() - targets:
+                del self._records[target]
+
+    def statuses(self) -> list[TargetStatus]:
+        """The latest verdict of every target."""
+        with self._lock:
+            return [
+                TargetStatus(target, record.verdict, record.at)
+                for target, record in self._records.items()
+                if record.verdict is not None
+            ]
+
+    def samples(self, now: float, fresh_seconds: float) -> list[AnySample]:
+        """All series; what was not probed within `fresh_seconds` says nothing of now."""
+        with self._lock:
+            samples: list[AnySample] = []
+            for target, record in self._records.items():
+                labels = (*target.key, target.protocol, self._probe)
+                samples += _counted(labels, record)
+                if record.verdict is None or now - record.at > fresh_seconds:
+                    continue
+                if record.verdict.outcome not in UNJUDGED:
+                    ok = record.verdict.outcome == "ok"
+                    samples.append(Sample(catalogue.PROBE_SUCCESS, ok, labels))
+                samples += [
+                    Sample(catalogue.PROBE_LATENCY, value, (*labels, str(q)))
+                    for q, value in record.quantiles
+                ]
+        return samples
+
+    def serving(self, now: float, fresh_seconds: float) -> dict[ModelKey, bool]:
+        """Whether the latest probe of every protocol went through, by model version.
+
+        A model whose probes prove nothing is left out.
+        """
+        serving: dict[ModelKey, bool] = {}
+        for status in self.statuses():
+            outcome = status.verdict.outcome
+            if now - status.at <= fresh_seconds and outcome != "cached":
+                key, ok = status.target.key, outcome in {"ok", "backlog"}
+                serving[key] = serving.get(key, True) and ok
+        return serving
+
+
+def _counted(labels: tuple[str, ...], record: _Record) -> Iterator[AnySample]:
+    for outcome in OUTCOMES:
+        yield Sample(
+            catalogue.PROBE_TOTAL, record.outcomes[outcome], (*labels, outcome)
+        )
+    yield HistogramSample(
+        catalogue.PROBE_DURATION,
+        record.histogram.copy(),
+        labels,
+        tuple(record.exemplars.values()),
+    )
+
+
+def _quantiles(histogram: Histogram) -> Iterator[tuple[float, float]]:
+    for q in catalogue.QUANTILES:
+        # Absent, not guessed, where the count cannot bound the quantile on both sides.
+        value = histogram.quantile(q) if supports(histogram.count, q) else None
+        if value is not None:
+            yield q, value

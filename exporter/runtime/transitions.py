@@ -1,0 +1,50 @@
+"""Tells the log when the server or a model changes for the worse or the better."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.access.inventory import Inventory, ModelKey
+
+log = structlog.get_logger()
+
+_NAMED: Final = 5
+
+
+class Transitions:
+    """Compares each look with the one before; a look says at most one line a subject."""
+
+    def __init__(self) -> None:
+        self._up: bool | None = None
+        self._ready: bool | None = None
+        self._serving: dict[ModelKey, bool] = {}
+
+    def look(self, inventory: Inventory, serving: Mapping[ModelKey, bool]) -> None:
+        """Say what has changed since the look before."""
+        if self._up is not None and inventory.up != self._up:
+            (log.info if inventory.up else log.error)(
+                "server_answers" if inventory.up else "server_down"
+            )
+        elif self._ready is not None and inventory.ready != self._ready:
+            (log.info if inventory.ready else log.warning)(
+                "server_ready" if inventory.ready else "server_not_ready"
+            )
+        before = self._serving
+        broken = [k for k, ok in serving.items() if not ok and before.get(k, True)]
+        healed = [k for k, ok in serving.items() if ok and not before.get(k, True)]
+        if broken:
+            log.error("models_not_serving", number=len(broken), models=_named(broken))
+        if healed:
+            log.info("models_serving_again", number=len(healed), models=_named(healed))
+        self._up, self._ready = inventory.up, inventory.ready
+        self._serving = dict(serving)
+
+
+def _named(keys: list[ModelKey]) -> str:
+    names = [f"{model} {version}" for model, version in sorted(keys)[:_NAMED]]
+    return ", ".join([*names, *(["…"] if len(keys) > _NAMED else [])])

@@ -1,0 +1,1 @@
+"""Files, processes, memory, threads and standard error of this machine."""

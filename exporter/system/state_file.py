@@ -1,0 +1,69 @@
+"""A JSON file that keeps what was learnt: written whole or not at all, read with doubt."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from exporter.errors import UnusableFileError
+from exporter.system import whole_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = structlog.get_logger()
+
+MAX_BYTES: Final = 64 << 20
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """What the file holds; None where there is none, or none that can be used.
+
+    One that cannot be used is renamed, so that it can be looked at, and told once.
+
+    Raises:
+        OSError: it cannot be read now, which says nothing against what it holds.
+    """
+    try:
+        found = json.loads(whole_file.read(path, MAX_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (
+        IsADirectoryError,
+        UnusableFileError,
+        ValueError,
+        RecursionError,
+    ) as error:
+        set_aside(path, str(error))
+        return None
+    if not isinstance(found, dict):
+        set_aside(path, "want a JSON object")
+        return None
+    return found
+
+
+def write(path: Path, content: dict[str, Any]) -> str:
+    """Replace the file at once; what went wrong, or nothing. The old one stays then."""
+    try:
+        whole_file.write(path, json.dumps(content).encode())
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return ""
+
+
+def set_aside(path: Path, reason: str) -> None:
+    """Rename what cannot be used."""
+    kept_as = problem = ""
+    try:
+        kept_as = str(whole_file.set_aside(path))
+    except OSError as error:
+        problem = error.strerror or str(error)
+    log.warning(
+        "state_set_aside",
+        file=str(path),
+        reason=reason,
+        kept_as=kept_as,
+        problem=problem,
+    )

@@ -1,0 +1,1 @@
+"""What other programs send: listeners, routes, and parsers for data of unknown origin."""

@@ -1,0 +1,245 @@
+"""KServe's payload logger: inference requests and responses as CloudEvents over HTTP.
+
+KServe sends binary mode: the event's attributes are headers, the body is what the client
+or the server sent. Structured mode, in which the body is the event, is taken as well.
+
+The logger knows the InferenceService but not the model, loses what the original headers
+said of the body, and labels a response with the content type of its request. So the
+model is the one called like the service, or mapped to it, or the only one there is, and
+the body is looked at for what it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from exporter.errors import MirrorBodyError, MirrorUnsupportedError
+from exporter.taps import foreign_json
+from exporter.taps.mirroring import mirrored_body
+from exporter.taps.mirroring.intake import Origin
+from exporter.taps.mirroring.mirrored_http import (
+    ANSWER_SECONDS,
+    PASSED_OVER,
+    TAKEN,
+    json_bytes,
+    refused,
+)
+from exporter.taps.tap_route import TapRoute, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.taps.mirroring.intake import Intake
+    from exporter.taps.mirroring.mirrored_body import Direction, Inference
+    from exporter.taps.tap_route import Outcome, TapAnswer, TapHead, TapRequest
+
+SOURCE: Final = "cloudevents"
+STRUCTURED: Final = "application/cloudevents+json"
+BATCHED: Final = "application/cloudevents-batch+json"
+DIRECTIONS: Final[dict[str, Direction]] = {
+    "org.kubeflow.serving.inference.request": "request",
+    "org.kubeflow.serving.inference.response": "response",
+}
+_SERVICE: Final = "inferenceservicename"
+_GZIP: Final = b"\x1f\x8b"
+_ANY_WRAPPER: Final = 32 + zlib.MAX_WBITS
+_SHOWN_CHARACTERS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    direction: Direction
+    service: str
+    id: str
+    data: bytes
+
+
+class EventSink:
+    """Takes the events of KServe's logger at one path.
+
+    Args:
+        intake: admits and publishes.
+        path: where the logger posts to.
+        models: InferenceService -> model, where they are not called alike.
+        max_body_bytes: longest body, inflated too.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        *,
+        path: str,
+        models: Mapping[str, str],
+        max_body_bytes: int,
+    ) -> None:
+        self._intake = intake
+        self._path = path
+        self._models = models
+        self._max_body_bytes = max_body_bytes
+
+    def route(self) -> TapRoute:
+        """Where the tap finds it."""
+        return TapRoute(
+            self._path,
+            SOURCE,
+            self._max_body_bytes,
+            self.answer,
+            TAKEN,
+            admit=self.admit,
+            answer_seconds=ANSWER_SECONDS,
+        )
+
+    def admit(self, head: TapHead) -> TapAnswer | None:
+        """The answer to an event that is not to be read."""
+        headers = dict(head.headers)
+        kind = headers.get(b"ce-type")
+        if kind is None:
+            outcome = self._intake.admit_any()
+        else:
+            direction = DIRECTIONS.get(kind.decode("latin-1"))
+            if direction is None:
+                # Read no further, and told why.
+                return _unknown_type(kind.decode("latin-1"))
+            service = headers.get(b"ce-inferenceservicename", b"").decode("latin-1")
+            outcome = self._intake.admit(self._model(service), direction)
+        return None if outcome is None else PASSED_OVER[outcome]
+
+    def answer(self, request: TapRequest) -> TapAnswer:
+        """Read one event and hand it on; a body that is none gets a 400."""
+        try:
+            if "ce-type" in request.headers:
+                event = _from_headers(request)
+                found = _inference(event, json_bytes(request), self._max_body_bytes)
+            else:
+                event = _from_body(request, self._max_body_bytes)
+                outcome = self._intake.admit_model(
+                    self._model(event.service), event.direction
+                )
+                if outcome is not None:
+                    return PASSED_OVER[outcome]
+                found = _inference(event, None, self._max_body_bytes)
+        except MirrorBodyError as error:
+            return refused(error)
+        outcome = self._publish(event, found)
+        return PASSED_OVER.get(outcome, TAKEN)
+
+    def _publish(self, event: _Event, found: Inference) -> Outcome:
+        model = self._model(event.service)
+        if found.model != model and self._intake.knows(found.model):
+            # A response says whose it is: better than what the service is called.
+            model = found.model
+        return self._intake.publish(
+            Origin(SOURCE, event.direction, model, request_id=event.id), found
+        )
+
+    def _model(self, service: str) -> str:
+        mapped = self._models.get(service, service)
+        if self._intake.knows(mapped):
+            return mapped
+        return self._intake.only_model() or mapped
+
+
+def _unknown_type(kind: str) -> TapAnswer:
+    return refusal(
+        "unsupported",
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        f"found an event of type {kind[:_SHOWN_CHARACTERS]!r}; want "
+        f"{' or '.join(DIRECTIONS)}",
+    )
+
+
+def _from_headers(request: TapRequest) -> _Event:
+    headers = request.headers
+    direction = DIRECTIONS.get(headers["ce-type"])
+    if direction is None:
+        raise MirrorUnsupportedError("the event is of another type")
+    return _Event(
+        direction,
+        headers.get("ce-inferenceservicename", ""),
+        headers.get("ce-id", "")[: mirrored_body.MAX_NAME_CHARACTERS],
+        request.body,
+    )
+
+
+def _from_body(request: TapRequest, most_bytes: int) -> _Event:
+    """The event of structured mode."""
+    if request.media_type == BATCHED:
+        raise MirrorUnsupportedError(
+            "batches of events are not read; want one a request"
+        )
+    if request.media_type != STRUCTURED:
+        raise MirrorBodyError(
+            f"found no ce-type header and content-type {request.media_type[:80]!r}; "
+            f"want a CloudEvent in binary mode, or {STRUCTURED}"
+        )
+    event = mirrored_body.document(request.body, most_bytes)
+    kind = _attribute(event, "type")
+    direction = DIRECTIONS.get(kind)
+    if direction is None:
+        raise MirrorUnsupportedError(
+            f"found an event of type {kind[:_SHOWN_CHARACTERS]!r}; want "
+            f"{' or '.join(DIRECTIONS)}"
+        )
+    return _Event(
+        direction, _attribute(event, _SERVICE), _attribute(event, "id"), _data(event)
+    )
+
+
+def _attribute(event: dict[str, Any], name: str) -> str:
+    value = event.get(name, "")
+    if not isinstance(value, str) or len(value) > mirrored_body.MAX_NAME_CHARACTERS:
+        raise MirrorBodyError(f"the event's {name!r} is no text, or too long")
+    return value
+
+
+def _data(event: dict[str, Any]) -> bytes:
+    encoded = event.get("data_base64")
+    if isinstance(encoded, str):
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (ValueError, binascii.Error) as error:
+            raise MirrorBodyError(f"the event's data_base64 is none: {error}") from None
+    data = event.get("data")
+    if isinstance(data, str):
+        return data.encode("utf-8", "replace")
+    if data is None:
+        raise MirrorBodyError("the event has neither data nor data_base64")
+    return json.dumps(data).encode()
+
+
+def _inference(event: _Event, length: int | None, limit: int) -> Inference:
+    data = event.data
+    if data[:2] == _GZIP:
+        data = _inflated(data, limit)
+    try:
+        return mirrored_body.read(data, event.direction, length, limit)
+    except MirrorUnsupportedError:
+        raise
+    except MirrorBodyError:
+        # The header may be lost, or its request's; binary tensors follow all the same.
+        try:
+            end = foreign_json.scan(data, limit)
+        except foreign_json.ForeignJsonError:
+            end = len(data)
+        if end == length or not data[end:].strip():
+            raise
+        return mirrored_body.read(data, event.direction, end, limit)
+
+
+def _inflated(data: bytes, limit: int) -> bytes:
+    inflate = zlib.decompressobj(_ANY_WRAPPER)
+    try:
+        inflated = inflate.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise MirrorBodyError(f"the event's data is no gzip: {error}") from None
+    if len(inflated) > limit or not inflate.eof:
+        raise MirrorBodyError(
+            f"the event's data is no whole gzip of at most {limit} bytes"
+        )
+    return inflated

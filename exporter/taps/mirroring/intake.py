@@ -1,0 +1,156 @@
+"""Which mirrored requests are looked at, and where they go.
+
+Decided by what stands before the body: whether the server has that model, whether
+anybody looks at it, and whether it is this request's turn. So most requests cost next to
+nothing, and what is kept for each model is bounded by the server's own models.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from exporter import catalogue
+from exporter.access.mirror_hub import Mirrored
+from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.samples import Sample
+from exporter.taps.mirroring.mirror_sampling import Sampler
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator, Mapping
+
+    from exporter.access.collector_base import Access
+    from exporter.access.inventory import Inventory
+    from exporter.taps.mirroring.mirrored_body import Direction, Inference
+    from exporter.taps.tap_route import Outcome
+
+_ALL: Final = ""
+"""The bucket of all models together; no model is called so."""
+_WANTED_SECONDS: Final = 1.0
+"""How long it is remembered whether anybody looks at a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Samples a second: of all models together, of each, and of those named."""
+
+    together: float
+    each: float
+    named: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is known of a mirrored request beside its body."""
+
+    source: str
+    direction: Direction
+    model: str
+    version: str = ""
+    request_id: str = ""
+
+
+class Intake:
+    """Admits requests by model, and publishes what was read of them. Thread-safe."""
+
+    def __init__(self, access: Access, rates: Rates, rng: random.Random) -> None:
+        self._access = access
+        self._rates = rates
+        self._sampler = Sampler(access.clock, rng)
+        self._lock = threading.Lock()
+        self._looked_at: Inventory | None = None
+        self._known: frozenset[str] = frozenset()
+        self._wanted: dict[str, bool] = {}
+        self._wanted_until = 0.0
+        self._samples: Counter[tuple[str, str, str]] = Counter()
+
+    def admit(self, model: str, direction: Direction) -> Outcome | None:
+        """Why not to read a body of this model; None where it is to be read."""
+        return self.admit_model(model, direction) or self.admit_any()
+
+    def admit_model(self, model: str, direction: Direction) -> Outcome | None:
+        """The same without the limit of all models together."""
+        refused = self._refused(model)
+        if refused is not None:
+            return refused
+        rate = self._rates.named.get(model, self._rates.each)
+        if self._sampler.take(f"{direction}:{model}", rate):
+            return None
+        return "sampled_out"
+
+    def admit_any(self) -> Outcome | None:
+        """Why not to read a body of which the model is not known yet."""
+        if self._sampler.take(_ALL, self._rates.together):
+            return None
+        return "sampled_out"
+
+    def only_model(self) -> str | None:
+        """The server's model, where it has only one."""
+        self._refresh()
+        return next(iter(self._known)) if len(self._known) == 1 else None
+
+    def knows(self, model: str) -> bool:
+        """Whether the server has it."""
+        self._refresh()
+        return model in self._known
+
+    def publish(self, origin: Origin, inference: Inference) -> Outcome:
+        """Hand over what was read; our own requests are left out."""
+        request_id = inference.request_id or origin.request_id
+        if request_id.startswith(REQUEST_ID_PREFIX):
+            return "own"
+        is_request = origin.direction == "request"
+        self.hand_on(
+            Mirrored(
+                origin.source,
+                origin.model,
+                origin.version or inference.version,
+                request_id,
+                inputs=inference.tensors if is_request else {},
+                outputs={} if is_request else inference.tensors,
+                parameters=inference.parameters,
+            )
+        )
+        return "accepted"
+
+    def hand_on(self, mirrored: Mirrored) -> None:
+        """Publish what was admitted and is not our own."""
+        self._access.mirror.publish([mirrored])
+        labels = (mirrored.model, mirrored.source)
+        with self._lock:
+            self._samples[*labels, "request"] += bool(mirrored.inputs)
+            self._samples[*labels, "response"] += bool(mirrored.outputs)
+
+    def samples(self) -> Iterator[Sample]:
+        """How much of each model was handed on."""
+        with self._lock:
+            found = sorted(self._samples.items())
+        for labels, number in found:
+            if not number:
+                continue
+            yield Sample(catalogue.TAP_SAMPLES, number, labels)
+
+    def _refused(self, model: str) -> Outcome | None:
+        self._refresh()
+        if model not in self._known:
+            return "unknown_model"
+        wanted = self._wanted.get(model)
+        if wanted is None:
+            wanted = self._access.models.matches(model) and self._access.mirror.wanted(
+                model
+            )
+            self._wanted[model] = wanted
+        return None if wanted else "unwanted"
+
+    def _refresh(self) -> None:
+        current = self._access.board.current
+        if current is not self._looked_at:
+            self._known = frozenset(name for name, _ in current.models)
+            self._looked_at = current
+        now = self._access.clock()
+        if now >= self._wanted_until:
+            self._wanted = {}
+            self._wanted_until = now + _WANTED_SECONDS

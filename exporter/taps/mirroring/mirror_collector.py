@@ -1,0 +1,111 @@
+"""Mirrored production requests on the taps: KServe-v2 over HTTP and gRPC, CloudEvents."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from exporter.access.collector_base import Access, CollectorSettings
+from exporter.settings import Settings
+from exporter.taps.mirroring.cloudevents import EventSink
+from exporter.taps.mirroring.intake import Intake, Rates
+from exporter.taps.mirroring.mirrored_grpc import MessageSink
+from exporter.taps.mirroring.mirrored_http import InferSink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exporter.samples import AnySample
+    from exporter.taps.tap_route import MessageRoute, TapRoute
+
+
+class CloudEventsSettings(Settings):
+    """KServe's payload logger: set its `logger.url` to the tap."""
+
+    path: str = Field(default="/", pattern=r"^/[^\s?#]*$", max_length=1024)
+    """Where the logger posts to; without a path in its URL that is "/"."""
+    models: dict[str, str] = Field(default={}, max_length=10_000)
+    """InferenceService -> model. Without an entry it is the model called like the
+    service, or the server's only one."""
+
+
+class SamplingSettings(Settings):
+    """What of one model is looked at."""
+
+    samples_per_second: float = Field(default=..., gt=0, le=100_000)
+    """About so many requests, and as many responses."""
+
+
+class MirrorSettings(CollectorSettings):
+    """Production requests that a proxy mirrors, or KServe logs, to the tap."""
+
+    kind: Literal["mirror"] = "mirror"
+    http: bool = Field(default=True)
+    """Take KServe-v2 requests at /v2/models/MODEL/infer on `listen.tap`."""
+    grpc: bool = Field(default=False)
+    """Take KServe-v2 requests as gRPC messages, ModelInfer and ModelStreamInfer, on
+    `listen.tap.grpc_port`."""
+    cloudevents: CloudEventsSettings | None = Field(default=CloudEventsSettings())
+    """Take requests and responses as CloudEvents on `listen.tap`; null for none."""
+    samples_per_second: float = Field(default=20.0, gt=0, le=100_000)
+    """About so many requests of each model are read, and as many responses; the rest is
+    counted and let go before its body is looked at."""
+    max_samples_per_second: float = Field(default=200.0, gt=0, le=100_000)
+    """About so many of all models together."""
+    overrides: dict[str, SamplingSettings] = Field(default={}, max_length=10_000)
+    """In place of that, by the model's name."""
+    max_body_bytes: int = Field(default=2 << 20, ge=1024, le=32 << 20)
+    """Largest body read, inflated too. A hostile one takes up to 32 times this size of
+    memory while it is read, one at a time."""
+
+    def build(self, access: Access) -> MirrorCollector:
+        """The collector."""
+        return MirrorCollector(self, access)
+
+
+class MirrorCollector:
+    """Offers the taps' routes; what they take goes to the hub."""
+
+    def __init__(self, settings: MirrorSettings, access: Access) -> None:
+        rates = Rates(
+            settings.max_samples_per_second,
+            settings.samples_per_second,
+            {
+                model: chosen.samples_per_second
+                for model, chosen in settings.overrides.items()
+            },
+        )
+        # Not for secrets: whoever can guess it can choose what is sampled, no more.
+        rng = random.Random()  # noqa: S311
+        self._intake = Intake(access, rates, rng)
+        self._routes: list[TapRoute] = []
+        if settings.http:
+            sink = InferSink(self._intake, max_body_bytes=settings.max_body_bytes)
+            self._routes.append(sink.route())
+        if settings.cloudevents is not None:
+            events = EventSink(
+                self._intake,
+                path=settings.cloudevents.path,
+                models=settings.cloudevents.models,
+                max_body_bytes=settings.max_body_bytes,
+            )
+            self._routes.append(events.route())
+
+        self._message_route: MessageRoute | None = None
+        if settings.grpc:
+            messages = MessageSink(self._intake, max_body_bytes=settings.max_body_bytes)
+            self._message_route = messages.route()
+
+    def routes(self) -> Sequence[TapRoute]:
+        """What the tap is to answer."""
+        return self._routes
+
+    def message_route(self) -> MessageRoute | None:
+        """What becomes of gRPC messages."""
+        return self._message_route
+
+    def collect(self) -> Sequence[AnySample]:
+        """How much was handed on so far."""
+        return list(self._intake.samples())

@@ -1,0 +1,196 @@
+"""A KServe-v2 inference body, JSON with or without binary tensors, to arrays.
+
+The binary tensor extension puts the tensors' bytes behind the JSON, in its order; a
+header says where the JSON ends. A logger that keeps the body and loses the header leaves
+that to be found.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from exporter.errors import MirrorBodyError, MirrorUnsupportedError, ProtocolError
+from exporter.taps import foreign_json
+from exporter.taps.mirroring.mirrored_values import from_json
+from exporter.triton.model import OutputTensor
+from exporter.triton.tensors import MAX_RANK, decode
+
+if TYPE_CHECKING:
+    from exporter.access.mirror_hub import Tensors
+    from exporter.triton.model import Array
+
+Direction = Literal["request", "response"]
+Parameters = dict[str, bool | int | float | str]
+
+MAX_TENSORS: Final = 4096
+MAX_NAME_CHARACTERS: Final = 256
+MAX_PARAMETERS: Final = 64
+_SCALARS: Final = (bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """A request or a response. `model` and `version` are "" where it does not say."""
+
+    tensors: Tensors
+    request_id: str = ""
+    model: str = ""
+    version: str = ""
+    parameters: Parameters = field(default_factory=dict)
+
+
+def read(
+    body: bytes, direction: Direction, json_bytes: int | None, most_bytes: int
+) -> Inference:
+    """The inference that `body` holds; its JSON has `json_bytes`, all of it if None.
+
+    Bodies have at most `most_bytes`.
+
+    Raises:
+        MirrorBodyError: it holds none.
+    """
+    end = len(body) if json_bytes is None else json_bytes
+    if not 0 <= end <= len(body):
+        raise MirrorBodyError(
+            f"the JSON has {end} bytes by its header; the body has {len(body)}"
+        )
+    if end == 0 and body:
+        raise MirrorUnsupportedError(
+            "a raw binary request does not say what its tensor is; want JSON before it"
+        )
+    found = document(body[:end], most_bytes)
+    return Inference(
+        _tensors(found, direction, memoryview(body)[end:]),
+        _text(found, "id"),
+        _text(found, "model_name"),
+        _text(found, "model_version"),
+        scalars(found.get("parameters")),
+    )
+
+
+def scalars(parameters: Any) -> Parameters:
+    """Those parameters that are single values, bounded in number and size."""
+    if not isinstance(parameters, dict):
+        return {}
+    kept: Parameters = {}
+    for name, value in parameters.items():
+        short = not isinstance(value, str) or len(value) <= MAX_NAME_CHARACTERS
+        if isinstance(value, _SCALARS) and short and len(name) <= MAX_NAME_CHARACTERS:
+            kept[name] = value
+        if len(kept) >= MAX_PARAMETERS:
+            break
+    return kept
+
+
+def document(text: bytes, most_bytes: int) -> dict[str, Any]:
+    """The JSON object that `text` is; bodies have at most `most_bytes`.
+
+    Raises:
+        MirrorBodyError: it is none.
+    """
+    try:
+        found = foreign_json.parse(text, most_bytes)
+    except foreign_json.ForeignJsonError as error:
+        raise MirrorBodyError(f"cannot read the JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise MirrorBodyError(
+            f"found {type(found).__name__} at the top of the JSON; want an object"
+        )
+    return found
+
+
+def _text(holder: dict[str, Any], key: str) -> str:
+    value = holder.get(key, "")
+    if not isinstance(value, str):
+        raise MirrorBodyError(f"found {type(value).__name__} for {key!r}; want a text")
+    if len(value) > MAX_NAME_CHARACTERS:
+        raise MirrorBodyError(
+            f"{key!r} has {len(value)} characters; at most {MAX_NAME_CHARACTERS} are read"
+        )
+    if not value.isascii() and not value.isprintable():
+        raise MirrorBodyError(f"{key!r} holds characters that cannot be shown")
+    return value
+
+
+def _tensors(
+    holder: dict[str, Any], direction: Direction, binary: memoryview
+) -> dict[str, Array]:
+    key = "inputs" if direction == "request" else "outputs"
+    entries = holder.get(key)
+    if not isinstance(entries, list) or not entries:
+        raise MirrorBodyError(f"found no {key!r}; want an array of tensors")
+    if len(entries) > MAX_TENSORS:
+        raise MirrorBodyError(
+            f"found {len(entries)} {key}; at most {MAX_TENSORS} are read"
+        )
+    tensors: dict[str, Array] = {}
+    position = 0
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise MirrorBodyError(f"found {type(entry).__name__} in {key!r}")
+        name = _text(entry, "name")
+        if name in tensors:
+            raise MirrorBodyError(f"found tensor {name!r} twice")
+        size = _binary_size(name, entry)
+        if size is None:
+            tensors[name] = from_json(
+                name, _text(entry, "datatype"), _shape(name, entry), entry.get("data")
+            )
+            continue
+        if size > len(binary) - position:
+            raise MirrorBodyError(
+                f"tensor {name!r} has {size} bytes by its size; "
+                f"{len(binary) - position} are left"
+            )
+        data = bytes(binary[position : position + size])
+        position += size
+        tensors[name] = filled(
+            OutputTensor(name, _text(entry, "datatype"), _shape(name, entry), data)
+        )
+    if position != len(binary):
+        raise MirrorBodyError(f"{len(binary) - position} bytes belong to no tensor")
+    return tensors
+
+
+def filled(tensor: OutputTensor) -> Array:
+    """The array of a tensor's raw content.
+
+    Raises:
+        MirrorBodyError: the content does not fill the shape.
+    """
+    try:
+        return decode(tensor, "tensor")
+    except ProtocolError as error:
+        raise MirrorBodyError(str(error)) from None
+
+
+def _binary_size(name: str, entry: dict[str, Any]) -> int | None:
+    parameters = entry.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise MirrorBodyError(f"the parameters of tensor {name!r} are no object")
+    if "shared_memory_region" in parameters:
+        raise MirrorUnsupportedError(f"tensor {name!r} lies in shared memory")
+    size = parameters.get("binary_data_size")
+    if size is None:
+        return None
+    if type(size) is not int or size < 0:
+        raise MirrorBodyError(f"the binary_data_size of tensor {name!r} is no size")
+    if "data" in entry:
+        raise MirrorBodyError(f"tensor {name!r} has both data and binary_data_size")
+    return size
+
+
+def _shape(name: str, entry: dict[str, Any]) -> tuple[int, ...]:
+    shape = entry.get("shape")
+    if not isinstance(shape, list) or len(shape) > MAX_RANK:
+        raise MirrorBodyError(
+            f"tensor {name!r} has no shape; want at most {MAX_RANK} sizes"
+        )
+    if any(type(size) is not int or not 0 <= size <= 2**63 - 1 for size in shape):
+        raise MirrorBodyError(f"the shape of tensor {name!r} holds what is no size")
+    # The product of a shape that no body can fill may have hundreds of digits.
+    if math.prod(shape) > 2**63 - 1:
+        raise MirrorBodyError(f"no tensor is as large as the shape of {name!r}")
+    return tuple(shape)

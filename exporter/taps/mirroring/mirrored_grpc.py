@@ -1,0 +1,47 @@
+"""ModelInfer as a proxy mirrors it: the same message that Triton gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from exporter.errors import MirrorBodyError, MirrorUnsupportedError
+from exporter.taps.mirroring import mirrored_messages
+from exporter.taps.mirroring.intake import Origin
+from exporter.taps.tap_route import MessageRoute
+
+if TYPE_CHECKING:
+    from exporter.taps.mirroring.intake import Intake
+    from exporter.taps.tap_route import Outcome
+
+SOURCE: Final = "grpc"
+
+
+class MessageSink:
+    """Takes requests to every model that somebody looks at."""
+
+    def __init__(self, intake: Intake, *, max_body_bytes: int) -> None:
+        self._intake = intake
+        self._max_body_bytes = max_body_bytes
+
+    def route(self) -> MessageRoute:
+        """Where the tap finds it."""
+        return MessageRoute(SOURCE, self._max_body_bytes, self.admit, self.take)
+
+    def admit(self, message: bytes) -> tuple[Outcome | None, str]:
+        """Why not to read a message; None and nothing where it is to be read."""
+        try:
+            model = mirrored_messages.model_of(message)
+        except MirrorBodyError as error:
+            return "malformed", str(error)
+        return self._intake.admit(model, "request"), ""
+
+    def take(self, message: bytes) -> tuple[Outcome, str]:
+        """Read one message and hand it on."""
+        try:
+            found = mirrored_messages.read(message)
+        except MirrorUnsupportedError as error:
+            return "unsupported", str(error)
+        except MirrorBodyError as error:
+            return "malformed", str(error)
+        origin = Origin(SOURCE, "request", found.model, found.version)
+        return self._intake.publish(origin, found), ""

@@ -1,0 +1,107 @@
+"""POST /v2/models/MODEL/infer as a proxy mirrors it: the same body that Triton gets."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from exporter.errors import MirrorBodyError, MirrorUnsupportedError
+from exporter.taps.mirroring import mirrored_body
+from exporter.taps.mirroring.intake import Origin
+from exporter.taps.tap_route import TapAnswer, TapRoute, refusal
+
+if TYPE_CHECKING:
+    from exporter.taps.mirroring.intake import Intake
+    from exporter.taps.tap_route import Outcome, TapHead, TapRequest
+
+SOURCE: Final = "http"
+PATH: Final = "/v2/models/MODEL[/versions/VERSION]/infer"
+PATTERN: Final = re.compile(
+    r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer"
+)
+ANSWER_SECONDS: Final = 0.05
+"""A sender that wants to know what was wrong waits so long; nobody waits longer."""
+_MAX_LENGTH_DIGITS: Final = 19
+
+
+def _told(outcome: Outcome) -> TapAnswer:
+    # Always 200: a mirror does nothing wrong where nobody looks.
+    return TapAnswer(outcome, headers={"tritonwatch-outcome": outcome})
+
+
+TAKEN: Final = _told("accepted")
+PASSED_OVER: Final[dict[Outcome, TapAnswer]] = {
+    outcome: _told(outcome)
+    for outcome in ("sampled_out", "unwanted", "unknown_model", "own")
+}
+
+
+class InferSink:
+    """Takes requests to every model that somebody looks at."""
+
+    def __init__(self, intake: Intake, *, max_body_bytes: int) -> None:
+        self._intake = intake
+        self._max_body_bytes = max_body_bytes
+
+    def route(self) -> TapRoute:
+        """Where the tap finds it."""
+        return TapRoute(
+            PATH,
+            SOURCE,
+            self._max_body_bytes,
+            self.answer,
+            TAKEN,
+            pattern=PATTERN,
+            admit=self.admit,
+            answer_seconds=ANSWER_SECONDS,
+        )
+
+    def admit(self, head: TapHead) -> TapAnswer | None:
+        """The answer to a request that is not to be read."""
+        match = PATTERN.fullmatch(head.path)
+        if match is None:
+            return None
+        outcome = self._intake.admit(match["model"], "request")
+        return None if outcome is None else PASSED_OVER[outcome]
+
+    def answer(self, request: TapRequest) -> TapAnswer:
+        """Read one request and hand it on; a body that is none gets a 400."""
+        match = PATTERN.fullmatch(request.path)
+        if match is None:
+            return refusal("malformed", HTTPStatus.BAD_REQUEST, "no model is named")
+        origin = Origin(SOURCE, "request", match["model"], match["version"] or "")
+        try:
+            found = mirrored_body.read(
+                request.body, "request", json_bytes(request), self._max_body_bytes
+            )
+        except MirrorBodyError as error:
+            return refused(error)
+        outcome = self._intake.publish(origin, found)
+        return PASSED_OVER.get(outcome, TAKEN)
+
+
+def json_bytes(request: TapRequest) -> int | None:
+    """What Inference-Header-Content-Length says.
+
+    Raises:
+        MirrorBodyError: it is no length.
+    """
+    length = request.headers.get("inference-header-content-length")
+    if length is None:
+        return None
+    if (
+        not (length.isascii() and length.isdecimal())
+        or len(length) > _MAX_LENGTH_DIGITS
+    ):
+        raise MirrorBodyError(
+            f"found inference-header-content-length {length[:40]!r}; want a number"
+        )
+    return int(length)
+
+
+def refused(error: MirrorBodyError) -> TapAnswer:
+    """The answer to a body that cannot be read."""
+    if isinstance(error, MirrorUnsupportedError):
+        return refusal("unsupported", HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+    return refusal("malformed", HTTPStatus.BAD_REQUEST, str(error))

@@ -1,0 +1,173 @@
+"""A serialised ModelInferRequest to arrays; its model without reading the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from exporter.errors import MirrorBodyError, MirrorUnsupportedError
+from exporter.taps.mirroring.mirrored_body import (
+    MAX_NAME_CHARACTERS,
+    MAX_PARAMETERS,
+    MAX_TENSORS,
+    Inference,
+    filled,
+)
+from exporter.taps.protobuf_wire import WireError, contents
+from exporter.triton.kserve import service_pb2
+from exporter.triton.model import OutputTensor
+from exporter.triton.tensors import MAX_RANK, array_dtype, shown_shape
+
+if TYPE_CHECKING:
+    from exporter.taps.mirroring.mirrored_body import Parameters
+    from exporter.triton.model import Array
+
+# Its messages are made at run time; no type checker knows them.
+pb: Final[Any] = service_pb2
+
+_MODEL_NAME: Final = 1
+_NAME_WITHIN_BYTES: Final = 4096
+"""The name is expected in the first bytes: every client writes it first."""
+_CONTENTS: Final[dict[str, str]] = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""Datatype -> the field that holds it; FP16 and BF16 travel raw only."""
+
+
+def model_of(message: bytes) -> str:
+    """The `model_name` of a serialised ModelInferRequest.
+
+    Raises:
+        MirrorBodyError: it is no such message, or the name does not come early.
+    """
+    try:
+        for name in contents(memoryview(message)[:_NAME_WITHIN_BYTES], _MODEL_NAME):
+            return _name(bytes(name))
+    except WireError:
+        pass
+    raise MirrorBodyError("the message names no model")
+
+
+def read(message: bytes) -> Inference:
+    """The request that `message` is.
+
+    Raises:
+        MirrorBodyError: it is none.
+    """
+    request = pb.ModelInferRequest()
+    try:
+        request.ParseFromString(message)
+    except DecodeError:
+        raise MirrorBodyError("the message is no ModelInferRequest") from None
+    if not 0 < len(request.inputs) <= MAX_TENSORS:
+        raise MirrorBodyError(
+            f"found {len(request.inputs)} inputs; want 1 to {MAX_TENSORS}"
+        )
+    if request.model_name != model_of(message):
+        # The last one counts; it was admitted by the first.
+        raise MirrorBodyError("the message names two models")
+    if len(request.id) > MAX_NAME_CHARACTERS:
+        raise MirrorBodyError(f"the id has {len(request.id)} characters")
+    return Inference(
+        _tensors(request),
+        request.id,
+        request.model_name,
+        request.model_version[:MAX_NAME_CHARACTERS],
+        _parameters(request),
+    )
+
+
+def _name(data: bytes) -> str:
+    if len(data) > MAX_NAME_CHARACTERS:
+        raise MirrorBodyError(f"the model's name has {len(data)} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise MirrorBodyError("the model's name is no UTF-8") from None
+
+
+def _tensors(request: Any) -> dict[str, Array]:
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise MirrorBodyError(
+            f"found {len(raw)} raw contents for {len(request.inputs)} inputs"
+        )
+    tensors: dict[str, Array] = {}
+    for place, entry in enumerate(request.inputs):
+        name = entry.name
+        if len(name) > MAX_NAME_CHARACTERS or not (
+            name.isascii() or name.isprintable()
+        ):
+            raise MirrorBodyError(
+                "the name of a tensor is too long, or not to be shown"
+            )
+        if name in tensors:
+            raise MirrorBodyError(f"found tensor {name!r} twice")
+        if "shared_memory_region" in entry.parameters:
+            raise MirrorUnsupportedError(f"tensor {name!r} lies in shared memory")
+        shape = tuple(entry.shape[: MAX_RANK + 1])
+        if raw:
+            tensors[name] = filled(
+                OutputTensor(name, entry.datatype, shape, raw[place])
+            )
+        else:
+            tensors[name] = _typed(entry, shape)
+    return tensors
+
+
+def _typed(entry: Any, shape: tuple[int, ...]) -> Array:
+    """An input whose values are fields of the message."""
+    field = _CONTENTS.get(entry.datatype)
+    if field is None:
+        raise MirrorBodyError(
+            f"tensor {entry.name!r} has no raw content; {entry.datatype[:80]!r} needs it"
+        )
+    values = getattr(entry.contents, field)
+    if entry.datatype == "BYTES":
+        array: Array = np.empty(len(values), dtype=np.object_)
+        array[:] = list(values)
+    else:
+        array = np.array(values)
+    if len(shape) > MAX_RANK or any(size < 0 for size in shape):
+        raise MirrorBodyError(
+            f"tensor {entry.name!r} has the shape {shown_shape(shape)}, which none has"
+        )
+    return _as_declared(entry, array, shape)
+
+
+def _as_declared(entry: Any, array: Array, shape: tuple[int, ...]) -> Array:
+    dtype = array_dtype(entry.datatype)
+    try:
+        declared = array.astype(dtype).reshape(shape)
+    except (ValueError, OverflowError):
+        raise MirrorBodyError(
+            f"tensor {entry.name!r} has {array.size} elements; its shape is "
+            f"{shown_shape(shape)}"
+        ) from None
+    if dtype.kind in "iu" and not np.array_equal(declared.ravel(), array):
+        raise MirrorBodyError(
+            f"tensor {entry.name!r} holds what is no {entry.datatype}"
+        )
+    return declared
+
+
+def _parameters(request: Any) -> Parameters:
+    kept: Parameters = {}
+    for name, value in request.parameters.items():
+        which = value.WhichOneof("parameter_choice")
+        found = None if which is None else getattr(value, which)
+        short = not isinstance(found, str) or len(found) <= MAX_NAME_CHARACTERS
+        if found is not None and short and len(name) <= MAX_NAME_CHARACTERS:
+            kept[name] = found
+        if len(kept) >= MAX_PARAMETERS:
+            break
+    return kept

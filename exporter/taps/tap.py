@@ -1,0 +1,391 @@
+"""The tap: a second HTTP listener to which others send what they saw.
+
+It takes bodies as they come, within bounds: of one body while it is read and while it is
+inflated, of all bodies together, of the time a sender may take. Whatever it does not
+take is counted by reason and never held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import zlib
+from collections import Counter
+from dataclasses import replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from exporter import catalogue
+from exporter.network.addresses import host_port
+from exporter.network.admission import network_of
+from exporter.network.browsers import sent_by_a_page
+from exporter.network.listening import bind, make_server
+from exporter.runtime.health import Workers
+from exporter.samples import Sample
+from exporter.taps.tap_protocol import ADMITTED, TapProtocol
+from exporter.taps.tap_route import TapAnswer, TapHead, TapRequest, TapRoute, refusal
+
+if TYPE_CHECKING:
+    import re
+    import socket
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from exporter.network.admission import Entrance
+    from exporter.network.listening import HttpServer
+
+    Scope = dict[str, Any]
+    Receive = Callable[[], Awaitable[dict[str, Any]]]
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+log = structlog.get_logger()
+
+MAX_HELD_BYTES: Final = 32 << 20
+"""Of all bodies together, read or being read or waiting to be worked on."""
+MAX_WAITING: Final = 1000
+"""Most bodies that wait to be worked on, however small."""
+READ_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 2.0
+_WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+
+class _RefusedError(Exception):
+    """The request ends here, with this answer."""
+
+    def __init__(self, answer: TapAnswer) -> None:
+        self.answer = answer
+        super().__init__(answer.outcome)
+
+
+class Tap:
+    """The routes of the tap, as an ASGI application.
+
+    `routes` is asked at every `follow`, so that it follows the configuration.
+    """
+
+    def __init__(
+        self,
+        routes: Callable[[], Iterable[TapRoute]],
+        entrance: Entrance,
+        *,
+        max_held_bytes: int = MAX_HELD_BYTES,
+        read_seconds: float = READ_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._routes = routes
+        self._entrance = entrance
+        self._max_held_bytes = max_held_bytes
+        self._read_seconds = read_seconds
+        self._answer_seconds = answer_seconds
+        self._held_bytes = 0
+        self._waiting = 0
+        self._workers: dict[str, Workers] = {}
+        self._exact: dict[str, TapRoute] = {}
+        self._patterns: tuple[tuple[re.Pattern[str], TapRoute], ...] = ()
+        self._outcomes: Counter[tuple[str, str]] = Counter()
+        self._server: HttpServer | None = None
+        self._listener: socket.socket | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Where it listens now, as "host:port"."""
+        if self._listener is None:
+            return None
+        return host_port(*self._listener.getsockname()[:2])
+
+    def follow(self, address: str, port: int) -> None:
+        """Take over the routes, and listen as soon as there is one; in the event loop.
+
+        Raises:
+            ListenError: the address cannot be bound.
+        """
+        routes = tuple(self._routes())
+        # A route that a reload took away answers 404 from then on.
+        self._exact = {route.path: route for route in routes if route.pattern is None}
+        self._patterns = tuple((r.pattern, r) for r in routes if r.pattern is not None)
+        if self._serving is None:
+            if not routes:
+                return
+            self._listen(address, port)
+        for source in {route.source for route in routes} - self._workers.keys():
+            self._workers[source] = Workers(1, f"tap-{source}")
+
+    def _listen(self, address: str, port: int) -> None:
+        self._listener = bind(address, port)
+        # A class to uvicorn: it calls it with what a connection needs.
+        protocol = functools.partial(TapProtocol, judge=self)
+        self._server = make_server(self, self._entrance, protocol)
+        self._serving = asyncio.create_task(
+            self._server.serve(sockets=[self._listener]), name="tap"
+        )
+        log.info("tap_listening", address=self.address)
+
+    async def stop(self) -> None:
+        """End the listener; what is being worked on is finished by its thread."""
+        if self._server is None or self._serving is None:
+            return
+        self._server.should_exit = True
+        await self._serving
+        # uvicorn leaves it open where it had not begun to serve.
+        if self._listener is not None:
+            self._listener.close()
+        for workers in self._workers.values():
+            workers.close()
+        self._workers = {}
+        self._server = self._serving = self._listener = None
+
+    def samples(self) -> Iterator[Sample]:
+        """What was taken and what was not, by source and outcome."""
+        for (source, outcome), number in sorted(self._outcomes.items()):
+            yield Sample(catalogue.TAP_REQUESTS, number, (source, outcome))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        route = self._route(scope["path"])
+        if route is None:
+            answer = refusal(
+                "unsupported", HTTPStatus.NOT_FOUND, f"no such tap: {scope['path']}"
+            )
+        elif scope["method"] != "POST":
+            answer = refusal(
+                "unsupported",
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"{route.path} takes POST",
+            )
+        else:
+            answer = await self._answer_to(route, scope, receive)
+        await _send(send, answer)
+
+    def _route(self, path: str) -> TapRoute | None:
+        exact = self._exact.get(path)
+        if exact is not None:
+            return exact
+        return next(
+            (r for pattern, r in self._patterns if pattern.fullmatch(path)), None
+        )
+
+    async def _answer_to(
+        self, route: TapRoute, scope: Scope, receive: Receive
+    ) -> TapAnswer:
+        answer = self._page_refused(scope["headers"])
+        if answer is not None:
+            return answer
+        if route.admit is not None and ADMITTED not in scope.get("state", ()):
+            answer = route.admit(TapHead(scope["path"], scope["headers"]))
+        if answer is None:
+            return await self._take(route, scope, receive)
+        await self._drop(receive)
+        self._count(route, answer)
+        return answer
+
+    def pass_over(
+        self, path: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> tuple[TapAnswer | None, bool]:
+        """The answer to a POST that is not to be read; and whether that was decided."""
+        route = self._route(path)
+        if route is None or route.admit is None:
+            return None, False
+        refused = self._page_refused(headers)
+        if refused is not None:
+            return refused, True
+        answer = route.admit(TapHead(path, headers))
+        if answer is not None:
+            self._count(route, answer)
+        return answer, True
+
+    def _page_refused(self, headers: Iterable[tuple[bytes, bytes]]) -> TapAnswer | None:
+        if not sent_by_a_page(headers):
+            return None
+        self._entrance.refused["cross_site"] += 1
+        return refusal(
+            "cross_site",
+            HTTPStatus.FORBIDDEN,
+            "taps take nothing from web pages; a proxy that mirrors requests of "
+            "browsers has to remove Origin and Sec-Fetch-Site",
+        )
+
+    async def _drop(self, receive: Receive) -> None:
+        """Let a body come that nobody wants."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._read_seconds):
+                while (await receive()).get("more_body", False):
+                    pass
+
+    def _count(self, route: TapRoute, answer: TapAnswer) -> None:
+        self._outcomes[route.source, answer.outcome] += 1
+
+    async def _take(self, route: TapRoute, scope: Scope, receive: Receive) -> TapAnswer:
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        held = _Held(self)
+        try:
+            async with asyncio.timeout(self._read_seconds):
+                raw = await _read(route, headers, receive, held)
+            peer = network_of((scope.get("client") or ("",))[0])
+            head = TapRequest(b"", raw, headers, scope["path"], peer)
+            return await self._work(route, head, held)
+        except _RefusedError as refused:
+            answer = refused.answer
+        except TimeoutError:
+            answer = refusal(
+                "timeout",
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body did not come within {self._read_seconds:g} s",
+            )
+        finally:
+            held.release()
+        self._count(route, answer)
+        return answer
+
+    async def _work(
+        self, route: TapRoute, request: TapRequest, held: _Held
+    ) -> TapAnswer:
+        workers = self._workers.get(route.source)
+        if workers is None:
+            raise _RefusedError(_overloaded("the tap is closing"))
+        if self._waiting >= MAX_WAITING:
+            raise _RefusedError(_overloaded("too many bodies wait to be read"))
+        slot = self._entrance.parsing
+        future = workers.submit(slot.run, _answer, route, request)
+        held.keep_until(future)
+        self._waiting += 1
+        future.add_done_callback(lambda done: self._worked(route, done))
+        seconds = route.answer_seconds or self._answer_seconds
+        done, _ = await asyncio.wait({future}, timeout=seconds)
+        return future.result() if done else route.busy_answer
+
+    def _worked(self, route: TapRoute, done: asyncio.Future[TapAnswer]) -> None:
+        """Count what became of a body, whether or not its sender still waited."""
+        self._waiting -= 1
+        if not done.cancelled() and done.exception() is None:
+            self._count(route, done.result())
+
+    def hold(self, number: int) -> None:
+        """Account for so many bytes more; raises when they are too many."""
+        if self._held_bytes + number > self._max_held_bytes:
+            raise _RefusedError(_overloaded("too many bodies wait to be read"))
+        self._held_bytes += number
+
+    def let_go(self, number: int) -> None:
+        """The opposite of `hold`."""
+        self._held_bytes -= number
+
+
+class _Held:
+    """The bytes one request holds, given back once."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        self._bytes = 0
+        self._kept = False
+
+    def add(self, number: int) -> None:
+        self._tap.hold(number)
+        self._bytes += number
+
+    def keep_until(self, future: asyncio.Future[TapAnswer]) -> None:
+        """The worker holds the body even when its sender has gone."""
+        self._kept = True
+        future.add_done_callback(lambda _: self._let_go())
+
+    def release(self) -> None:
+        if not self._kept:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._tap.let_go(self._bytes)
+        self._bytes = 0
+
+
+async def _read(
+    route: TapRoute, headers: dict[str, str], receive: Receive, held: _Held
+) -> bytes:
+    limit = route.max_body_bytes
+    declared = headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared[:20]) > limit:
+        raise _RefusedError(_too_large(limit))
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _RefusedError(
+                refusal("aborted", HTTPStatus.BAD_REQUEST, "the sender went away")
+            )
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _RefusedError(_too_large(limit))
+        held.add(len(part))
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _answer(route: TapRoute, request: TapRequest) -> TapAnswer:
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    try:
+        body = _decoded(request.raw, encoding, route.max_body_bytes)
+    except _RefusedError as refused:
+        return refused.answer
+    return route.answer(replace(request, body=body))
+
+
+def _decoded(raw: bytes, encoding: str, limit: int) -> bytes:
+    """The body without its encoding; inflated no further than `limit`."""
+    if encoding in {"", "identity"}:
+        return raw
+    window = _WINDOWS.get(encoding)
+    if window is None:
+        raise _RefusedError(
+            refusal(
+                "unsupported",
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"found content-encoding {encoding[:40]!r}; want gzip, deflate or none",
+            )
+        )
+    inflate = zlib.decompressobj(window)
+    try:
+        body = inflate.decompress(raw, limit + 1)
+    except zlib.error:
+        body = b""
+        inflate = zlib.decompressobj(window)
+    if len(body) > limit:
+        raise _RefusedError(_too_large(limit))
+    if not inflate.eof or inflate.unused_data:
+        raise _RefusedError(
+            refusal(
+                "malformed", HTTPStatus.BAD_REQUEST, f"the body is no whole {encoding}"
+            )
+        )
+    return body
+
+
+def _too_large(limit: int) -> TapAnswer:
+    return refusal(
+        "too_large",
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"a body has at most {limit} bytes, inflated too",
+    )
+
+
+def _overloaded(reason: str) -> TapAnswer:
+    answer = refusal("overloaded", HTTPStatus.SERVICE_UNAVAILABLE, reason)
+    return replace(answer, headers={**answer.headers, "retry-after": "5"})
+
+
+async def _send(send: Send, answer: TapAnswer) -> None:
+    headers = {"content-length": str(len(answer.body)), **answer.headers}
+    await send(
+        {
+            "type": "http.response.start",
+            "status": int(answer.status),
+            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": answer.body})

@@ -1,0 +1,293 @@
+"""The tap's gRPC listener: GRPCInferenceService as far as a mirror sends it.
+
+Answers are empty, since mirrors ignore them. Messages are read one at a time, under
+deadlines of our own, within limits on calls and bytes. The core listens on an abstract
+Unix socket; TCP connections come through the entrance and are relayed to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from exporter import catalogue
+from exporter.network.addresses import host_port
+from exporter.network.grpc_core import grpc
+from exporter.network.listening import Acceptor, bind
+from exporter.runtime.health import Workers
+from exporter.samples import Sample
+from exporter.taps.tap_relay import Relay
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    from exporter.network.admission import Entrance
+    from exporter.taps.tap_route import MessageRoute, Outcome
+
+log = structlog.get_logger()
+
+MAX_HELD_BYTES: Final = 32 << 20
+"""Of all messages together that wait to be worked on."""
+MAX_CALLS: Final = 64
+"""Calls and streams open at once, each of which may hold a message that comes."""
+READ_SECONDS: Final = 10.0
+"""From the call, or the latest message of a stream, to the end of the next one."""
+ANSWER_SECONDS: Final = 0.05
+"""A sender waits no longer to be told what was wrong."""
+BROKEN_SECONDS: Final = 0.1
+"""From a stream's end until it is sure that nobody has broken it off."""
+_STOP_SECONDS: Final = 1.0
+_SERVICE: Final = "inference.GRPCInferenceService"
+_EMPTY: Final = b""
+"""An empty ModelInferResponse, or ModelStreamInferResponse, as it is serialised."""
+# No type checker knows it.
+_EOF: Final[Any] = vars(grpc.aio)["EOF"]
+# Of a message over the limit the core, which refuses it unread, tells us no more than of
+# a sender that gave up: the end of the call, as an end of reading or as a cancellation,
+# whichever comes first.
+_NO_MESSAGE: Final[Outcome] = "too_large_or_aborted"
+_CODES: Final[dict[Outcome, grpc.StatusCode]] = {
+    "malformed": grpc.StatusCode.INVALID_ARGUMENT,
+    "unsupported": grpc.StatusCode.INVALID_ARGUMENT,
+    "overloaded": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "too_large": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "timeout": grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+
+class GrpcTap:
+    """Listens while a collector takes messages."""
+
+    def __init__(
+        self,
+        route: Callable[[], MessageRoute | None],
+        entrance: Entrance,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._routes = route
+        self._entrance = entrance
+        self._answer_seconds = answer_seconds
+        self._route: MessageRoute | None = None
+        self._server: Any = None
+        self._path = ""
+        """Of the Unix socket behind; an abstract one begins with a zero byte."""
+        self._starting: asyncio.Task[None] | None = None
+        self._workers: Workers | None = None
+        self._listener: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
+        self._limit_bytes = 0
+        self._open = 0
+        self._waiting: dict[asyncio.Timeout, None] = {}
+        """Calls that wait for a message, the one that waits longest first."""
+        self._held_bytes = 0
+        self._outcomes: Counter[tuple[str, Outcome]] = Counter()
+
+    @property
+    def address(self) -> str | None:
+        """Where it listens now, as "host:port"."""
+        if self._listener is None:
+            return None
+        return host_port(*self._listener.getsockname()[:2])
+
+    def follow(self, address: str, port: int) -> None:
+        """Take over the route, and listen as soon as there is one; in the event loop.
+
+        Raises:
+            ListenError: the address cannot be bound.
+        """
+        self._route = self._routes()
+        if self._route is None:
+            return
+        limit = self._route.max_message_bytes
+        if self._acceptor is None:
+            self._listener = bind(address, port)
+            self._workers = Workers(1, "tap-grpc")
+            self._replace_server(limit)
+            self._acceptor = Acceptor(
+                self._listener,
+                self._entrance,
+                lambda visitor: Relay(visitor, self._connect),
+            )
+            log.info("tap_listening", address=self.address, protocol="grpc")
+        elif limit > self._limit_bytes:
+            # A lower limit is kept here. A higher one is the core's to know, which would
+            # hold that much for each call: it is not set higher than is asked for.
+            self._replace_server(limit)
+
+    async def _connect(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(protocol, self._path)
+
+    async def stop(self) -> None:
+        """End the listener."""
+        if self._acceptor is None or self._listener is None:
+            return
+        self._acceptor.close()
+        await self._acceptor.wait_closed()
+        self._listener.close()
+        if self._starting is not None:
+            await self._starting
+        if self._server is not None:
+            await self._server.stop(_STOP_SECONDS)
+        if self._workers is not None:
+            self._workers.close()
+        self._acceptor = self._listener = self._server = None
+
+    def _replace_server(self, limit: int) -> None:
+        """Serve new connections with another limit; the old server's calls may end."""
+        self._limit_bytes = limit
+        name = f"tritonwatch-{secrets.token_hex(16)}"
+        old, self._server = self._server, self._make(limit)
+        self._server.add_insecure_port(f"unix-abstract:{name}")
+        starting = self._start(self._starting, self._server, old, f"\0{name}")
+        self._starting = asyncio.create_task(starting, name="tap-grpc")
+
+    async def _start(
+        self, before: asyncio.Task[None] | None, server: Any, old: Any, path: str
+    ) -> None:
+        if before is not None:
+            await before
+        await server.start()
+        self._path = path
+        if old is not None:
+            await old.stop(_STOP_SECONDS)
+
+    def samples(self) -> Iterator[Sample]:
+        """What was taken and what was not, by source and outcome."""
+        for (source, outcome), number in sorted(self._outcomes.items()):
+            yield Sample(catalogue.TAP_REQUESTS, number, (source, outcome))
+
+    def _make(self, max_message_bytes: int) -> Any:
+        server = grpc.aio.server(
+            options=(
+                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_concurrent_streams", MAX_CALLS),
+                # Bytes that nobody has asked for yet stay with their sender.
+                ("grpc.http2.bdp_probe", 0),
+                ("grpc.max_metadata_size", 16 << 10),
+                ("grpc.max_connection_idle_ms", 300_000),
+            ),
+            maximum_concurrent_rpcs=4 * MAX_CALLS,
+        )
+        # As streams both: the same on the wire, and each message is read under a
+        # deadline. A call whose message never comes would be held for ever.
+        handlers = {
+            "ModelInfer": grpc.stream_stream_rpc_method_handler(self._call),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
+        }
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(_SERVICE, handlers),)
+        )
+        return server
+
+    async def _call(self, _: Any, context: Any) -> None:
+        """One message, one answer."""
+        await self._serve(context, most=1)
+
+    async def _stream(self, _: Any, context: Any) -> None:
+        """An answer for each message."""
+        await self._serve(context, most=None)
+
+    async def _serve(self, context: Any, most: int | None) -> None:
+        route = self._route
+        if route is None:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "no collector takes requests"
+            )
+            return
+        if self._open >= MAX_CALLS and not self._end_longest_wait():
+            self._outcomes[route.source, "overloaded"] += 1
+            await context.abort(_CODES["overloaded"], "too many calls are open")
+        self._open += 1
+        try:
+            taken = 0
+            while taken != most:
+                message = await self._message(route, context, most)
+                if message is None:
+                    return
+                taken += 1
+                outcome, reason = await self._take(route, message)
+                if outcome in _CODES:
+                    await context.abort(_CODES[outcome], reason)
+                await context.write(_EMPTY)
+        finally:
+            self._open -= 1
+
+    def _end_longest_wait(self) -> bool:
+        """End the call that has waited longest for a message, if any waits."""
+        for patience in self._waiting:
+            del self._waiting[patience]
+            patience.reschedule(asyncio.get_running_loop().time())
+            return True
+        return False
+
+    async def _message(
+        self, route: MessageRoute, context: Any, most: int | None
+    ) -> bytes | None:
+        """The next message; None after the last."""
+        message: Any = _EOF
+        patience = asyncio.timeout(READ_SECONDS)
+        was_ended = False
+        try:
+            async with patience:
+                self._waiting[patience] = None
+                try:
+                    message = await context.read()
+                finally:
+                    was_ended = self._waiting.pop(patience, self) is self
+            if message is _EOF and most is None:
+                # A stream may end at any time. One that is broken off is cancelled at
+                # its end, or before, as the core's two events come.
+                await asyncio.sleep(BROKEN_SECONDS)
+                return None
+        except TimeoutError:
+            outcome: Outcome = "overloaded" if was_ended else "timeout"
+            reason = "others wait for its place" if was_ended else f"{READ_SECONDS:g} s"
+            self._outcomes[route.source, outcome] += 1
+            await context.abort(_CODES[outcome], f"no message came: {reason}")
+        except asyncio.CancelledError:
+            self._outcomes[route.source, _NO_MESSAGE] += 1
+            raise
+        if message is _EOF:
+            self._outcomes[route.source, _NO_MESSAGE] += 1
+            return None
+        return bytes(message)
+
+    async def _take(self, route: MessageRoute, message: bytes) -> tuple[Outcome, str]:
+        # Of a stream that goes on over a reload, too.
+        limit = min(route.max_message_bytes, (self._route or route).max_message_bytes)
+        if len(message) > limit:
+            self._outcomes[route.source, "too_large"] += 1
+            return "too_large", f"found {len(message)} bytes; at most {limit} are taken"
+        outcome, reason = route.admit(message)
+        if outcome is None:
+            return await self._work(route, message)
+        self._outcomes[route.source, outcome] += 1
+        return outcome, reason
+
+    async def _work(self, route: MessageRoute, message: bytes) -> tuple[Outcome, str]:
+        size = len(message)
+        if self._workers is None or self._held_bytes + size > MAX_HELD_BYTES:
+            self._outcomes[route.source, "overloaded"] += 1
+            return "overloaded", "too many messages wait to be read"
+        self._held_bytes += size
+        future = self._workers.submit(self._entrance.parsing.run, route.take, message)
+        future.add_done_callback(lambda done: self._worked(route, size, done))
+        done, _ = await asyncio.wait({future}, timeout=self._answer_seconds)
+        return future.result() if done else ("accepted", "")
+
+    def _worked(
+        self, route: MessageRoute, size: int, done: asyncio.Future[tuple[Outcome, str]]
+    ) -> None:
+        self._held_bytes -= size
+        if not done.cancelled() and done.exception() is None:
+            self._outcomes[route.source, done.result()[0]] += 1

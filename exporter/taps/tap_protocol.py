@@ -1,0 +1,104 @@
+"""The tap's connections: a request that nobody reads is answered where it is parsed.
+
+Most mirrored requests are passed over. Each of them as a task of its own in an ASGI
+cycle would cost three times as much, most of it for a body that nobody wants.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from exporter.network.connections import HEAD_SECONDS, IDLE_SECONDS, BoundedProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from exporter.taps.tap_route import TapAnswer
+
+ADMITTED = "admitted"
+"""In the state of a request that was found to be worth reading."""
+
+
+class PassOver(Protocol):
+    """Who decides about requests of which the body has not come yet."""
+
+    def pass_over(
+        self, path: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> tuple[TapAnswer | None, bool]:
+        """The answer in place of reading it, if so; and whether that was decided."""
+        ...
+
+
+class TapProtocol(BoundedProtocol):
+    """One connection. Bodies that are passed over are let go as they come."""
+
+    parser: Any
+
+    def __init__(self, *args: Any, judge: PassOver, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._judge = judge
+        self._answer: TapAnswer | None = None
+        self._idle = False
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._idle = False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Pass the request over, or go on with it."""
+        if self._in_turn():
+            answer, decided = self._judge.pass_over(self.url.decode(), self.headers)
+            if answer is not None:
+                self._answer = answer
+                self._held_bytes = 0
+                self._waits_since = self.loop.time()
+                return
+            if decided:
+                self.scope.setdefault("state", {})[ADMITTED] = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if self._answer is None:
+            super().on_body(body)
+        else:
+            self._held_bytes = 0
+
+    def on_message_complete(self) -> None:
+        """The end of the body, which is when its sender looks for an answer."""
+        answer, self._answer = self._answer, None
+        if answer is None:
+            super().on_message_complete()
+            return
+        if self.transport.is_closing():
+            return
+        self._waits_since, self._idle = self.loop.time(), True
+        kept = self.parser.should_keep_alive() and "connection" not in answer.headers
+        # Not told, a proxy would send its next request into the closing connection.
+        self.transport.write(answer.wire(kept=kept))
+        if not kept:
+            self.transport.close()
+
+    def _in_turn(self) -> bool:
+        """Whether it can be answered now: plain, and with none before it."""
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and not self.pipeline
+            and not self._stalled
+            and not self.expect_100_continue
+            and not self.parser.should_upgrade()
+            and self.parser.get_method() == b"POST"
+            and self.url.isascii()
+            and b"?" not in self.url
+            and b"%" not in self.url
+        )
+
+    def _late(self) -> None:
+        # One timer for many requests: moved on here, not at each of them.
+        patience = IDLE_SECONDS if self._idle else HEAD_SECONDS
+        left = self._waits_since + patience - self.loop.time()
+        if left > 0 and not self._stalled:
+            self._timer = self.loop.call_later(left, self._late)
+        else:
+            super()._late()

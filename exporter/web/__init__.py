@@ -1,0 +1,1 @@
+"""What people and Prometheus open: routes, the status page, /probe, and authentication."""

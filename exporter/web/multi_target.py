@@ -1,0 +1,327 @@
+"""/probe?target=&module=: one look at another server, as blackbox_exporter's users know.
+
+target  host:port of a Triton's gRPC service; must match `multi_target.allow`
+http    host:port of its HTTP service, to be probed by HTTP too (optional)
+module  name of one of the configured probes (the first one if left out)
+debug   true: the probe's log, its samples and the module's settings as text
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from exporter import catalogue
+from exporter.access.collector_base import Access
+from exporter.access.inventory import InventoryBoard
+from exporter.access.mirror_hub import MirrorHub
+from exporter.access.own_traffic import OwnTraffic
+from exporter.access.span_buffer import SpanBuffer
+from exporter.config import connect
+from exporter.config.configuration import TargetSettings, is_address
+from exporter.errors import PartialResultError, TritonwatchError
+from exporter.features.discovery.server_collector import ServerSettings
+from exporter.network import addresses
+from exporter.output import exposition
+from exporter.runtime.health import Workers
+from exporter.samples import Sample
+from exporter.triton.model import ModelSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from exporter.access.inventory import ModelKey
+    from exporter.access.probe_base import Target, Verdict
+    from exporter.config.configuration import Config
+    from exporter.config.probe_union import AnyProbe
+    from exporter.samples import AnySample
+
+log = structlog.get_logger()
+
+DEFAULT_TIMEOUT_SECONDS: Final = 10.0
+MAX_TIMEOUT_SECONDS: Final = 120.0
+TIMEOUT_OFFSET_SECONDS: Final = 0.5
+"""Taken off the scrape's own timeout, so that the answer still arrives."""
+
+
+_WELL: Final = frozenset({"ok", "backlog"})
+_FREE_VALUES: Final = frozenset({"parameters", "values"})
+"""Settings whose text goes to the server as it is: keys of APIs, say."""
+
+
+class ProbeRefusedError(TritonwatchError):
+    """The request for a probe is not one we carry out."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+@dataclass(slots=True)
+class ProbeResult:
+    """Samples of one look, and its log for people."""
+
+    samples: list[AnySample] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    settings: str = ""
+
+    def debug_text(self) -> str:
+        """Log, samples and settings."""
+        body, _ = exposition.render(self.samples)
+        parts = (
+            "Logs for the probe:",
+            *self.log,
+            "",
+            "Metrics that would have been returned:",
+            body.decode(),
+            "Module configuration:",
+            self.settings,
+        )
+        return "\n".join(parts)
+
+
+class MultiTarget:
+    """Carries out /probe requests, a bounded number at a time."""
+
+    def __init__(self) -> None:
+        self._running = 0
+
+    async def probe(
+        self,
+        config: Config,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        watched: OwnTraffic,
+    ) -> ProbeResult:
+        """One look at `query["target"]`.
+
+        `watched` is the ledger of the server this process watches: where that is what
+        is looked at, our requests must not count as its production.
+
+        Raises:
+            ProbeRefusedError: target or module is missing, unknown or not allowed, or
+                too many looks are under way.
+        """
+        target = TargetSettings(
+            grpc=_allowed(config, query, "target"),
+            http=_allowed(config, query, "http") if "http" in query else None,
+            metrics=None,
+        )
+        module = _module(config, query)
+        deadline = time.monotonic() + _timeout_seconds(headers)
+        if self._running >= config.multi_target.max_concurrent:
+            raise ProbeRefusedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{self._running} probes are under way; "
+                "multi_target.max_concurrent allows no more",
+            )
+        self._running += 1
+        workers = Workers(1, "multi-target")
+        try:
+            return await workers.submit(
+                _look, config, target, module, deadline, watched
+            )
+        finally:
+            self._running -= 1
+            workers.close()
+
+
+def _allowed(config: Config, query: Mapping[str, str], key: str) -> str:
+    address = query.get(key, "")
+    if not is_address(address):
+        raise ProbeRefusedError(
+            HTTPStatus.BAD_REQUEST,
+            f'found {key}={address!r}; want "host:port", like triton-0:8001',
+        )
+    settings = config.multi_target
+    if settings.open or any(_matches(address, p) for p in settings.allow):
+        return address
+    raise ProbeRefusedError(
+        HTTPStatus.FORBIDDEN,
+        f"found {key}={address!r}, which multi_target.allow does not name",
+    )
+
+
+def _matches(address: str, pattern: str) -> bool:
+    # To fnmatch the brackets of an IPv6 address are a choice of characters: "[::1]:80"
+    # would let 1:80 in.
+    if is_address(pattern):
+        return address == pattern
+    return fnmatchcase(address, pattern)
+
+
+def _module(config: Config, query: Mapping[str, str]) -> AnyProbe:
+    modules = {probe.label: probe for probe in config.all_probes()}
+    name = query.get("module") or next(iter(modules), "")
+    try:
+        return modules[name]
+    except KeyError:
+        raise ProbeRefusedError(
+            HTTPStatus.BAD_REQUEST,
+            f"found module={name!r}; configured probes are "
+            f"{', '.join(sorted(modules)) or 'none'}",
+        ) from None
+
+
+def _masked(module: AnyProbe) -> str:
+    """The settings without what may have come from a variable of the environment."""
+    return json.dumps(_without_text(module.model_dump(mode="json")), indent=2)
+
+
+def _without_text(value: Any, *, below: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_text(item, below=below or key in _FREE_VALUES)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_text(item, below=below) for item in value]
+    return "**********" if below and isinstance(value, str) else value
+
+
+def _timeout_seconds(headers: Mapping[str, str]) -> float:
+    try:
+        asked = float(headers["x-prometheus-scrape-timeout-seconds"])
+    except (KeyError, ValueError):
+        return DEFAULT_TIMEOUT_SECONDS
+    if not 0 < asked < float("inf"):
+        return DEFAULT_TIMEOUT_SECONDS
+    offset = min(TIMEOUT_OFFSET_SECONDS, asked / 2)
+    return min(asked - offset, MAX_TIMEOUT_SECONDS)
+
+
+def _look(
+    config: Config,
+    target: TargetSettings,
+    module: AnyProbe,
+    deadline: float,
+    watched: OwnTraffic,
+) -> ProbeResult:
+    started = time.monotonic()
+    # In this thread: a resolver may take its time.
+    same = addresses.same_server(config.target.grpc, target.grpc) or (
+        target.http is not None
+        and config.target.http is not None
+        and addresses.same_server(config.target.http, target.http)
+    )
+    own = watched if same else OwnTraffic(run_id=secrets.token_hex(4))
+    result = ProbeResult(settings=_masked(module))
+    access = Access(
+        grpc=connect.grpc_client(target),
+        http=connect.http_client(target),
+        metrics=None,
+        models=config.models,
+        board=InventoryBoard(),
+        own=own,
+        clock=time.monotonic,
+        spans=SpanBuffer(time.time_ns, random.Random()),  # noqa: S311 - nobody exports them
+        exposed=tuple,
+        mirror=MirrorHub(),
+    )
+    try:
+        remaining = max(0.05, deadline - started)
+        server = ServerSettings(
+            timeout_seconds=min(1.0, remaining / 4), deadline_seconds=remaining
+        ).build(access)
+        complete = True
+        try:
+            result.samples += server.collect()
+        except PartialResultError as error:
+            complete = False
+            result.samples += error.samples
+            result.log.append(f"server {target.grpc}: {error}")
+        inventory = access.board.current
+        result.log.append(
+            f"server {target.grpc}: {'up' if inventory.up else 'no answer'}, "
+            f"{len(inventory.models)} ready models"
+        )
+        judged, unjudged, all_well = _judge_models(access, module, deadline, result)
+        success = (
+            complete and inventory.up and bool(judged) and not unjudged and all_well
+        )
+    finally:
+        access.grpc.close()
+        if access.http is not None:
+            access.http.close()
+    result.samples += [
+        Sample(catalogue.BLACKBOX_SUCCESS, success),
+        Sample(catalogue.BLACKBOX_JUDGED, len(judged)),
+        Sample(catalogue.BLACKBOX_UNJUDGED, len(unjudged)),
+        Sample(catalogue.BLACKBOX_DURATION, time.monotonic() - started),
+    ]
+    return result
+
+
+def _judge_models(
+    access: Access, module: AnyProbe, deadline: float, result: ProbeResult
+) -> tuple[set[ModelKey], set[ModelKey], bool]:
+    """Ask every target in turn while time is left.
+
+    Returns the model versions that were asked by every protocol, those that were not,
+    and whether every answer was good, and not all of them from a cache.
+    """
+    keys: set[ModelKey] = set()
+    unjudged: set[ModelKey] = set()
+    outcomes: set[str] = set()
+    known = access.board.current.models
+    for target in _targets(access, module):
+        keys.add(target.key)
+        remaining = deadline - time.monotonic()
+        if target.key not in known:
+            verdict, reason = None, "its metadata could not be read in time"
+        elif remaining <= 0:
+            verdict, reason = None, "the scrape's own timeout left no time for it"
+        else:
+            patience = min(module.timeout_seconds, remaining)
+            hurried = module.model_copy(
+                update={"timeout_seconds": patience, "linger_seconds": 0.0}
+            )
+            verdict = hurried.build(access).attempt(target)
+            reason = "the probe had nothing to ask"
+        if verdict is None:
+            unjudged.add(target.key)
+            result.log.append(f"{_shown(target)}: not asked: {reason}")
+            continue
+        outcomes.add(verdict.outcome)
+        _report(target, verdict, module.label, result)
+    all_well = bool(outcomes & _WELL) and outcomes <= {*_WELL, "cached"}
+    return keys - unjudged, unjudged, all_well
+
+
+def _targets(access: Access, module: AnyProbe) -> Sequence[Target]:
+    """What the module probes of the listed models, those included that were not read."""
+    inventory = access.board.current
+    listed = {(e.name, e.version) for e in inventory.index if e.ready}
+    unread = {
+        key: ModelSpec(*key, (), ()) for key in sorted(listed - inventory.models.keys())
+    }
+    everything = replace(inventory, models={**inventory.models, **unread})
+    return module.build(access).targets(everything)
+
+
+def _report(target: Target, verdict: Verdict, label: str, result: ProbeResult) -> None:
+    labels = (*target.key, target.protocol, label)
+    seconds = verdict.duration_seconds
+    result.samples.append(
+        Sample(catalogue.PROBE_SUCCESS, verdict.outcome == "ok", labels)
+    )
+    if seconds is not None:
+        result.samples.append(Sample(catalogue.PROBE_LAST_DURATION, seconds, labels))
+    result.log.append(
+        f"{_shown(target)}: {verdict.outcome}"
+        + (f" in {seconds:.6f} s" if seconds else "")
+        + (f": {verdict.detail}" if verdict.detail else "")
+    )
+
+
+def _shown(target: Target) -> str:
+    model, version = target.key
+    return f"model {model} version {version} over {target.protocol}"

@@ -1,0 +1,280 @@
+"""The ledger of own requests: what counts where, whatever way a request ends."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter import errors
+from exporter.access.inventory import Inventory
+from exporter.access.own_traffic import (
+    HELD_BACK,
+    REQUEST_ID_PREFIX,
+    Booking,
+    OwnCounts,
+    OwnTraffic,
+    Touched,
+)
+from exporter.own_requests.reach import touched_by
+from exporter.triton.model import InferRequest, ModelSpec
+
+PATIENT = settings(deadline=None)  # a busy machine is no failure
+KEY, STEP = ("m", "1"), ("step", "2")
+
+
+ONE = Booking(1, 1, {1: 1})
+
+
+def ledger_after(error, touched=((KEY, 1),), **options):
+    ledger = OwnTraffic(run_id="run")
+    if error is None:
+        with ledger.request(touched, **options):
+            pass
+    else:
+        with pytest.raises(type(error)), ledger.request(touched, **options):
+            raise error
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (None, OwnCounts(ok=1, done=ONE)),
+        (
+            errors.ModelError("x"),
+            OwnCounts(failed=1, executed_failures=1, possible=ONE),
+        ),
+        (errors.InvalidRequestError("wrong"), OwnCounts(failed=1, possible=ONE)),
+        (errors.UnavailableError("busy"), OwnCounts(failed=1, possible=ONE)),
+        (errors.UnreachableError("away"), OwnCounts()),
+        (errors.DeadlineError("late"), OwnCounts(unresolved=ONE)),
+        (errors.ProtocolError("garbage"), OwnCounts(unresolved=ONE)),
+        (RuntimeError("a bug of ours"), OwnCounts(unresolved=ONE)),
+        (KeyboardInterrupt(), OwnCounts(unresolved=ONE)),
+    ],
+)
+def test_what_a_request_ends_with_decides_where_it_counts(error, expected):
+    assert ledger_after(error).counts(KEY) == expected
+
+
+def test_a_request_is_in_flight_until_it_ends():
+    ledger = OwnTraffic(run_id="run")
+    with ledger.request([(KEY, 4)]):
+        during = ledger.counts(KEY)
+        assert during == OwnCounts(in_flight=Booking(1, 4, {4: 1}))
+    assert ledger.counts(KEY) == OwnCounts(ok=1, done=Booking(1, 4, {4: 1}))
+
+
+def test_a_step_used_twice_counts_twice():
+    ledger = ledger_after(None, [(KEY, 1), (STEP, 1), (STEP, 1)])
+    assert ledger.snapshot() == {
+        KEY: OwnCounts(ok=1, done=ONE),
+        STEP: OwnCounts(ok=2, done=Booking(2, 2, {1: 2})),
+    }
+
+
+def test_a_failure_may_be_booked_on_the_model_asked_and_on_each_of_its_steps():
+    asked = Touched(KEY, 1, fails_twice=True)
+    ledger = ledger_after(errors.ModelError("x"), [asked, (STEP, 1)])
+    assert ledger.snapshot() == {
+        KEY: OwnCounts(
+            failed=1, executed_failures=1, possible=Booking(1, 1, {1: 1}, 1)
+        ),
+        STEP: OwnCounts(possible=ONE),
+    }
+
+
+def test_what_a_cache_may_have_answered_is_surely_asked_and_perhaps_executed():
+    cached = Touched(KEY, 4, is_executed=False)
+    behind = Touched(STEP, 4, is_executed=False, is_asked=False)
+    ledger = ledger_after(None, [cached, behind])
+    assert ledger.snapshot() == {
+        KEY: OwnCounts(ok=1, done=Booking(1), possible=Booking(0, 4, {4: 1})),
+        STEP: OwnCounts(ok=1, possible=Booking(1, 4, {4: 1})),
+    }
+
+
+def test_what_a_cache_answered_is_executed_nowhere():
+    ledger = OwnTraffic(run_id="run")
+    cached = Touched(KEY, 4, is_executed=False)
+    behind = Touched(STEP, 4, is_executed=False, is_asked=False)
+    with ledger.request([cached, behind]) as asked:
+        asked.from_cache = True
+    assert ledger.counts(KEY) == OwnCounts(ok=1, done=Booking(1))
+    assert ledger.counts(STEP) == OwnCounts(ok=1)
+
+
+@pytest.mark.parametrize("error", [None, errors.ModelError("x"), TimeoutError()])
+def test_calls_of_the_model_asked_are_possible_however_it_ends(error):
+    two = Booking(2, 2, {1: 2})
+    ledger = OwnTraffic(run_id="run")
+    context = ledger.request([(KEY, 1)], calls={STEP: two})
+    context.__enter__()
+    assert ledger.counts(STEP) == OwnCounts(in_flight=two)
+    with contextlib.suppress(type(error or errors.TritonError)):
+        context.__exit__(type(error) if error else None, error, None)
+    assert ledger.counts(STEP) == OwnCounts(possible=two)
+
+
+def test_while_the_calls_of_a_request_are_unknown_a_part_of_every_rise_is_held_back():
+    now = [0.0]
+    ledger = OwnTraffic(run_id="run", clock=lambda: now[0])
+    assert ledger.held_back() == 0
+    with ledger.request([(KEY, 1)], calls_known=False):
+        assert ledger.held_back() == HELD_BACK
+        with ledger.request([(STEP, 1)], calls_known=False):
+            assert ledger.held_back() == 2 * HELD_BACK
+        now[0] = 11.0
+        assert ledger.held_back() == 0
+    assert ledger.held_back() == 0
+
+
+def test_a_request_lost_is_lost_on_every_step():
+    ledger = ledger_after(errors.DeadlineError("x"), [(KEY, 1), (STEP, 1)])
+    assert {c.unresolved.requests for c in ledger.snapshot().values()} == {1}
+
+
+def test_a_snapshot_is_of_one_instant():
+    ledger = OwnTraffic(run_id="run")
+    with ledger.request([(KEY, 1)]):
+        during = ledger.snapshot()
+    assert during[KEY].in_flight.requests == 1
+    assert ledger.snapshot()[KEY].in_flight == Booking()
+
+
+def test_no_look_ever_sees_a_request_twice_or_not_at_all():
+    ledger, stop, wrong = OwnTraffic(run_id="run"), threading.Event(), []
+
+    def look():
+        while not stop.is_set():
+            least = begun
+            counts = ledger.counts(KEY)
+            in_flight = counts.in_flight.requests
+            if not 0 <= in_flight <= 1 or in_flight + counts.ok < least:
+                wrong.append(counts)
+
+    begun = 0
+    thread = threading.Thread(target=look)
+    thread.start()
+    for number in range(3000):
+        with ledger.request([(KEY, 1)]):
+            begun = number + 1
+    stop.set()
+    thread.join()
+    assert not wrong
+    assert ledger.counts(KEY) == OwnCounts(ok=3000, done=Booking(3000, 3000, {1: 3000}))
+
+
+@PATIENT
+@given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["ok", "fail", "late"]))))
+def test_counts_add_up(requests):
+    ledger = OwnTraffic(run_id="run")
+    endings = {"ok": None, "fail": errors.ModelError("x"), "late": TimeoutError()}
+    for size, ending in requests:
+        context = ledger.request([(KEY, size)])
+        context.__enter__()
+        error = endings[ending]
+        assert not context.__exit__(type(error) if error else None, error, None)
+    counts = ledger.counts(KEY)
+    assert counts.ok == counts.done.requests == sum(counts.done.batches.values())
+    assert counts.failed == counts.possible.requests
+    assert counts.ok + counts.failed + counts.unresolved.requests == len(requests)
+    assert counts.done.inferences == sum(size for size, end in requests if end == "ok")
+    assert counts.in_flight == Booking()
+
+
+def test_a_model_that_is_gone_can_be_forgotten():
+    ledger = ledger_after(None)
+    assert ledger.forget(KEY)
+    assert ledger.snapshot() == {}
+    assert ledger.forget(("never", "seen"))
+
+
+def test_a_model_with_a_request_in_flight_is_not_forgotten():
+    ledger = OwnTraffic(run_id="run")
+    with ledger.request([(KEY, 1)]):
+        assert not ledger.forget(KEY)
+    assert ledger.counts(KEY).ok == 1
+
+
+def test_request_ids_are_recognisable_and_never_the_same():
+    one, two = OwnTraffic(run_id="a1"), OwnTraffic(run_id="b2")
+    ids = [ledger.new_request_id("synthetic") for ledger in (one, one, two, two)]
+    assert len(set(ids)) == 4
+    assert all(i.startswith(f"{REQUEST_ID_PREFIX}synthetic-") for i in ids)
+    # An exemplar's label set may hold 128 characters in all.
+    assert max(map(len, ids)) < 100
+
+
+# Which statistics a request raises.
+
+
+def spec(name, *steps, version="1", max_batch_size=0):
+    return ModelSpec(name, version, (), (), max_batch_size, steps=steps)
+
+
+def touched(asked, *others, shape=(1, 3)):
+    models = {(m.name, m.version): m for m in (asked, *others)}
+    inputs = {"X": np.zeros(shape)} if shape is not None else {}
+    request = InferRequest(asked.name, asked.version, "id", inputs, {"X": "FP32"})
+    return touched_by(asked, Inventory(models=models), request)
+
+
+def sizes(touched):
+    return [(share.key, share.batch_size) for share in touched]
+
+
+def test_a_model_without_batching_has_batches_of_one_whatever_the_shape():
+    assert sizes(touched(spec("m"), shape=(8, 3))) == [(("m", "1"), 1)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"), [((8, 3), 8), ((1,), 1), ((), 1), (None, 1)]
+)
+def test_the_first_dimension_is_the_batch_where_the_model_batches(shape, size):
+    found = touched(spec("m", max_batch_size=16), shape=shape)
+    assert sizes(found) == [(("m", "1"), size)]
+
+
+def test_an_ensemble_reaches_its_steps_at_their_latest_or_given_version():
+    old, new = spec("a", version="9"), spec("a", version="10", max_batch_size=4)
+    ensemble = spec("e", ("a", ""), ("a", "9"), ("gone", ""))
+    assert sizes(touched(ensemble, old, new, shape=(4, 3))) == [
+        (("e", "1"), 1),
+        (("a", "10"), 4),
+        (("a", "9"), 1),
+    ]
+
+
+def test_an_ensemble_of_ensembles_reaches_all_of_them():
+    inner = spec("inner", ("leaf", "1"))
+    assert sizes(touched(spec("outer", ("inner", "")), inner, spec("leaf"))) == [
+        (("outer", "1"), 1),
+        (("inner", "1"), 1),
+        (("leaf", "1"), 1),
+    ]
+
+
+def test_an_ensemble_that_says_it_contains_itself_ends():
+    assert len(touched(spec("e", ("e", "")))) < 20
+
+
+def test_behind_a_cached_step_nothing_is_surely_asked():
+    inner = ModelSpec("inner", "1", (), (), response_cache=True, steps=(("leaf", ""),))
+    found = touched(spec("outer", ("inner", "")), inner, spec("leaf"))
+    assert [(t.is_executed, t.is_asked) for t in found] == [
+        (True, True),
+        (False, True),
+        (False, False),
+    ]
+
+
+def test_an_ensemble_and_a_queue_that_rejects_book_a_failure_twice():
+    queued = ModelSpec("q", "1", (), (), queue_limits=True)
+    found = touched(spec("e", ("q", ""), ("leaf", "")), queued, spec("leaf"))
+    assert [share.fails_twice for share in found] == [True, True, False]

@@ -1,0 +1,374 @@
+"""The whole audit against a server that can be made to do what a real one cannot."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+import pytest
+from fake_triton import (
+    HOSTILE_NAMES,
+    PYTHON_BACKEND_ERROR,
+    UNAVAILABLE,
+    Body,
+    FakeModel,
+    FakeTensor,
+    FakeTriton,
+    Filled,
+    Frozen,
+    Garbage,
+    Hung,
+    NotReady,
+    Slow,
+    Timings,
+    Zeroed,
+    many,
+)
+
+from exporter.commands.audit.audit_command import rendered
+from exporter.commands.audit.gather import LONGEST_CALL_SECONDS
+
+FIXED = "2.60.0"
+SLACK_SECONDS = 4.0
+"""What a busy machine may add to a bound; a missing bound would add far more."""
+
+
+@pytest.fixture
+def fake():
+    with FakeTriton([FakeModel("m")], version=FIXED) as server:
+        yield server
+
+
+class production(threading.Thread):  # noqa: N801 - used like a function
+    """Counts requests steadily for as long as its block lasts."""
+
+    def __init__(self, fake, model, per_tick=5, **counted):
+        super().__init__(daemon=True)
+        self._served = lambda: fake.served(model, per_tick, **counted)
+        self._end = threading.Event()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self.join(10)
+
+    def run(self):
+        while not self._end.wait(0.02):
+            self._served()
+
+
+def test_a_healthy_server_under_traffic_has_no_finding_above_info(fake, audit):
+    with production(fake, "m"):
+        seen = audit(fake)
+    assert not seen.report.failed, seen.ids("warning") | seen.ids("critical")
+    assert seen.ids("ok") >= {"models-answer", "metrics-agree"}
+    assert seen.report.models == 1
+    assert seen.report.server_version == FIXED
+
+
+def test_another_server_is_called_by_its_name_and_gets_no_defect_of_triton(audit):
+    with FakeTriton([FakeModel("m")], name="mlserver", version="1.7.1") as fake:
+        seen = audit(fake)
+    assert (seen.report.server_name, seen.report.server_version) == (
+        "mlserver",
+        "1.7.1",
+    )
+    assert not [found for found in seen.report.findings if "version-" in found.id]
+    assert "mlserver 1.7.1" in rendered(seen.report, "text")
+
+
+def test_shares_are_what_the_server_spent_in_the_window(audit):
+    timings = Timings(
+        queue_ns=1_000_000,
+        compute_input_ns=500_000,
+        compute_infer_ns=2_000_000,
+        compute_output_ns=500_000,
+    )
+    with FakeTriton([FakeModel("m", timings=timings)], version=FIXED) as fake:
+        fake.served("m", 100_000)
+        with production(fake, "m"):
+            seen = audit(fake)
+    (share,) = seen.report.time_shares
+    assert share.source == "window"
+    assert 10 <= share.requests < 100_000
+    assert share.queue == pytest.approx(1e-3)
+    assert share.compute_infer == pytest.approx(2e-3)
+    assert share.server_seconds == pytest.approx(4e-3)
+    assert share.other == 0
+
+
+def test_without_traffic_the_shares_are_of_all_time_and_it_is_said(fake, audit):
+    fake.served("m", 500)
+    seen = audit(fake)
+    (share,) = seen.report.time_shares
+    assert (share.source, share.requests) == ("cumulative", 500)
+    assert seen.one("no-production-traffic").severity == "info"
+
+
+def test_without_any_requests_there_is_not_enough_data(fake, audit):
+    seen = audit(fake)
+    assert seen.report.time_shares == ()
+    assert seen.one("not-enough-data").severity == "unknown"
+
+
+def test_our_own_probes_are_in_no_share(fake, audit):
+    seen = audit(fake)
+    assert fake.received("infer") > 10
+    assert seen.report.time_shares == ()
+    assert seen.evidence.window(("m", "1")).success.count == 0
+
+
+def test_the_network_is_the_probes_time_less_the_servers(audit):
+    with FakeTriton([FakeModel("m")], version=FIXED) as fake:
+        fake.on("infer").reply(Slow(0.03, phase="network"))
+        seen = audit(fake, 2.0)
+    found = seen.one("network-share")
+    assert found.severity == "warning"
+    measured = {m.name: m.value for m in found.evidence}
+    assert measured["probe p50"] >= 30
+    # What the fake says a request takes, and no time of ours in it.
+    assert measured["server p50"] == pytest.approx(0.24, rel=0.01)
+
+
+def test_with_production_in_between_the_networks_share_is_unknown(fake, audit):
+    with production(fake, "m", per_tick=1):
+        # Several requests land between the two looks at the statistics of every probe.
+        fake.on("infer").reply(Slow(0.08, phase="network"))
+        seen = audit(fake, 3.0)
+    over_grpc = [p for p in seen.evidence.probes if p.target.protocol == "grpc"]
+    assert sum(len(p.verdicts) for p in over_grpc) >= 3
+    assert [p.paired for p in over_grpc] == [()]
+    assert "network-unknown" in seen.ids("info")
+    assert not seen.all("network-share")
+
+
+def test_a_page_of_zeros_is_told_without_any_traffic(fake, audit):
+    fake.served("m", 100)
+    fake.on("metrics").reply(Zeroed())
+    seen = audit(fake)
+    found = seen.one("counters-frozen-at-zero")
+    assert (found.severity, found.reference) == ("warning", "server#8125")
+    assert "metrics-disagree" in seen.ids("warning")
+
+
+def test_a_page_that_stands_still_is_told_by_our_own_requests(fake, audit):
+    fake.served("m", 100)
+    fake.on("metrics").reply(Frozen())
+    seen = audit(fake)
+    assert seen.one("metrics-disagree").severity == "warning"
+    assert not seen.all("counters-frozen-at-zero")
+
+
+def test_a_page_that_is_honest_over_a_reload_is_not_accused(fake, audit):
+    fake.served("m", 100)
+    fake.load("m")
+    seen = audit(fake)
+    assert "metrics-agree" in seen.ids("ok")
+    assert not seen.all("metrics-disagree")
+
+
+@pytest.mark.parametrize(
+    "behaviour", [UNAVAILABLE, Garbage(), Body(b"<html>")], ids=str
+)
+def test_a_page_that_cannot_be_read_is_a_warning(fake, audit, behaviour):
+    fake.on("metrics").reply(behaviour)
+    seen = audit(fake)
+    assert seen.one("metrics-off").severity == "warning"
+    assert "models-answer" in seen.ids("ok")
+
+
+def test_metrics_that_are_off_on_purpose_are_no_warning(fake, audit):
+    seen = audit(fake, target={"metrics": None})
+    assert seen.one("metrics-off").severity == "info"
+
+
+def test_gauges_that_read_zero_on_both_looks_are_latched(fake, audit):
+    fake.add_metrics('nv_gpu_power_usage{gpu_uuid="GPU-1"} 0\n')
+    seen = audit(fake)
+    found = seen.one("gpu-gauge-latched")
+    assert found.severity == "warning"
+    assert {m.name: m.value for m in found.evidence}["gpu_uuid"] == "GPU-1"
+
+
+def test_a_gpu_that_takes_power_is_not_latched(fake, audit):
+    fake.add_metrics('nv_gpu_power_usage{gpu_uuid="GPU-1"} 71.5\n')
+    assert not audit(fake).all("gpu-gauge-latched")
+
+
+def test_nan_outputs_are_critical_though_the_server_says_ready(fake, audit):
+    fake.add(FakeModel("well"))
+    fake.on("infer", model="m").reply(Filled(math.nan))
+    seen = audit(fake)
+    answering = {m.name: m.value for m in seen.one("models-answer").evidence}
+    assert (answering["models asked"], answering["answered every time"]) == (2, 1)
+    found = seen.one("ready-but-failing")
+    assert found.severity == "critical"
+    assert (found.model, found.version) == ("m", "1")
+    assert any("NaN" in str(m.value) for m in found.evidence)
+
+
+def test_a_model_error_counted_as_success_is_seen_all_the_same(fake, audit):
+    fake.on("infer").reply(PYTHON_BACKEND_ERROR)
+    seen = audit(fake, 3.0)
+    assert seen.one("ready-but-failing").severity == "critical"
+    assert not seen.all("models-answer")
+    # Three times by each protocol say enough.
+    assert fake.received("infer") == 6
+
+
+def test_one_protocol_that_fails_is_told_apart(fake, audit):
+    fake.on("infer", protocol="http").reply(UNAVAILABLE)
+    found = audit(fake).one("fails-over-one-protocol")
+    assert found.severity == "warning"
+    assert "http" in found.title
+
+
+def test_a_model_that_refuses_made_up_tensors_is_unknown_and_not_broken(fake, audit):
+    seen = audit(
+        fake, probe={"overrides": {"m": {"inputs": {"nobody": {"shape": [1]}}}}}
+    )
+    assert seen.one("probe-does-not-fit").severity == "unknown"
+    assert not seen.all("ready-but-failing")
+
+
+def test_overrides_of_the_config_are_used(audit):
+    model = FakeModel("m", inputs=(FakeTensor("INPUT0", shape=(-1,)),))
+    with FakeTriton([model], version=FIXED) as fake:
+        audit(
+            fake, probe={"overrides": {"m": {"inputs": {"INPUT0": {"shape": [2, 7]}}}}}
+        )
+        shapes = {r.inputs[0].shape for r in fake.requests if r.operation == "infer"}
+    assert shapes == {(2, 7)}
+
+
+def test_what_is_not_ready_is_told_with_the_servers_reason(audit):
+    broken = FakeModel("broken", ready=False, reason="weights are missing")
+    with FakeTriton([FakeModel("m"), broken], version=FIXED) as fake:
+        seen = audit(fake)
+    found = seen.one("model-not-ready")
+    assert (found.model, found.severity) == ("broken", "warning")
+    assert found.evidence[0].value == "weights are missing"
+    assert seen.one("server-not-ready").severity == "critical"
+
+
+def test_a_server_that_calls_itself_ready_with_failed_models_is_not_strict(audit):
+    broken = FakeModel("broken", ready=False, reason="weights are missing")
+    models = [FakeModel("m"), broken]
+    with FakeTriton(models, version=FIXED, strict_readiness=False) as fake:
+        seen = audit(fake)
+    assert "readiness-not-strict" in seen.ids("info")
+    assert not seen.all("server-not-ready")
+
+
+def test_protocols_that_disagree_on_readiness_are_told(fake, audit):
+    fake.on("server_ready", protocol="http").reply(NotReady())
+    assert audit(fake).one("readiness-differs").severity == "warning"
+
+
+def test_a_model_that_vanished_is_listed_and_unreadable(audit):
+    with FakeTriton([FakeModel("m"), FakeModel("n")], version=FIXED) as fake:
+        fake.vanish("n")
+        seen = audit(fake)
+    assert seen.one("ready-but-unreadable").model == "n"
+
+
+def test_a_server_nobody_listens_at_is_one_critical_finding(fake, audit):
+    with fake.down():
+        seen = audit(fake)
+    assert seen.ids() == {"server-unreachable"}
+    assert seen.report.failed
+
+
+def test_a_hung_server_ends_the_look_by_its_deadline(fake, audit):
+    fake.on("any").reply(Hung())
+    began = time.monotonic()
+    seen = audit(fake, 2.0)
+    assert time.monotonic() - began < 2 + 2 * LONGEST_CALL_SECONDS + SLACK_SECONDS
+    assert seen.ids() == {"server-unreachable"}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    ["statistics", "metrics", "infer", "trace_setting", "model_config", "server_ready"],
+)
+def test_one_operation_that_hangs_costs_only_what_it_tells(fake, audit, operation):
+    fake.on(operation).reply(Hung())
+    began = time.monotonic()
+    seen = audit(fake, 2.0)
+    assert time.monotonic() - began < 2 + 2 * LONGEST_CALL_SECONDS + SLACK_SECONDS
+    told = {
+        "statistics": "statistics-unreadable",
+        "metrics": "metrics-off",
+        "infer": "ready-but-failing",
+        "trace_setting": "tracing-unknown",
+        "model_config": "not-asked",
+        "server_ready": "server-not-ready",
+    }[operation]
+    assert told in seen.ids()
+    if operation == "statistics":
+        # Who does not answer is not asked again.
+        assert fake.received("statistics") == 1
+
+
+def test_five_hundred_models_are_bounded_in_time_and_what_was_left_out_is_said(audit):
+    with FakeTriton(many(500), version=FIXED) as fake:
+        began = time.monotonic()
+        seen = audit(fake, 3.0)
+        took = time.monotonic() - began
+        assert fake.max_concurrent == 1
+    assert took < 3 + 4 * LONGEST_CALL_SECONDS + SLACK_SECONDS
+    left_out = {m.name: m.value for m in seen.one("not-asked").evidence}
+    ways = 2 * (500 - left_out["not read"])
+    assert seen.report.models == 500 - left_out["not read"]
+    assert len(seen.evidence.probes) + left_out["not asked"] == ways
+
+
+def test_it_sends_one_request_at_a_time_and_keeps_to_the_configured_rate(fake, audit):
+    seen = audit(fake, 3.0, probe={"max_requests_per_second": 5})
+    asked = sum(len(probed.verdicts) for probed in seen.evidence.probes)
+    assert fake.max_concurrent == 1
+    # A third of the duration is for probes.
+    assert 2 <= asked == fake.received("infer") <= 3.0 * 0.35 * 5 + 1
+
+
+def test_it_changes_nothing_on_the_server(fake, audit):
+    audit(fake)
+    for operation in ("repository_load", "repository_unload"):
+        assert fake.received(operation) == 0
+    assert all(not r.settings for r in fake.requests if r.operation == "trace_setting")
+
+
+def test_hostile_names_break_nothing_and_are_told_whole_in_json(audit):
+    models = [FakeModel(name) for name in HOSTILE_NAMES]
+    with FakeTriton(models, version=FIXED, decodes_urls=True) as fake:
+        for name in HOSTILE_NAMES:
+            fake.served(name, 50)
+        seen = audit(fake, 3.0)
+    assert {s.model for s in seen.report.time_shares} == set(HOSTILE_NAMES)
+    assert not seen.all("ready-but-failing")
+
+
+def test_the_models_of_the_config_are_the_only_ones_looked_at(audit):
+    with FakeTriton([FakeModel("yes"), FakeModel("no")], version=FIXED) as fake:
+        for name in ("yes", "no"):
+            fake.served(name, 50)
+        seen = audit(fake, models={"include": ["yes"]})
+        assert fake.received("infer", model="no") == 0
+    assert {s.model for s in seen.report.time_shares} == {"yes"}
+
+
+def test_a_probe_unlike_production_is_told(fake, audit):
+    fake.served("m", 1000)
+    # Ours take a thousand times longer, and it is the model that does.
+    fake.on("infer").reply(Slow(0.2))
+    found = audit(fake, 4.0).one("probe-unlike-production")
+    assert found.severity == "warning"
+    assert "overrides['m']" in found.advice
+
+
+def test_progress_is_told_while_it_looks(fake, audit):
+    assert [line.split()[0] for line in audit(fake).told] == ["asking", "1", "sending"]

@@ -1,0 +1,88 @@
+"""What cold starts add up to, for people and programs."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from exporter.commands.cold_start_measure import (
+    Latencies,
+    Memory,
+    Repetition,
+    resident_bytes,
+)
+from exporter.commands.cold_start_report import Report, quantile
+
+MIB = 1 << 20
+
+
+def repetition(load, server=None):
+    return Repetition(
+        load=load,
+        first_inference=load + 0.1,
+        cold_inference=0.08,
+        warm_inference=0.002,
+        unloaded=Memory(server=None if server is None else server - 50 * MIB),
+        loaded=Memory(server=server),
+    )
+
+
+def report(count, server=None, victims=None):
+    starts = [repetition(1 + n / 100, server) for n in range(count)]
+    return Report("m", "2.51.0", starts, victims or {})
+
+
+def test_a_median_has_an_interval_from_six_repetitions_on():
+    few, enough = (json.loads(report(n).to_json())["seconds"]["load"] for n in (5, 6))
+    assert few["low"] is None
+    assert enough["low"] <= enough["value"] <= enough["high"]
+    assert "too few for an interval" in report(5).to_text()
+    assert "too few" not in report(6).to_text()
+
+
+def test_quantiles_are_order_statistics():
+    values = list(np.random.default_rng(1).permutation(np.arange(1, 1001)))
+    found = quantile(values, 0.95)
+    assert found.value == 950
+    assert found.low < 950 < found.high
+    assert quantile([], 0.5) is None
+
+
+def test_memory_that_nobody_tells_is_absent():
+    assert json.loads(report(2).to_json())["memory_bytes"]["server"] is None
+    assert "memory" not in report(2).to_text()
+    told = json.loads(report(2, 200 * MIB).to_json())["memory_bytes"]["server"]
+    assert told == {"unloaded": 150 * MIB, "loaded": 200 * MIB}
+    assert "150.0 MiB before, 200.0 MiB after" in report(2, 200 * MIB).to_text()
+
+
+def test_victims_are_told_apart_by_what_the_server_did():
+    victim = Latencies([0.001] * 50, [0.010] * 30, failed_loading=2)
+    found = report(2, victims={"other": victim})
+    shown = json.loads(found.to_json())["victims"]["other"]
+    assert shown["quiet"]["requests"] == 50
+    assert shown["loading"]["failed"] == 2
+    assert shown["loading"]["longest_seconds"] == 0.010
+    assert "other while loading  p50 10.00 ms" in found.to_text()
+    assert "30 answers, 2 failed" in found.to_text()
+    silent = report(1, victims={"other": Latencies()})
+    assert "no answer" in silent.to_text()
+
+
+def test_resident_memory_counts_descendants_and_knows_the_gone():
+    own = resident_bytes(os.getpid())
+    assert own is not None
+    assert own > MIB
+    # Larger than what malloc would take from memory that is resident already.
+    ballast = np.ones(64 * MIB, np.uint8)
+    assert resident_bytes(os.getpid()) > own + 32 * MIB
+    assert ballast.size
+    assert resident_bytes(2**22 + 1) is None
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_text_names_the_model_and_how_often(count):
+    assert report(count).to_text().startswith(f"m: {count} cold starts\n")

@@ -1,0 +1,260 @@
+"""What a shadow comparison may ask: never more than its share of production."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from latencies import PATIENT
+
+from exporter.features.comparison.comparison_budget import Budget, Production, Wait
+from exporter.features.comparison.comparison_settings import BudgetSettings
+
+COST = 1 / 512
+LOOKS_APART = 5.0
+
+
+def settings(**changes):
+    return BudgetSettings.model_validate(
+        {
+            "request_ratio": 0.1,
+            "busy_ratio": 0.1,
+            "idle_pairs_per_second": 1,
+            "max_pairs_per_second": 1000,
+            **changes,
+        }
+    )
+
+
+class Server:
+    """Answers pairs; each takes what it takes, and is booked when it is looked at."""
+
+    def __init__(self, budget):
+        self.budget = budget
+        self.seconds = self.waited = self.at = 0.0
+        self.production = Production(0, 0.0)
+        budget.look(self.at, self.production)
+
+    def serve(self, inferences, busy_seconds):
+        """Production, and a look at what was served and booked since."""
+        before = self.production
+        self.production = Production(
+            before.inferences + inferences, before.busy_seconds + busy_seconds
+        )
+        self.at += LOOKS_APART
+        self.budget.look(self.at, self.production, self.seconds)
+
+    def ask(self, now, inferences=1, expected=COST, takes=COST, waited=COST):
+        """Pairs until the budget says no; how many."""
+        asked = 0
+        while not self.budget.next_pair(
+            now + asked / 500, inferences, expected
+        ).seconds:
+            self.budget.spend(now + asked / 500, inferences)
+            self.seconds += takes
+            self.waited += max(waited, takes)
+            self.budget.waited(self.waited)
+            asked += 1
+            assert asked < 100_000
+        return asked
+
+
+def test_nothing_is_asked_before_production_was_seen():
+    budget = Budget(settings(), 0.0)
+    unknown = Wait(math.inf, "statistics")
+    assert budget.next_pair(0.0, 1, COST) == unknown
+    budget.look(0.0, None)
+    assert budget.next_pair(0.0, 1, COST) == unknown
+    assert budget.used.requests_ratio is None
+
+
+def test_one_look_does_not_say_that_production_is_idle():
+    budget = Budget(settings(), 0.0)
+    budget.look(100.0, Production(5, 1.0))
+    assert budget.next_pair(100.0, 1, COST) == Wait(math.inf, "statistics")
+    budget.look(101.9, Production(5, 1.0))
+    assert budget.next_pair(101.9, 1, COST).limit == "statistics"
+    budget.look(102.0, Production(5, 1.0))
+    assert budget.next_pair(102.0, 1, COST) == Wait(0.0, "idle")
+
+
+def test_gentle_production_between_frequent_looks_is_not_idle():
+    """One request a second, looked at twice a second: a twentieth of it is asked."""
+    budget = Budget(settings(idle_pairs_per_second=100, request_ratio=0.05), 0.0)
+    asked = 0
+    for step in range(400):
+        at = step / 2
+        budget.look(at, Production(step // 2, 1e3 * step))
+        while not budget.next_pair(at, 1, COST).seconds:
+            budget.spend(at, 1)
+            asked += 1
+        budget.waited(asked * COST)
+    assert 8 <= asked <= 0.05 * 200
+
+
+def test_what_holds_the_next_pair_back_and_for_how_long():
+    budget = Budget(settings(request_ratio=0.05, busy_ratio=0.5), 0.0)
+    for second in range(11):
+        budget.look(float(second), Production(6 * second, 0.1 * second))
+    for pair in range(3):  # 60 requests earn three
+        assert budget.next_pair(20.0 + pair, 1, COST).seconds == 0
+        budget.spend(20.0 + pair, 1)
+    wait = budget.next_pair(30.0, 1, COST)
+    # The fourth needs twenty more requests at six a second.
+    assert (wait.limit, wait.seconds) == ("requests", pytest.approx(20 / 6))
+    # At once a pair that takes long: half of a tenth of a second is earned a second.
+    budget.look(11.0, Production(1000, 1.1))
+    wait = budget.next_pair(30.0, 1, 1.0)
+    assert (wait.limit, wait.seconds) == ("busy", pytest.approx((1.0 - 0.55) / 0.05))
+
+
+def test_without_shares_only_the_rate_limits():
+    free = settings(request_ratio=None, busy_ratio=None, idle_pairs_per_second=0)
+    budget = Budget(free, 0.0)
+    for second in range(10):
+        assert budget.next_pair(float(second), 1, 1e9) == Wait(0.0, "rate")
+        budget.spend(float(second), 1)
+        assert budget.next_pair(float(second), 1, 1e9) == Wait(
+            pytest.approx(0.001), "rate"
+        )
+        budget.look(float(second), Production(0, 0.0))
+
+
+@pytest.mark.parametrize("only", ["request_ratio", "busy_ratio"])
+def test_one_share_limits_without_the_other(only):
+    other = {"request_ratio", "busy_ratio"} - {only}
+    budget = Budget(settings(**dict.fromkeys(other)), 0.0)
+    server = Server(budget)
+    server.serve(100, 1.0)
+    earned = 10 if only == "request_ratio" else 0.1 / COST
+    assert server.ask(1.0) == pytest.approx(earned, abs=1)
+
+
+@pytest.mark.parametrize("inferences", [1, 8])
+def test_a_tenth_of_the_inferences_is_asked_and_no_more(inferences):
+    budget = Budget(settings(), 0.0)
+    server = Server(budget)
+    server.serve(1600, 1000.0)
+    assert server.ask(1.0, inferences) == 160 // inferences
+    assert budget.used.requests_ratio == pytest.approx(0.1)
+
+
+def test_an_eighth_of_the_busy_time_is_taken_and_no_more():
+    budget = Budget(settings(busy_ratio=0.125), 0.0)
+    server = Server(budget)
+    server.serve(100_000, 1.0)
+    assert server.ask(1.0) == 0.125 / COST
+    server.serve(0, 0.0)
+    assert budget.used.busy_ratio == 0.125
+
+
+def idle(**changes):
+    budget = Budget(settings(**changes), 0.0)
+    budget.look(0.0, Production(5, 1.0))
+    budget.look(LOOKS_APART, Production(5, 1.0))
+    return budget
+
+
+def test_an_idle_champion_is_asked_at_the_idle_rate():
+    budget = idle()
+    assert budget.next_pair(1.0, 1, COST).seconds == 0
+    budget.spend(1.0, 1)
+    assert budget.next_pair(1.25, 1, COST) == Wait(pytest.approx(0.75), "idle")
+    never = idle(idle_pairs_per_second=0)
+    assert never.next_pair(1.0, 1, COST) == Wait(math.inf, "idle")
+
+
+def test_what_was_asked_of_a_champion_that_was_not_idle_after_all_is_paid_for():
+    budget = Budget(settings(idle_pairs_per_second=1000), 0.0)
+    server = Server(budget)
+    server.serve(0, 0.0)
+    for step in range(5):
+        budget.spend(step / 1000, 1)
+    server.serve(100, 1000.0)
+    assert server.ask(1.0) == 5
+
+
+@PATIENT
+@given(
+    rises=st.lists(st.integers(0, 300), min_size=1, max_size=30),
+    ratio=st.sampled_from([0.01, 0.1, 0.5, 1.0]),
+)
+def test_the_share_is_kept_whatever_production_does(rises, ratio):
+    budget = Budget(settings(request_ratio=ratio, idle_pairs_per_second=0), 0.0)
+    server = Server(budget)
+    seen, asked = 0, 0
+    for second, rise in enumerate(rises):
+        seen += rise
+        server.serve(rise, 1e6)
+        asked += server.ask(float(second))
+        assert asked <= ratio * seen + 1e-9
+
+
+@PATIENT
+@given(
+    costs=st.lists(st.sampled_from([COST, 8 * COST, 64 * COST]), max_size=20),
+    queueing=st.sampled_from([1.0, 3.0]),
+)
+def test_busy_time_stays_within_its_share_though_a_model_gets_slower(costs, queueing):
+    """What is expected is never right again; the pair that tells may go beyond."""
+    budget = Budget(settings(request_ratio=1, idle_pairs_per_second=0), 0.0)
+    server = Server(budget)
+    busy = 0.0
+    for second, cost in enumerate(costs):
+        busy += 1.0
+        server.serve(1000, 1.0)
+        server.ask(float(second), takes=cost, waited=queueing * cost)
+        assert server.seconds <= 0.1 * busy + cost
+    server.serve(0, 0.0)
+    assert not costs or budget.used.busy_ratio * busy >= server.seconds - 1e-9
+
+
+def test_a_share_is_told_once_it_is_booked():
+    """Time in the queue is no busy time: it would look as if the share was exceeded."""
+    budget = Budget(settings(request_ratio=1, idle_pairs_per_second=0), 0.0)
+    server = Server(budget)
+    told = []
+    for second in range(10):
+        server.serve(1000, 1.0)
+        server.ask(float(second), waited=100 * COST)
+        told.append(budget.used.busy_ratio)
+    assert told[:2] == [None, None]
+    assert 0 < told[-1] <= 0.1
+
+
+def test_time_in_the_queue_is_given_back_when_it_is_booked():
+    server = Server(Budget(settings(request_ratio=1), 0.0))
+    asked = 0
+    for second in range(60):
+        server.serve(1000, 1.0)
+        asked += server.ask(float(second), waited=4 * COST)
+    # What is not booked yet, three looks at most, counts three seconds' share too much each.
+    assert 0.1 * (60 - 3 * 3 - 2) / COST <= asked <= 0.1 * 60 / COST
+
+
+def test_what_is_asked_while_production_rests_is_no_share_of_it():
+    budget = Budget(settings(idle_pairs_per_second=1000), 0.0)
+    server = Server(budget)
+    server.serve(1000, 1.0)
+    asked = server.ask(1.0)
+    for _ in range(3):
+        server.serve(0, 0.0)
+        for _ in range(100):
+            server.seconds += COST
+        budget.waited(server.seconds)
+    server.serve(0, 0.0)
+    assert budget.used.busy_ratio == pytest.approx(asked * COST)
+
+
+def test_no_stock_of_unused_time_is_burnt_when_a_model_gets_slower():
+    server = Server(Budget(settings(request_ratio=0.01, busy_ratio=0.5), 0.0))
+    for second in range(100):
+        server.serve(1000, 1.0)
+        server.ask(float(second))
+    before = server.seconds
+    server.serve(100_000, 1.0)
+    server.ask(101.0, takes=0.2)
+    # Five seconds of asking at what a pair took, and the pair that told.
+    assert server.seconds - before <= 5 * 1000 * COST + 0.2

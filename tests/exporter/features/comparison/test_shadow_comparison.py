@@ -1,0 +1,178 @@
+"""The threads of a shadow comparison, on a scripted server: order, patience, restart."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from accesses import access_to
+from fake_triton import FakeModel, FakeTriton
+from waiting import patience
+
+from exporter.access.inventory import Inventory, InventoryBoard
+from exporter.access.work_board import Look, ModelWork
+from exporter.features.comparison.comparison_budget import Wait
+from exporter.features.comparison.comparison_settings import ComparisonSettings
+from exporter.features.comparison.paired_requests import difference
+from exporter.features.comparison.shadow_comparison import Shadow
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import ModelSpec, TensorSpec
+
+WORK = ModelWork(busy_seconds=0.0, production_busy_seconds=0.0, inferences=0)
+
+
+@pytest.fixture
+def shadow():
+    with FakeTriton([FakeModel("m", versions=("1", "2", "3"))]) as fake:
+        grpc = GrpcClient(fake.grpc)
+        board = InventoryBoard()
+        access = access_to(grpc, board=board)
+
+        def hold(*versions):
+            specs = {
+                ("m", v): grpc.model_spec("m", v, timeout_seconds=5) for v in versions
+            }
+            board.publish(Inventory(up=True, ready=True, models=specs))
+
+        hold("1", "2")
+        started = []
+
+        def start(**changes):
+            settings = ComparisonSettings.model_validate(
+                {
+                    "name": "test",
+                    "champion": "m:1",
+                    "challenger": "m:2",
+                    "metrics": ["agreement", "success"],
+                    "budget": {
+                        "idle_pairs_per_second": 500,
+                        "max_pairs_per_second": 500,
+                    },
+                    **changes,
+                }
+            )
+            found = Shadow(settings, access)
+            started.append(found)
+            until(found, lambda: found.keys is not None)
+            # Two looks without a rise, far enough apart: production is idle.
+            for at in (0.0, 5.0):
+                access.work.publish(Look(at, {("m", v): WORK for v in "123"}))
+                found.look()
+            return found
+
+        start.hold, start.access = hold, access
+        yield start
+        for one in started:
+            one.close()
+        grpc.close()
+
+
+def until(shadow, holds):
+    deadline = time.monotonic() + patience()
+    while not holds():
+        assert time.monotonic() < deadline, (shadow.outcomes, shadow.problem)
+        shadow.look()
+        time.sleep(0.01)
+
+
+def test_both_are_asked_the_same_and_counted_as_our_own(shadow):
+    found = shadow()
+    until(found, lambda: found.outcomes["both"] >= 30)
+    counts = [shadow.access.own.counts(("m", v)) for v in "12"]
+    assert min(c.ok for c in counts) >= 30
+    assert abs(counts[0].ok - counts[1].ok) <= 8
+
+
+def test_it_ends_when_it_has_all_its_pairs(shadow):
+    found = shadow(max_pairs=100)
+    until(found, lambda: found.complete)
+    time.sleep(0.2)
+    settled = found.outcomes
+    time.sleep(0.3)
+    assert found.outcomes == settled
+    assert 100 <= found.pairs.count <= 110
+
+
+def test_another_latest_version_begins_anew(shadow):
+    found = shadow(champion="m:1", challenger="m")
+    until(found, lambda: found.outcomes["both"] >= 20)
+    assert found.keys == (("m", "1"), ("m", "2"))
+    first = found.pairs
+    shadow.hold("1", "2", "3")
+    until(found, lambda: found.keys == (("m", "1"), ("m", "3")))
+    assert found.pairs is not first
+
+
+def test_a_model_that_goes_is_told_and_its_return_goes_on(shadow):
+    found = shadow()
+    until(found, lambda: found.outcomes["both"] >= 5)
+    shadow.hold("1")
+    until(found, lambda: found.problem == "m:2 is not among the server's ready models")
+    asked = found.outcomes["both"]
+    shadow.hold("1", "2")
+    until(found, lambda: found.outcomes["both"] > asked and not found.problem)
+
+
+def test_nothing_is_asked_of_an_idle_champion_without_an_idle_rate(shadow):
+    found = shadow(budget={"idle_pairs_per_second": 0})
+    until(found, lambda: found.keys is not None)
+    time.sleep(0.3)
+    assert sum(found.outcomes.values()) == 0
+    assert found.budget_used == {"requests": None, "busy": None}
+    assert found.wait == Wait(math.inf, "idle")
+
+
+def test_a_comparison_without_an_input_says_that_it_waits_for_one(shadow):
+    found = shadow(inputs={"source": "mirror"})
+    until(found, lambda: found.wait == Wait(math.inf, "inputs"))
+    assert sum(found.outcomes.values()) == 0
+
+
+def test_a_look_seen_twice_does_not_say_that_production_rests(shadow):
+    most = {"idle_pairs_per_second": 500, "max_pairs_per_second": 500}
+    found = shadow(budget={**most, "request_ratio": 0.01, "busy_ratio": 1})
+    until(found, lambda: found.outcomes["both"] >= 5)
+    served = ModelWork(busy_seconds=9.0, production_busy_seconds=9.0, inferences=1000)
+    look = Look(10.0, {("m", "1"): served, ("m", "2"): WORK})
+    shadow.access.work.publish(look)
+    found.look()
+    time.sleep(0.2)
+    asked = sum(found.outcomes.values())
+    for _ in range(20):
+        found.look()
+        time.sleep(0.02)
+    # What production has earned so far, and no idle hours.
+    assert sum(found.outcomes.values()) <= asked + 10
+
+
+def spec(name, inputs, outputs=("y",), **more):
+    return ModelSpec(
+        name,
+        "1",
+        tuple(TensorSpec(n, d, s) for n, d, s in inputs),
+        tuple(TensorSpec(n, "FP32", (-1, 2)) for n in outputs),
+        **more,
+    )
+
+
+X = ("x", "FP32", (-1, 2))
+
+
+@pytest.mark.parametrize(
+    ("challenger", "told"),
+    [
+        (spec("b", [X]), ""),
+        (spec("b", [("x", "FP32", (4, 2))]), ""),
+        (spec("b", [("x", "FP64", (-1, 2))]), "FP64[-1, 2] in b 1"),
+        (spec("b", [("x", "FP32", (-1, 3))]), "FP32[-1, 3] in b 1"),
+        (spec("b", [X, ("z", "FP32", (1,))]), "input 'z' is absent in a 1"),
+        (spec("b", [X], outputs=("other",)), "want an output of the same name"),
+        (spec("b", [X], decoupled=True), "b is a decoupled model"),
+        (spec("b", [X], sequence=True), "b is a sequence model"),
+    ],
+)
+def test_models_that_cannot_be_asked_the_same_are_told_why(challenger, told):
+    found = difference(spec("a", [X]), challenger)
+    assert told in found
+    assert bool(found) == bool(told)

@@ -1,0 +1,123 @@
+"""What is divided adds up, nobody gets more than is possible, and the shares are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.features.energy.attribution import MICRO, BusyPower, IdlePower, divide
+
+PATIENT = settings(deadline=None, max_examples=200)
+KEYS = [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]
+
+
+@PATIENT
+@given(
+    energy=st.integers(0, 10**13),
+    seconds=st.floats(0.05, 3600),
+    weights=st.dictionaries(st.sampled_from(KEYS), st.floats(0, 1e9)),
+    busy=st.floats(0, 1e5),
+    idle=st.none() | st.floats(0, 2000),
+    most=st.none() | st.floats(0, 2000),
+)
+def test_the_parts_are_never_negative_and_add_up_exactly(
+    energy, seconds, weights, busy, idle, most
+):
+    shares = divide(
+        energy, seconds, weights, busy_seconds=busy, idle_watts=idle, max_watts=most
+    )
+    assert shares.idle + shares.unattributed + sum(shares.models.values()) == energy
+    assert min(shares.idle, shares.unattributed, *shares.models.values(), 0) == 0
+
+
+def test_what_is_above_idle_goes_to_those_who_ran_by_busy_seconds_times_watts():
+    shares = divide(
+        300 * MICRO,
+        1.0,
+        {"a": 0.5 * 300, "b": 0.25 * 200},
+        busy_seconds=0.75,
+        idle_watts=100,
+        max_watts=None,
+    )
+    assert shares.idle == 100 * MICRO
+    assert shares.models == {"a": 150 * MICRO, "b": 50 * MICRO}
+
+
+def test_a_model_busy_for_a_moment_is_not_charged_for_a_whole_second_of_others():
+    shares = divide(
+        400 * MICRO,
+        1.0,
+        {"a": 1.0},
+        busy_seconds=0.01,
+        idle_watts=100,
+        max_watts=500,
+    )
+    assert shares.models == {"a": 4 * MICRO}
+    assert shares.unattributed == 296 * MICRO
+
+
+def test_without_anybody_at_work_nothing_is_attributed():
+    shares = divide(150 * MICRO, 1.0, {}, busy_seconds=0, idle_watts=100, max_watts=500)
+    assert (shares.idle, shares.unattributed) == (100 * MICRO, 50 * MICRO)
+    assert not shares.models
+
+
+def test_idle_power_is_unknown_until_some_quiet_windows_told_it():
+    idle = IdlePower()
+    for _ in range(2):
+        idle.learn(60 * MICRO, 1.0)
+        assert idle.watts is None
+    idle.learn(600 * MICRO, 1.0)
+    assert idle.watts == pytest.approx(60)
+    assert IdlePower(75.0).watts == 75.0
+
+
+def test_watts_of_models_that_alternate_are_told_apart():
+    power = BusyPower()
+    for window in range(40):
+        key, watts = (("a", 250), ("b", 100))[window % 2]
+        power.learn(watts * 4.0, 5.0, {key: 4.0})
+    assert power.watts("a") == pytest.approx(250, rel=0.05)
+    assert power.watts("b") == pytest.approx(100, rel=0.05)
+
+
+def test_models_that_always_run_together_share_by_busy_time():
+    power = BusyPower()
+    for _ in range(40):
+        power.learn(350.0, 1.0, {"a": 0.5, "b": 0.5})
+    assert power.watts("a") == pytest.approx(power.watts("b"), rel=0.01)
+    assert power.watts("never seen") == pytest.approx(350, rel=0.01)
+
+
+def test_noise_makes_no_model_give_energy_back():
+    rng = np.random.default_rng(7)
+    power = BusyPower()
+    for _ in range(200):
+        busy = {key: float(rng.uniform(0, 1)) for key in "abc"}
+        joules = 300 * busy["a"] + 5 * busy["b"] + float(rng.normal(0, 40))
+        power.learn(max(0.0, joules), 1.0, busy)
+        assert all(power.watts(key) > 0 for key in "abc")
+    assert power.watts("a") > 4 * power.watts("b")
+
+
+def test_more_models_than_there_are_places_cost_no_more_and_share_at_the_mean():
+    power = BusyPower()
+    busy = {f"model-{number}": 0.01 for number in range(500)}
+    power.learn(500 * 0.01 * 200, 5.0, busy)
+    assert power.watts("model-499") == pytest.approx(200)
+    assert power.watts("model-0") == pytest.approx(200, rel=0.01)
+    power.forget("model-0")
+    assert power.watts("model-0") == pytest.approx(200, rel=0.01)
+
+
+def test_models_that_come_and_go_do_not_use_up_the_places():
+    power = BusyPower()
+    for number in range(100):
+        for _ in range(4):
+            power.learn(250.0, 1.0, {f"version-{number}": 1.0})
+        for _ in range(4):
+            power.learn(100.0, 1.0, {"steady": 1.0})
+    assert power.watts("version-99") == pytest.approx(250, rel=0.05)
+    assert power.watts("steady") == pytest.approx(100, rel=0.05)

@@ -1,0 +1,233 @@
+"""The books balance whatever happens, and the shares are those of a scripted truth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.access.work_board import Look, ModelWork
+from exporter.features.energy.energy_accounts import Books
+from exporter.features.energy.energy_meter import MICRO
+from exporter.features.energy.placement import Placement
+from exporter.features.energy.power_readings import Device, Reading
+
+PATIENT = settings(deadline=None, max_examples=60)
+A, B = ("a", "1"), ("b", "1")
+
+
+def board(key="GPU-1", **more):
+    return Device("gpu", "nvml", key, max_watts=700.0, **more)
+
+
+class Machine:
+    """A scripted truth: boards with idle power, models with watts, and their clock."""
+
+    def __init__(self, *devices, idle=60.0, window=5.0):
+        self.devices = devices
+        self.idle = idle
+        self.books = Books(window)
+        self.now = 0.0
+        self.joules = {d.key: 1e6 for d in devices}
+        self.busy = dict.fromkeys((A, B), 0.0)
+        self.production = dict.fromkeys((A, B), 0.0)
+        self.inferences = dict.fromkeys((A, B), 0)
+        self.truth = dict.fromkeys((A, B), 0.0)
+        self.placement = Placement(frozenset(d.key for d in devices))
+        self.settled = []
+        self.look = None
+        self._read()
+
+    def second(
+        self, running=(), *, look=True, own=0.0, foreign=0.0, faults=frozenset()
+    ):
+        """One second in which `running` is [(key, busy ratio, watts)]."""
+        self.now += 1
+        for key, ratio, watts in running:
+            self.busy[key] += ratio
+            self.production[key] += ratio * (1 - own)
+            self.inferences[key] += round(100 * ratio * (1 - own))
+            self.truth[key] += ratio * watts * (1 - own)
+        active = foreign + sum(ratio * watts for _, ratio, watts in running)
+        for device in self.devices:
+            self.joules[device.key] += self.idle + active / len(self.devices)
+        self._read(faults)
+        if look:
+            self.look = Look(
+                self.now,
+                {
+                    key: ModelWork(
+                        self.busy[key], self.production[key], self.inferences[key]
+                    )
+                    for key in self.busy
+                },
+            )
+        settled = self.books.settle(self.look, self.placement, self.now)
+        if settled is not None:
+            self.settled.append(settled)
+
+    def _read(self, faults=frozenset()):
+        for device in self.devices:
+            counter = None if faults else round(self.joules[device.key] * MICRO)
+            self.books.add(Reading(device, self.now, counter, faults=faults))
+
+    def total(self, what):
+        return sum(what(a.totals) for a in self.books.devices.values()) / MICRO
+
+    def attributed(self, key):
+        return self.total(
+            lambda t: sum(e for (k, _), e in t.models.items() if k == key)
+        )
+
+    def balance(self):
+        for account in self.books.devices.values():
+            totals = account.totals
+            parts = (
+                totals.idle
+                + sum(totals.unattributed.values())
+                + sum(totals.models.values())
+            )
+            assert parts == totals.board
+            booked = [*totals.unattributed.values(), *totals.models.values()]
+            assert min([totals.idle, *booked, 0]) == 0
+
+
+@PATIENT
+@given(data=st.data())
+def test_models_idle_and_unattributed_are_the_board_at_every_instant(data):
+    boards = data.draw(st.integers(1, 3))
+    machine = Machine(*(board(f"GPU-{n}") for n in range(boards)))
+    before = 0
+    for _ in range(data.draw(st.integers(10, 60))):
+        machine.second(
+            [
+                (key, data.draw(st.floats(0, 2)), data.draw(st.floats(0, 300)))
+                for key in data.draw(st.sets(st.sampled_from((A, B))))
+            ],
+            look=data.draw(st.booleans()),
+            own=data.draw(st.floats(0, 1)),
+            foreign=data.draw(st.sampled_from((0.0, 0.0, 150.0))),
+            faults=data.draw(st.sampled_from((frozenset(), frozenset({"lost"})))),
+        )
+        machine.balance()
+        now = machine.total(lambda t: t.board)
+        assert now >= before
+        before = now
+
+
+def test_two_models_alternating_and_overlapping_are_within_five_percent_of_the_truth():
+    """Both alone, both together, in changing parts; noise on nothing but the mix."""
+    rng = np.random.default_rng(11)
+    machine = Machine(board())
+    for _ in range(30):
+        machine.second()
+    for _, phase in itertools.product(range(10), range(4)):
+        for _ in range(15):
+            ratios = {
+                0: {A: 0.9},
+                1: {B: 0.8},
+                2: {A: rng.uniform(0.2, 0.6), B: rng.uniform(0.2, 0.6)},
+                3: {A: 0.05, B: 0.4},
+            }[phase]
+            machine.second([(k, r, {A: 320, B: 130}[k]) for k, r in ratios.items()])
+    for _ in range(10):
+        machine.second()
+    machine.balance()
+    for key in (A, B):
+        assert machine.attributed(key) == pytest.approx(machine.truth[key], rel=0.05)
+    idle = machine.total(lambda t: t.idle)
+    assert idle == pytest.approx(
+        60 * machine.settled[-1].parts[0][1].seconds * 128, rel=0.1
+    )
+
+
+def test_our_own_requests_energy_is_not_the_models():
+    machine = Machine(board(idle_watts=60.0))
+    for _ in range(40):
+        machine.second([(A, 0.5, 200)], own=0.25)
+    assert machine.attributed(A) == pytest.approx(machine.truth[A], rel=0.15)
+    own = machine.total(lambda t: t.unattributed["own_requests"])
+    assert own == pytest.approx(machine.attributed(A) / 3, rel=0.01)
+
+
+def test_idle_energy_is_learnt_only_while_nothing_runs():
+    machine = Machine(board())
+    for _ in range(40):
+        machine.second([(A, 0.5, 200)])
+    assert machine.total(lambda t: t.idle) == 0
+    (account,) = machine.books.devices.values()
+    assert {method for _, method in account.totals.models} == {"busy_time_with_idle"}
+    for _ in range(40):
+        machine.second()
+    assert account.idle.watts == pytest.approx(60, rel=0.01)
+    for _ in range(10):
+        machine.second([(A, 0.5, 200)])
+    assert (A, "busy_time") in account.totals.models
+
+
+def test_others_load_while_nothing_of_ours_runs_is_neither_idle_nor_a_models():
+    machine = Machine(board(idle_watts=60.0))
+    for _ in range(30):
+        machine.second(foreign=100.0)
+    machine.balance()
+    nobody = machine.total(lambda t: t.unattributed["nothing_ran"])
+    assert nobody == pytest.approx(100 * 25, rel=0.3)
+    assert not machine.attributed(A)
+
+
+def test_without_statistics_energy_is_counted_and_is_nobodys():
+    machine = Machine(board())
+    for _ in range(60):
+        machine.second(look=False)
+    machine.balance()
+    assert machine.total(lambda t: t.board) > 60 * 20
+    assert machine.total(lambda t: t.unattributed["no_statistics"]) == machine.total(
+        lambda t: t.board
+    )
+    for _ in range(20):
+        machine.second([(A, 0.5, 200)])
+    machine.balance()
+    assert machine.attributed(A) > 0
+
+
+def test_a_window_with_a_gap_makes_no_inference_cheap():
+    machine = Machine(board(idle_watts=60.0))
+    for number in range(20):
+        lost = frozenset({"lost"}) if 7 <= number <= 8 else frozenset()
+        machine.second([(A, 0.5, 200)], faults=lost)
+    knowns = [part.known for settled in machine.settled for _, part in settled.parts]
+    assert not all(knowns)
+    assert any(knowns)
+    machine.balance()
+
+
+def test_a_model_runs_where_tritons_page_says_it_does():
+    first, second = board("GPU-1", idle_watts=60.0), board("GPU-2", idle_watts=60.0)
+    machine = Machine(first, second)
+    machine.placement = Placement(
+        frozenset({"GPU-1", "GPU-2"}),
+        {"MIG-7": "GPU-2"},
+        {A: {"GPU-1": 3.0, "MIG-7": 1.0}, B: {"": 5.0}},
+    )
+    for _ in range(30):
+        machine.second([(A, 0.5, 200), (B, 0.5, 0)])
+    one, two = machine.books.devices.values()
+    # The machine takes as much on both boards; what is attributed is what is there.
+    assert {key for key, _ in one.totals.models} == {A}
+    assert {key for key, _ in two.totals.models} == {A}
+    assert set(two.totals.instances) == {"MIG-7"}
+    assert not one.totals.instances
+    shares = machine.placement.share(A, first), machine.placement.share(A, second)
+    assert shares == ((0.75, ""), (0.25, "MIG-7"))
+
+
+def test_windows_are_at_least_as_long_as_configured():
+    machine = Machine(board(), window=5.0)
+    for _ in range(31):
+        machine.second()
+    assert len(machine.settled) == 6
+    assert all(math.isclose(s.seconds, 5.0) for s in machine.settled)

@@ -1,0 +1,280 @@
+"""Joules, money, carbon and use of the hardware, by hand-made windows."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter import catalogue
+from exporter.features.energy.artifacts import sizes
+from exporter.features.energy.energy_accounts import DeviceAccount, Settled, Window
+from exporter.features.energy.energy_derived import Derived
+from exporter.features.energy.energy_meter import MICRO
+from exporter.features.energy.energy_settings import CostSettings
+from exporter.features.energy.gpu_data import PEAKS, peak_of
+from exporter.features.energy.power_readings import Device, Reading
+
+M, N = ("m", "1"), ("n", "1")
+GPU = Device("gpu", "nvml", "GPU-1", index="0", name="NVIDIA H100 80GB HBM3")
+HOST = Device("host", "rapl", "package-0")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def window(models, busy, *, seconds=10.0, idle=600, known=True, board=None):
+    whole = idle + sum(models.values()) if board is None else board
+    return Window(
+        seconds,
+        known,
+        whole * MICRO,
+        idle * MICRO,
+        {key: joules * MICRO for key, joules in models.items()},
+        busy,
+    )
+
+
+def settled(*parts, inferences, busy=None):
+    return Settled(10.0, inferences, busy or {}, parts)
+
+
+def shown(samples, spec):
+    return {s.labels: s.value for s in samples if s.spec is spec}
+
+
+def derived(cost, *windows, span=60.0):
+    found = Derived(CostSettings.model_validate(cost), span, Clock())
+    for item in windows:
+        found.add(item)
+    return list(found.samples([]))
+
+
+ONE = settled(
+    (GPU, window({M: 200, N: 100}, {M: 4.0, N: 1.0})), inferences={M: 1000, N: 50}
+)
+
+
+def test_an_inference_takes_its_models_energy_and_in_full_its_share_of_the_idle():
+    samples = derived({}, ONE)
+    place = ("gpu", "nvml")
+    assert shown(samples, catalogue.INFERENCE_ENERGY) == {
+        (*M, *place, "active"): pytest.approx(0.2),
+        (*M, *place, "full"): pytest.approx(0.6),
+        (*N, *place, "active"): pytest.approx(2.0),
+        (*N, *place, "full"): pytest.approx(6.0),
+    }
+    efficiency = shown(samples, catalogue.EFFICIENCY)
+    assert efficiency[*M, *place, "active"] == pytest.approx(5.0)
+    assert not shown(samples, catalogue.COST_PER_THOUSAND)
+    assert not shown(samples, catalogue.MODEL_CARBON)
+
+
+def test_a_window_with_a_gap_is_left_out_with_its_inferences():
+    gap = settled(
+        (GPU, window({M: 2}, {M: 4.0}, known=False)), inferences={M: 5_000_000}
+    )
+    samples = derived({}, ONE, gap)
+    joules = shown(samples, catalogue.INFERENCE_ENERGY)
+    assert joules[*M, "gpu", "nvml", "active"] == pytest.approx(0.2)
+
+
+def test_windows_leave_the_average_when_they_are_old():
+    old = settled((GPU, window({M: 9000}, {M: 9.0})), inferences={M: 1000})
+    samples = derived({}, old, *[ONE] * 6, span=60.0)
+    joules = shown(samples, catalogue.INFERENCE_ENERGY)
+    assert joules[*M, "gpu", "nvml", "active"] == pytest.approx(0.2)
+
+
+def test_gpu_time_is_charged_for_busy_time_and_the_rest_is_overhead():
+    cost = {"gpu_hour_price": 3.6}
+    clock = Clock()
+    found = Derived(CostSettings.model_validate(cost), 60.0, clock)
+    account = DeviceAccount(GPU)
+    clock.now = 10.0
+    found.add(ONE)
+    samples = list(found.samples([account]))
+    # 3.6 an hour are 0.01 for ten seconds, of which the models were busy half.
+    assert shown(samples, catalogue.MODEL_COST) == {
+        (*M, "USD", "gpu_time"): pytest.approx(0.004),
+        (*N, "USD", "gpu_time"): pytest.approx(0.001),
+    }
+    assert shown(samples, catalogue.OVERHEAD_COST) == {
+        ("USD", "gpu_time"): pytest.approx(0.005)
+    }
+    per_thousand = shown(samples, catalogue.COST_PER_THOUSAND)
+    assert per_thousand[*M, "USD", "active"] == pytest.approx(0.004)
+    assert per_thousand[*M, "USD", "full"] == pytest.approx(0.008)
+    assert per_thousand[*N, "USD", "full"] == pytest.approx(0.04)
+
+
+def test_what_nobody_is_charged_for_never_falls():
+    clock = Clock()
+    found = Derived(CostSettings(gpu_hour_price=3600.0), 60.0, clock)
+    busy = settled((GPU, window({M: 1}, {M: 10.0})), inferences={})
+    before = 0.0
+    # Windows are booked a little earlier or later than their length says.
+    for elapsed in (10.0, 9.5, 10.5, 9.0, 11.0):
+        clock.now += elapsed
+        found.add(busy)
+        overhead = shown(found.samples([]), catalogue.OVERHEAD_COST)
+        assert overhead["USD", "gpu_time"] >= before
+        before = overhead["USD", "gpu_time"]
+    assert before <= 1.0
+
+
+def test_models_that_overlap_share_the_hour_and_pay_no_more_than_it():
+    both = settled((GPU, window({M: 1, N: 1}, {M: 10.0, N: 30.0})), inferences={})
+    found = Derived(CostSettings(gpu_hour_price=3600.0), 60.0, Clock())
+    found.add(both)
+    costs = shown(found.samples([DeviceAccount(GPU)]), catalogue.MODEL_COST)
+    assert sum(costs.values()) == pytest.approx(10.0)
+    assert costs[*N, "USD", "gpu_time"] == pytest.approx(7.5)
+
+
+def account_of(device, board, models):
+    account = DeviceAccount(device)
+    account.add(Reading(device, 0.0, 0))
+    account.totals.board = board * MICRO
+    account.totals.models = {(k, "busy_time"): v * MICRO for k, v in models.items()}
+    return account
+
+
+def test_electricity_and_carbon_are_the_energy_times_pue():
+    cost = {"electricity_price_per_kwh": 0.36, "pue": 1.5, "grid_grams_per_kwh": 400}
+    found = Derived(CostSettings.model_validate(cost), 60.0, Clock())
+    accounts = [
+        account_of(GPU, 7_200_000, {M: 3_600_000}),
+        account_of(HOST, 3_600_000, {M: 1_800_000}),
+    ]
+    samples = list(found.samples(accounts))
+    assert shown(samples, catalogue.MODEL_COST) == {
+        (*M, "USD", "electricity"): pytest.approx(1.5 * 0.36 * 1.5)
+    }
+    assert shown(samples, catalogue.OVERHEAD_COST) == {
+        ("USD", "electricity"): pytest.approx(1.5 * 0.36 * 1.5)
+    }
+    assert shown(samples, catalogue.MODEL_CARBON) == {M: pytest.approx(900)}
+    assert shown(samples, catalogue.OVERHEAD_CARBON) == {(): pytest.approx(900)}
+    assert shown(samples, catalogue.BOUNDARY_ENERGY) == {
+        ("gpu",): 7_200_000,
+        ("host",): 3_600_000,
+        ("node",): pytest.approx(16_200_000),
+    }
+
+
+def test_boards_alone_are_no_node():
+    found = Derived(CostSettings(pue=1.5), 60.0, Clock())
+    samples = found.samples([account_of(GPU, 100, {})])
+    assert shown(samples, catalogue.BOUNDARY_ENERGY) == {("gpu",): 100}
+
+
+def test_utilisation_and_roofline_are_over_the_models_busy_time():
+    cost = {
+        "models": {
+            "m": {"flops_per_inference": 1e12, "bytes_per_inference": 1e9},
+            "n": {"flops_per_inference": 1e9, "precision": "fp8"},
+        },
+        "gpu": {"peak_flops": {"fp16": 1e15}, "memory_bytes_per_second": 2e12},
+    }
+    samples = derived(cost, ONE)
+    # 1,000 inferences of 1e12 in 4 s are a quarter of 1e15 a second.
+    assert shown(samples, catalogue.FLOPS_UTILIZATION) == {
+        M: pytest.approx(0.25),
+        N: pytest.approx(50 * 1e9 / (1979e12 * 1.0)),
+    }
+    assert shown(samples, catalogue.BANDWIDTH_UTILIZATION) == {M: pytest.approx(0.125)}
+    assert shown(samples, catalogue.INTENSITY) == {M: 1000}
+    assert shown(samples, catalogue.ROOFLINE) == {(*M, "compute"): pytest.approx(0.25)}
+
+
+def test_a_model_of_low_intensity_stands_under_the_memory_roof():
+    cost = {
+        "models": {"m": {"flops_per_inference": 1e9, "bytes_per_inference": 1e9}},
+    }
+    samples = derived(cost, ONE)
+    attained, roof = 1000 * 1e9 / 4.0, 3.35e12
+    assert shown(samples, catalogue.ROOFLINE) == {
+        (*M, "memory"): pytest.approx(attained / roof)
+    }
+
+
+def test_an_unknown_gpu_without_a_configured_peak_has_no_utilisation():
+    unknown = Device("gpu", "nvml", "GPU-2", name="Some Accelerator")
+    cost = {"models": {"m": {"flops_per_inference": 1e12}}}
+    item = settled((unknown, window({M: 1}, {M: 1.0})), inferences={M: 10})
+    assert not shown(derived(cost, item), catalogue.FLOPS_UTILIZATION)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H200 NVL", "H200 NVL"),
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L40", "L40"),
+        ("Tesla T4", "T4"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("Tesla V100-PCIE-32GB", "V100-PCIE"),
+        ("NVIDIA GeForce RTX 4090", None),
+        ("NVIDIA T400", None),
+    ],
+)
+def test_boards_are_known_by_the_name_nvml_gives_them(name, expected):
+    found = peak_of(name)
+    assert (found.name if found else None) == expected
+
+
+def test_every_peak_has_its_source_and_rises_as_precision_falls():
+    order = ["fp64", "fp32", "tf32", "fp16", "fp8"]
+    for peak in PEAKS:
+        assert peak.sheet
+        known = [peak.tera[p] for p in order if p in peak.tera]
+        assert known == sorted(known)
+        assert peak.memory_bytes_per_second > 1e11
+        assert peak.flops("bf16") == peak.flops("fp16")
+        assert peak.flops("fp4") is None
+
+
+def test_what_a_models_versions_share_is_divided_among_them(tmp_path):
+    for name, size in {
+        "m/1/model.onnx": 1000,
+        "m/2/model.onnx": 3000,
+        "m/config.pbtxt": 100,
+        "none/readme": 50,
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * size)
+    (tmp_path / "m" / "2" / "link").symlink_to(tmp_path / "none" / "readme")
+    found = sizes(tmp_path)
+    link = (tmp_path / "m" / "2" / "link").lstat().st_size
+    assert found == {("m", "1"): 1050, ("m", "2"): 3050 + link}
+    assert sizes(tmp_path / "gone") == {}
+    assert sum(sizes(tmp_path, most_files=1).values()) < 4100
+
+
+def test_storage_is_charged_by_the_clock(tmp_path):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "model").write_bytes(b"x" * 1_000_000)
+    clock = Clock()
+    storage = {"repository": tmp_path, "price_per_gigabyte_month": 30.0}
+    found = Derived(CostSettings.model_validate({"storage": storage}), 60.0, clock)
+    list(found.samples([]))
+    clock.now = 86_400.0
+    samples = list(found.samples([]))
+    assert shown(samples, catalogue.ARTIFACT_BYTES) == {M: 1_000_000}
+    assert shown(samples, catalogue.MODEL_COST) == {
+        (*M, "USD", "storage"): pytest.approx(0.001)
+    }

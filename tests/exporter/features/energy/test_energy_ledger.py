@@ -1,0 +1,240 @@
+"""The whole road from the scripted NVML to samples, second by second on a clock of ours."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+
+import pytest
+from accesses import access_to
+from fake_nvml import GPU_IS_LOST, board
+from metrics_page import MetricsPage
+
+from exporter import catalogue
+from exporter.access.work_board import Look, ModelWork
+from exporter.features.energy.energy_collector import EnergyCollector
+from exporter.features.energy.energy_settings import (
+    CostSettings,
+    PowerSettings,
+    energy_settings,
+)
+from exporter.triton.grpc import GrpcClient
+
+A, B = ("a", "1"), ("b", "1")
+WATTS = {A: 320.0, B: 130.0}
+IDLE = 60.0
+WINDOW_SECONDS = 5
+PARTS = (
+    catalogue.MODEL_ENERGY,
+    catalogue.IDLE_ENERGY,
+    catalogue.UNATTRIBUTED_ENERGY,
+)
+
+
+class Fleet:
+    """Two boards with one truth each; the first runs the models."""
+
+    def __init__(self, nvml, *, first=None, metrics=None, **power):
+        self.now = 0.0
+        boards = {n: self._fields(n, 1e6, IDLE) for n in (0, 1)}
+        self.script = nvml({**boards, 0: {**boards[0], **(first or {})}})
+        self.millijoules = {0: 1e9, 1: 1e9}
+        self.truth = {0: 0.0, 1: 0.0}
+        self.busy = dict.fromkeys(WATTS, 0.0)
+        self.spent = dict.fromkeys(WATTS, 0.0)
+        self.access = access_to(
+            GrpcClient("127.0.0.1:1"), clock=lambda: self.now, metrics=metrics
+        )
+        settings = PowerSettings.model_validate(
+            {"sources": [{"kind": "nvml", "idle_watts": IDLE}], **power}
+        )
+        self.collector = EnergyCollector(
+            energy_settings(settings, CostSettings(gpu_hour_price=2.0)), self.access
+        )
+        self.samples = []
+
+    @staticmethod
+    def _fields(number, millijoules, watts):
+        milliwatts = round(watts * 1000)
+        return board(
+            number,
+            watts=None,
+            energy=round(millijoules),
+            power=milliwatts,
+            **{"field.185": milliwatts, "field.186": milliwatts},
+        )
+
+    def second(self, running=None, *, reset=False, look=True):
+        """A second in which `running` is the models' busy ratios on the first board."""
+        self.now += 1
+        active = 0.0
+        for key, ratio in (running or {}).items():
+            self.busy[key] += ratio
+            self.spent[key] += ratio * WATTS[key]
+            active += ratio * WATTS[key]
+        for number, watts in ((0, IDLE + active), (1, IDLE)):
+            self.truth[number] += watts
+            self.millijoules[number] += watts * 1000
+            if reset and number == 0:
+                # At another moment of the second each time.
+                self.millijoules[0] = watts * (300 + 13 * (self.now % 50))
+            fields = self._fields(number, self.millijoules[number], watts)
+            kept = {
+                name.replace(".", "__"): fields[name]
+                for name in ("energy", "power", "field.185", "field.186")
+            }
+            self.script.change(number, **kept)
+        if look and self.now % WINDOW_SECONDS == 0:
+            work = {k: ModelWork(s, s, round(100 * s)) for k, s in self.busy.items()}
+            self.access.work.publish(Look(self.now, work))
+        self.samples = self.collector.collect()
+
+    def values(self, spec):
+        return {s.labels: s.value for s in self.samples if s.spec is spec}
+
+    def sum(self, spec):
+        return sum(self.values(spec).values())
+
+    def boards(self):
+        """Joules by board's number."""
+        found = defaultdict(float)
+        for labels, value in self.values(catalogue.GPU_ENERGY).items():
+            found[int(labels[0])] = value
+        return found
+
+    def assert_balanced(self):
+        parts = sum(self.sum(spec) for spec in PARTS)
+        assert parts == pytest.approx(self.sum(catalogue.GPU_ENERGY), rel=1e-9)
+
+    def close(self):
+        self.collector.close()
+        self.access.grpc.close()
+
+
+@pytest.fixture
+def fleet(nvml):
+    with contextlib.closing(Fleet(nvml)) as fleet:
+        yield fleet
+
+
+def mix(second):
+    return ({}, {A: 0.9}, {B: 0.8}, {A: 0.3, B: 0.5})[second // 20 % 4]
+
+
+def test_every_minute_is_counted_to_a_thousandth_though_the_counter_starts_over(fleet):
+    counted, true = [], []
+    for second in range(245):
+        fleet.second(mix(second), reset=second in {33, 70, 91, 150})
+        fleet.assert_balanced()
+        if fleet.now % WINDOW_SECONDS == 0:
+            counted.append(sum(fleet.boards().values()))
+            true.append(sum(fleet.truth.values()))
+    # Every minute there is, from one window's end to another's.
+    windows = round(60 / WINDOW_SECONDS)
+    minutes = [
+        (now - before, truth - earlier)
+        for before, now, earlier, truth in zip(
+            counted, counted[windows:], true, true[windows:], strict=False
+        )
+    ]
+    assert len(minutes) == 37
+    for found, truth in minutes:
+        assert found == pytest.approx(truth, rel=1e-3)
+    resets = fleet.values(catalogue.SENSOR_RESETS)
+    assert sorted(resets.values()) == [0, 4]
+
+
+def test_models_get_what_they_took_within_five_percent(fleet):
+    for second in range(401):
+        fleet.second(mix(second))
+    attributed = defaultdict(float)
+    for labels, value in fleet.values(catalogue.MODEL_ENERGY).items():
+        attributed[labels[:2]] += value
+    for key, truth in fleet.spent.items():
+        assert attributed[key] == pytest.approx(truth, rel=0.05)
+    joules = fleet.values(catalogue.INFERENCE_ENERGY)
+    assert joules[*A, "gpu", "nvml", "active"] == pytest.approx(3.2, rel=0.05)
+    assert joules[*B, "gpu", "nvml", "active"] == pytest.approx(1.3, rel=0.05)
+
+
+def test_a_lost_board_counts_nothing_and_the_other_goes_on(fleet):
+    for second in range(30):
+        fleet.second(mix(second))
+    fleet.script.change(0, lost=GPU_IS_LOST)
+    fleet.second({A: 0.5})
+    up = {labels[2][-38:]: v for labels, v in fleet.values(catalogue.SENSOR_UP).items()}
+    assert sorted(up.values()) == [0, 1]
+    assert len(fleet.values(catalogue.GPU_POWER)) == 1
+    for _ in range(9):
+        fleet.second({A: 0.5})
+    before = fleet.boards()
+    for _ in range(20):
+        fleet.second({A: 0.5})
+        fleet.assert_balanced()
+    after = fleet.boards()
+    assert after[0] == before[0]
+    assert after[1] - before[1] == pytest.approx(20 * IDLE, rel=0.3)
+    fleet.script.change(0, lost=None)
+    for _ in range(10):
+        fleet.second({A: 0.5})
+        fleet.assert_balanced()
+    assert set(fleet.values(catalogue.SENSOR_UP).values()) == {1}
+    # The counter went on meanwhile: its joules are counted, and nobody's.
+    late = {
+        labels[2]: value
+        for labels, value in fleet.values(catalogue.UNATTRIBUTED_ENERGY).items()
+    }
+    assert late["gap"] > 20 * IDLE
+
+
+def test_a_server_that_tells_nothing_makes_energy_nobodys(fleet):
+    for second in range(30):
+        fleet.second(mix(second))
+    for _ in range(60):
+        fleet.second({A: 0.5}, look=False)
+        fleet.assert_balanced()
+    nobody = fleet.values(catalogue.UNATTRIBUTED_ENERGY)
+    assert nobody["gpu", "nvml", "no_statistics"] > 20 * IDLE
+
+
+def test_between_windows_what_is_divided_stands_still(fleet):
+    for _ in range(26):
+        fleet.second({A: 0.5})
+    divided = {s.labels: s.value for s in fleet.samples if s.spec in PARTS}
+    fleet.second({A: 0.5})
+    assert {s.labels: s.value for s in fleet.samples if s.spec in PARTS} == divided
+    assert fleet.values(catalogue.GPU_POWER)
+
+
+def test_under_mig_the_board_is_measured_and_its_instances_are_attributed(nvml):
+    instances = {A: "MIG-a", B: "MIG-b"}
+    mig = {"mig": 1, "instance.0": instances[A], "instance.1": instances[B]}
+    with (
+        contextlib.closing(MetricsPage()) as page,
+        contextlib.closing(Fleet(nvml, first=mig, metrics=page.client)) as fleet,
+    ):
+        for second in range(161):
+            # They were asked something before.
+            page.body = "".join(
+                f'nv_inference_compute_infer_duration_us{{gpu_uuid="{uuid}",'
+                f'model="{model}",version="{version}"}} {1 + 1e6 * fleet.busy[model, version]}\n'
+                for (model, version), uuid in instances.items()
+            ).encode()
+            fleet.second(mix(second))
+            fleet.assert_balanced()
+        # Only boards are measured.
+        boards = {labels[1] for labels in fleet.values(catalogue.GPU_ENERGY)}
+        assert not boards & set(instances.values())
+        (first,) = {labels[1] for labels in fleet.values(catalogue.MIG_ENERGY)}
+        assert first in boards
+        attributed = {
+            labels[0]: value
+            for labels, value in fleet.values(catalogue.MIG_ENERGY).items()
+        }
+        models = {
+            labels[:2]: value
+            for labels, value in fleet.values(catalogue.MODEL_ENERGY).items()
+        }
+        for key, uuid in instances.items():
+            assert attributed[uuid] == pytest.approx(models[key])
+            assert attributed[uuid] == pytest.approx(fleet.spent[key], rel=0.05)

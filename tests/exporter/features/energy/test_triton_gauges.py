@@ -1,0 +1,124 @@
+"""Triton's own GPU gauges: 0 W is unknown, and a latched gauge no measurement."""
+
+from __future__ import annotations
+
+import pytest
+from metrics_page import MetricsPage
+
+from exporter.access.work_board import WorkBoard
+from exporter.errors import TritonError
+from exporter.features.energy.energy_meter import Meter
+from exporter.features.energy.placement import PlacementReader
+from exporter.features.energy.power_readings import Device
+from exporter.features.energy.sources.power_source import Surroundings
+from exporter.features.energy.sources.triton_gauges import TritonGaugesSettings
+
+PAGE = """\
+# HELP nv_gpu_power_usage GPU power usage in watts
+# TYPE nv_gpu_power_usage gauge
+nv_gpu_power_usage{{gpu_uuid="GPU-1"}} {watts}
+nv_gpu_power_limit{{gpu_uuid="GPU-1"}} 300
+nv_energy_consumption{{gpu_uuid="GPU-1"}} {joules}
+nv_gpu_utilization{{gpu_uuid="GPU-1"}} 0.5
+nv_gpu_memory_total_bytes{{gpu_uuid="GPU-1"}} 2e10
+nv_gpu_memory_used_bytes{{gpu_uuid="GPU-1"}} 0
+nv_inference_compute_infer_duration_us{{gpu_uuid="GPU-1",model="m",version="1"}} {on_gpu}
+nv_inference_compute_infer_duration_us{{model="m",version="1"}} {on_cpu}
+nv_inference_compute_infer_duration_us{{model="n",version="1"}} 5
+nv_inference_count{{model="m",version="1"}} 7
+"""
+
+
+class GpuPage(MetricsPage):
+    """That of a Triton with a GPU."""
+
+    def show(self, watts=120.0, joules=5000.0, on_gpu=300, on_cpu=100):
+        text = PAGE.format(watts=watts, joules=joules, on_gpu=on_gpu, on_cpu=on_cpu)
+        self.body = text.encode()
+
+
+@pytest.fixture
+def page():
+    page = GpuPage()
+    page.show()
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def surroundings(page):
+    times = iter(range(10_000))
+    return Surroundings(lambda: float(next(times)), lambda: 0, page.client, WorkBoard())
+
+
+def test_boards_are_read_as_triton_shows_them(page, surroundings):
+    (reading,) = TritonGaugesSettings().find(surroundings).read()
+    assert reading.device.key == "GPU-1"
+    assert reading.device.max_watts == 300
+    assert reading.counter_microjoules == 5_000_000_000
+    assert reading.power_watts == 120
+    shown = {sample.spec.name: sample.value for sample in reading.samples}
+    # 0 bytes in use is what a failed reading leaves behind as well.
+    assert shown == {
+        "triton_gpu_power_limit_watts": 300,
+        "triton_gpu_utilization_ratio": 0.5,
+        "triton_gpu_memory_total_bytes": 2e10,
+    }
+
+
+def test_zero_watts_are_unknown_and_no_source(page, surroundings):
+    page.show(watts=0)
+    assert TritonGaugesSettings().find(surroundings) is None
+
+
+def test_a_gauge_latched_at_zero_is_flagged_and_counts_nothing(page, surroundings):
+    source, meter = TritonGaugesSettings().find(surroundings), Meter()
+    for number in range(3):
+        page.show(joules=5000 + 120 * number)
+        meter.add(source.read()[0])
+    page.show(watts=0, joules=0)
+    for _ in range(2):
+        meter.add(source.read()[0])
+        assert meter.faults == {"no_power"}
+        assert meter.power_watts is None
+    taken, known = meter.take(meter.read_until)
+    assert taken == 240_000_000
+    assert not known
+
+
+def test_an_energy_gauge_that_stands_is_frozen_and_not_idle(page, surroundings):
+    source, meter = TritonGaugesSettings().find(surroundings), Meter()
+    for number in range(6):
+        page.show(joules=5000 + 240 * min(number // 2, 1))
+        meter.add(source.read()[0])
+    assert meter.faults == {"frozen"}
+
+
+def test_without_a_page_there_is_no_source_and_a_lost_one_is_an_error(
+    page, surroundings
+):
+    source = TritonGaugesSettings().find(surroundings)
+    page.body = b'nv_gpu_power_usage{gpu_uuid="GPU-1" 17'
+    with pytest.raises(TritonError):
+        source.read()
+    page.body = b""
+    assert source.read() == []
+    assert TritonGaugesSettings().find(surroundings) is None
+
+
+def test_where_a_model_runs_is_as_its_compute_time_rises(page):
+    reader = PlacementReader(page.client, 1.0)
+    boards = frozenset({"GPU-1", "GPU-2"})
+    gpu = Device("gpu", "nvml", "GPU-1")
+    host = Device("host", "rapl", "package-0")
+    first = reader.read(boards, {}, ask=True)
+    assert first.share(("m", "1"), gpu) == (0.75, "")
+    page.show(on_gpu=400, on_cpu=200)
+    second = reader.read(boards, {}, ask=True)
+    assert second.share(("m", "1"), gpu) == (0.5, "")
+    assert second.share(("m", "1"), host) == (1.0, "")
+    assert second.share(("n", "1"), gpu) == (0.0, "")
+    # Nobody told of this one: every board has its part.
+    assert second.share(("other", "1"), gpu) == (0.5, "")
+    page.body = b""
+    assert reader.read(boards, {}, ask=True).share(("m", "1"), gpu) == (0.5, "")

@@ -1,0 +1,153 @@
+"""Scores against scikit-learn's, and outputs looked at without labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from exporter.features.golden import answer_quality
+from exporter.features.golden.golden_data import GoldenSet
+from exporter.features.golden.golden_scoring import Scoring
+from exporter.features.golden.golden_settings import GoldenData
+from exporter.features.golden.golden_signature import prepare
+from exporter.numerics.answer_distribution import looked_at
+from exporter.triton.model import ModelSpec, TensorSpec
+
+ROWS = 400
+
+
+def scored(truth, outputs, *, expected=None, **settings):
+    golden = GoldenSet(
+        "FILE", "set", "0" * 64, len(truth), {"x": np.zeros((len(truth), 1))},
+        None if truth.dtype == object else truth, expected or {},
+    )  # fmt: skip
+    spec = ModelSpec(
+        "m",
+        "1",
+        (TensorSpec("x", "FP32", (-1, 1)),),
+        (TensorSpec("p", "FP32", (-1, -1)),),
+        8,
+    )
+    found = Scoring(
+        prepare(golden, spec),
+        GoldenData(file="set.npz", label="label", **settings),
+        spec,
+    )
+    for places in np.array_split(np.random.default_rng(1).permutation(len(truth)), 13):
+        found.judge(places, {"p": outputs[places]})
+    return found
+
+
+@pytest.fixture
+def many():
+    rng = np.random.default_rng(3)
+    truth = rng.integers(0, 5, ROWS)
+    logits = rng.normal(size=(ROWS, 5)) + 1.5 * np.eye(5)[truth]
+    powers = np.exp(logits)
+    return truth, powers / powers.sum(axis=1, keepdims=True)
+
+
+def test_scores_of_many_classes_are_those_of_scikit_learn(many) -> None:
+    truth, scores = many
+    predicted = scores.argmax(axis=1)
+    found = dict(scored(truth, scores, top_k=[2, 5]).scores())
+    precision, recall, f1, _ = metrics.precision_recall_fscore_support(
+        truth, predicted, average="macro"
+    )
+    assert found == pytest.approx(
+        {
+            "accuracy": metrics.accuracy_score(truth, predicted),
+            "top_2": metrics.top_k_accuracy_score(truth, scores, k=2),
+            "top_5": 1.0,
+            "precision": precision,
+            "recall": recall,
+            "f1": f1,
+            "auc": metrics.roc_auc_score(truth, scores, multi_class="ovr"),
+        }
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_scores_of_two_classes_are_of_the_second(columns) -> None:
+    rng = np.random.default_rng(4)
+    truth = rng.integers(0, 2, ROWS)
+    yes = np.clip(rng.normal(0.35 + 0.3 * truth, 0.2), 0, 1).round(2)
+    outputs = yes[:, None] if columns == 1 else np.stack([1 - yes, yes], axis=1)
+    found = dict(scored(truth, outputs).scores())
+    # Right in the middle no class stands out.
+    decided = yes != 0.5
+    predicted = np.where(decided, yes > 0.5, 1 - truth).astype(int)
+    assert found["accuracy"] == pytest.approx((predicted == truth).mean())
+    assert found["recall"] == pytest.approx(
+        ((yes > 0.5) & (truth == 1)).sum() / (truth == 1).sum()
+    )
+    assert found["auc"] == pytest.approx(metrics.roc_auc_score(truth, yes))
+
+
+def test_errors_of_numbers_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(5)
+    truth = rng.normal(size=ROWS)
+    outputs = (truth + rng.normal(0, 0.3, ROWS))[:, None]
+    found = dict(scored(truth, outputs).errors())
+    assert found == pytest.approx(
+        {
+            "mae": metrics.mean_absolute_error(truth, outputs),
+            "rmse": metrics.root_mean_squared_error(truth, outputs),
+        }
+    )
+
+
+def test_logits_are_taken_for_logits(many) -> None:
+    truth, scores = many
+    shape = looked_at(np.log(scores) + 7, classes=True)
+    np.testing.assert_allclose(shape.confidence, scores.max(axis=1))
+    assert dict(scored(truth, np.log(scores)).scores())["accuracy"] == pytest.approx(
+        (scores.argmax(axis=1) == truth).mean()
+    )
+
+
+def test_zeros_are_no_answer_and_nan_is_none_either(many) -> None:
+    truth, scores = many
+    for value in (0.0, np.nan):
+        found = scored(truth, np.full_like(scores, value))
+        assert dict(found.scores())["accuracy"] == 0
+        assert found.class_shares() == {}
+
+
+def test_entropy_and_norm_are_what_they_are_called(many) -> None:
+    _, scores = many
+    shape = looked_at(scores)
+    np.testing.assert_allclose(shape.entropy, -(scores * np.log(scores)).sum(axis=1))
+    np.testing.assert_allclose(shape.norm, np.linalg.norm(scores, axis=1))
+
+
+def test_expected_answers_match_within_tolerance_and_cosine_tells_direction() -> None:
+    rng = np.random.default_rng(6)
+    wanted = rng.normal(size=(ROWS, 8))
+    near = wanted * (1 + 5e-4)
+    truth = np.array([None] * ROWS, dtype=object)
+    well = dict(scored(truth, near, expected={"p": wanted}).scores())
+    assert (well["match"], well["match:p"]) == (1, 1)
+    assert well["cosine"] == pytest.approx(1)
+    turned = dict(scored(truth, -wanted, expected={"p": wanted}).scores())
+    assert (turned["match"], turned["cosine"]) == (0, pytest.approx(-1))
+
+
+def test_integers_and_text_must_be_equal() -> None:
+    whole = np.array([[1, 2], [3, 4]])
+    assert answer_quality.agree(whole, whole, 0.5, 5).all()
+    assert answer_quality.agree(whole + 1, whole, 0.5, 5).tolist() == [False, False]
+    text = np.array([[b"a"], [b"b"]], dtype=object)
+    assert answer_quality.agree(text, np.array([["a"], ["c"]]), 0, 0).tolist() == [
+        True,
+        False,
+    ]
+
+
+def test_a_sample_that_was_not_answered_counts_neither_way(many) -> None:
+    truth, scores = many
+    found = scored(truth, scores)
+    wrong = np.flatnonzero(scores.argmax(axis=1) != truth)
+    found.unanswered(wrong)
+    assert dict(found.scores())["accuracy"] == 1

@@ -1,0 +1,97 @@
+"""What a golden probe may ask, and when it calls a loss of accuracy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from exporter.features.golden.accuracy_loss import LossChart
+from exporter.features.golden.golden_budget import WINDOW_SECONDS, Allowance, Budget
+from exporter.numerics import run_length
+
+SHARES = Allowance(
+    request_share=0.05,
+    busy_share=0.05,
+    idle_requests_per_second=0.5,
+    idle_busy_ratio=0.02,
+)
+
+
+def asked(budget, *, seconds, per_second=0.0, busy=0.0, cost=0.001, tries=20.0):
+    """How many requests get through beside so much production."""
+    through, now = 0, 1000.0
+    for step in range(int(seconds * tries)):
+        now = 1000.0 + step / tries
+        if step % int(tries) == 0:
+            budget.saw(now, per_second * (now - 1000), busy * (now - 1000))
+        if budget.allows(now, 1):
+            budget.asked(now, 1, cost)
+            through += 1
+    return through, budget.spent(now)
+
+
+def test_an_idle_model_is_asked_as_often_as_allowed_and_no_more() -> None:
+    through, _ = asked(Budget(SHARES), seconds=300)
+    assert through <= 0.5 * 300 + 0.5 * WINDOW_SECONDS
+    assert through >= 0.5 * 240
+
+
+def test_beside_traffic_requests_stay_within_their_share() -> None:
+    through, spent = asked(Budget(SHARES), seconds=300, per_second=100, busy=0.5)
+    assert spent.requests / (spent.requests + spent.production_requests) <= 0.05
+    assert through > 0.04 * 100 * 200
+
+
+def test_a_costly_model_is_asked_no_more_than_its_busy_time_allows() -> None:
+    through, spent = asked(
+        Budget(SHARES), seconds=300, per_second=100, busy=0.2, cost=0.2
+    )
+    assert spent.busy_seconds <= 0.02 * WINDOW_SECONDS
+    assert 0 < through < 50
+
+
+def test_a_restart_of_the_counters_is_not_taken_for_traffic() -> None:
+    budget = Budget(SHARES)
+    budget.saw(0.0, 1e6, 1e4)
+    budget.saw(30.0, 10.0, 0.1)
+    budget.saw(40.0, 20.0, 0.2)
+    assert budget.spent(41.0).production_requests == 10
+
+
+@pytest.mark.parametrize("accuracy", [1.0, 0.97, 0.74, 0.5])
+def test_a_loss_chart_keeps_its_false_alarm_rate_exactly(accuracy) -> None:
+    chart = LossChart.of(accuracy, 0.02, 10_000.0)
+    failing = max(1 - accuracy, 0.002)
+    held = run_length.bernoulli_cusum(failing, (chart.up, chart.down), chart.limit)
+    assert held >= 10_000
+    below = run_length.bernoulli_cusum(failing, (chart.up, chart.down), chart.limit - 1)
+    assert below < 10_000
+
+
+def test_two_points_lost_are_told_in_the_time_theory_allows() -> None:
+    chart = LossChart.of(0.9, 0.02, 10_000.0)
+    delay = run_length.bernoulli_cusum(0.12, (chart.up, chart.down), chart.limit)
+    divergence = 0.12 * math.log(0.12 / 0.1) + 0.88 * math.log(0.88 / 0.9)
+    assert delay <= 1.15 * math.log(10_000) / divergence
+
+
+def test_a_model_that_gets_everything_wrong_is_told_within_a_few_answers() -> None:
+    chart = LossChart.of(0.97, 0.02, 100_000.0)
+    level, steps = 0, 0
+    while level < chart.limit:
+        level = chart.step(level, right=False)
+        steps += 1
+    assert steps <= 30
+
+
+def test_the_same_set_over_and_over_raises_no_alarm_at_its_own_accuracy() -> None:
+    rng = np.random.default_rng(1)
+    right = np.arange(449) >= 13
+    chart = LossChart.of(436 / 449, 0.02, 100_000.0)
+    level = 0
+    for _ in range(300):
+        for is_right in rng.permutation(right).tolist():
+            level = chart.step(level, right=is_right)
+            assert level < chart.limit

@@ -1,0 +1,300 @@
+"""The golden probe beside a scripted server: files that change, budgets, verdicts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from accesses import access_to
+from fake_triton import (
+    UNAVAILABLE,
+    EmptyTensor,
+    FakeModel,
+    FakeTensor,
+    FakeTriton,
+    Filled,
+    Slow,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.access.inventory import Inventory
+from exporter.access.own_traffic import OwnTraffic
+from exporter.access.work_board import Look, ModelWork
+from exporter.errors import GoldenDataError
+from exporter.features.golden import golden_formats
+from exporter.features.golden.golden_settings import GoldenSettings
+from exporter.triton.grpc import GrpcClient
+
+KEY = ("m", "1")
+
+
+class Clock:
+    """Stands still but where it is moved."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def scene(tmp_path):
+    def first_of(inputs):
+        """Class 1 where the first value is above 0.5."""
+        high = inputs["x"][:, :1] > 0.5
+        return {"p": np.hstack([1 - 0.9 * high, 0.9 * high]).astype(np.float32)}
+
+    model = FakeModel(
+        "m",
+        (FakeTensor("x", "FP32", (2,)),),
+        (FakeTensor("p", "FP32", (2,)),),
+        answer=first_of,
+    )
+    with FakeTriton([model]) as fake:
+        scene = Scene(fake, tmp_path)
+        yield scene
+        scene.access.grpc.close()
+
+
+class Scene:
+    def __init__(self, fake, folder):
+        self.fake, self.clock, self.folder = fake, Clock(), folder
+        self.access = access_to(
+            GrpcClient(fake.grpc),
+            own=OwnTraffic(run_id=secrets.token_hex(4)),
+            clock=self.clock,
+        )
+        self.spec = self.access.grpc.model_spec("m", "1", timeout_seconds=10)
+        self.serve(self.spec)
+        self.file = folder / "set.npz"
+        self.write()
+
+    def serve(self, *specs):
+        models = {(spec.name, spec.version): spec for spec in specs}
+        self.access.board.publish(Inventory(up=True, ready=True, models=models))
+
+    def write(self, rows=20, **more):
+        rng = np.random.default_rng(1)
+        x = rng.random((rows, 2)).astype(np.float32)
+        label = (x[:, 0] > 0.5).astype(int)
+        np.savez(self.file, **{"x": x, "label": label, **more})
+
+    def probe(self, **more):
+        return GoldenSettings.model_validate(
+            {
+                "data": {"file": str(self.file), "label": "label"},
+                "timeout_seconds": 5,
+                "idle_requests_per_second": 100,
+                "idle_busy_ratio": 1,
+                **more,
+            }
+        ).build(self.access)
+
+    def attempt(self, probe):
+        (target,) = probe.targets(self.access.board.current)
+        return probe.attempt(target)
+
+
+def value(probe, name, *labels):
+    found = [
+        s.value
+        for s in probe.samples()
+        if s.spec.name == name and set(labels) <= set(s.labels)
+    ]
+    assert len(found) < 2, found
+    return found[0] if found else None
+
+
+def label_of(probe, name):
+    (found,) = {s.labels[-1] for s in probe.samples() if s.spec.name == name}
+    return found
+
+
+def test_a_file_that_changes_is_read_again_and_a_bad_one_is_not_judged_by(
+    scene,
+) -> None:
+    probe = scene.probe()
+    assert scene.attempt(probe).outcome == "ok"
+    first = label_of(probe, "triton_golden_info")
+    scene.write(rows=30)
+    scene.clock.now += 11
+    scene.attempt(probe)
+    assert label_of(probe, "triton_golden_info") != first
+    scene.file.write_bytes(b"half a file")
+    scene.clock.now += 11
+    verdict = scene.attempt(probe)
+    assert verdict.outcome == "invalid"
+    assert str(scene.file) in verdict.detail
+    assert value(probe, "triton_golden_usable") == 0
+    assert value(probe, "triton_golden_samples_total", "right") is None
+    scene.write()
+    scene.clock.now += 11
+    assert scene.attempt(probe).outcome == "ok"
+    assert value(probe, "triton_golden_usable") == 1
+
+
+def test_a_file_that_no_reader_expects_ends_the_judging_by_the_old_one(scene) -> None:
+    probe = scene.probe()
+    assert scene.attempt(probe).outcome == "ok"
+    scene.write(**{"recorded:accuracy": np.array(["good"])})
+    for _ in range(2):
+        scene.clock.now += 11
+        assert scene.attempt(probe).outcome == "invalid"
+        assert value(probe, "triton_golden_usable") == 0
+    scene.write()
+    scene.clock.now += 11
+    assert scene.attempt(probe).outcome == "ok"
+
+
+def test_a_scrape_does_not_wait_for_a_file_that_is_read_slowly(scene) -> None:
+    probe = scene.probe()
+    scene.attempt(probe)
+    scene.file.unlink()
+    os.mkfifo(scene.file)
+    scene.clock.now += 11
+    with ThreadPoolExecutor(2) as threads:
+        asked = threads.submit(scene.attempt, probe)
+        # Opens when the reader does, who then waits for the end.
+        with scene.file.open("wb"):
+            scraped = threads.submit(probe.samples)
+            assert scraped.result(timeout=20)
+            assert not asked.done()
+        assert asked.result(timeout=20).outcome == "invalid"
+
+
+def test_a_model_whose_signature_changed_is_told_and_asked_nothing(scene) -> None:
+    probe = scene.probe()
+    scene.attempt(probe)
+    asked = scene.fake.received("infer")
+    other = FakeModel("m", (FakeTensor("y", "FP32", (2,)),))
+    with FakeTriton([other]) as changed:
+        client = GrpcClient(changed.grpc)
+        scene.serve(client.model_spec("m", "1", timeout_seconds=10))
+        client.close()
+    verdict = scene.attempt(probe)
+    assert verdict.outcome == "invalid"
+    assert "'y': m version 1 takes this input" in verdict.detail
+    assert scene.fake.received("infer") == asked
+
+
+def test_what_the_budget_does_not_allow_is_not_asked(scene) -> None:
+    probe = scene.probe(idle_requests_per_second=0.05, idle_busy_ratio=1)
+    verdicts = [scene.attempt(probe) for _ in range(10)]
+    # Three a minute, beside a model nobody else asks.
+    assert [v is None for v in verdicts] == [False] * 3 + [True] * 7
+    scene.clock.now += 61
+    assert scene.attempt(probe) is not None
+
+
+def test_production_makes_room_for_its_share(scene) -> None:
+    probe = scene.probe(
+        idle_requests_per_second=0.01, request_share=0.1, busy_share=0.5
+    )
+    for requests in (0, 90):
+        work = ModelWork(10.0 * requests, 10.0 * requests, requests, requests)
+        scene.access.work.publish(Look(scene.clock.now, {KEY: work}))
+        scene.clock.now += 5
+    asked = sum(scene.attempt(probe) is not None for _ in range(30))
+    # A tenth of all: ten beside ninety.
+    assert asked == 0
+    work = ModelWork(1900.0, 1900.0, 180, 180)
+    scene.access.work.publish(Look(scene.clock.now, {KEY: work}))
+    asked = sum(scene.attempt(probe) is not None for _ in range(30))
+    assert asked == 10
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "outcome", "counted"),
+    [
+        (UNAVAILABLE, "unavailable", "unanswered"),
+        (EmptyTensor(), "bad_output", "unanswered"),
+        (Filled(float("nan")), "ok", "invalid"),
+        (Slow(0.8), "timeout", "unanswered"),
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_none_is_counted_as_what_it_is(
+    scene, behaviour, outcome, counted
+) -> None:
+    # Time is real here: the deadline is the server's to miss.
+    timeout = {"timeout_seconds": 0.3, "linger_seconds": 0.1}
+    probe = scene.probe(**timeout)
+    scene.fake.on("infer").reply(behaviour)
+    verdict = scene.attempt(probe)
+    if counted == "invalid":
+        assert verdict.outcome == "bad_output"
+    else:
+        assert verdict.outcome == outcome
+    assert value(probe, "triton_golden_samples_total", counted) == 8
+
+
+def test_answers_of_long_ago_say_nothing_of_now(scene) -> None:
+    probe = scene.probe()
+    for _ in range(3):
+        scene.attempt(probe)
+    assert value(probe, "triton_golden_score_ratio", "accuracy") == 1
+    assert value(probe, "triton_golden_failing", "labels") == 0
+    scene.clock.now += 600
+    assert value(probe, "triton_golden_score_ratio", "accuracy") is None
+    assert value(probe, "triton_golden_failing", "labels") is None
+    assert value(probe, "triton_golden_samples_total", "right") == 20
+    assert value(probe, "triton_golden_usable") == 1
+    scene.attempt(probe)
+    assert value(probe, "triton_golden_score_ratio", "accuracy") == 1
+
+
+def test_a_model_that_goes_takes_its_samples_and_its_calibration(scene) -> None:
+    probe = scene.probe()
+    for _ in range(3):
+        scene.attempt(probe)
+    assert scene.access.calibration.get(KEY) is not None
+    scene.serve()
+    probe.targets(scene.access.board.current)
+    assert probe.samples() == []
+    assert scene.access.calibration.get(KEY) is None
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    form=st.sampled_from(["npz", "csv", "parquet", "json"]),
+    raw=st.one_of(
+        st.binary(max_size=200),
+        st.text(max_size=200).map(str.encode),
+        st.recursive(
+            st.none() | st.integers() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(
+                    st.sampled_from(
+                        [
+                            "inputs",
+                            "outputs",
+                            "data",
+                            "name",
+                            "shape",
+                            "datatype",
+                            "content",
+                            "x",
+                        ]
+                    ),
+                    inner,
+                    max_size=4,
+                )
+            ),
+        ).map(
+            lambda value: repr(value).replace("'", '"').replace("None", "null").encode()
+        ),
+    ),
+)
+def test_whatever_a_file_holds_is_columns_or_one_clear_error(form, raw) -> None:
+    told, columns = "FILE: ", {}
+    try:
+        columns = golden_formats.read(raw, form, "FILE").columns
+    except GoldenDataError as error:
+        told = str(error)
+    assert told.startswith("FILE: ")
+    assert all(isinstance(column, np.ndarray) for column in columns.values())

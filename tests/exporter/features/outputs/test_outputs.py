@@ -1,0 +1,139 @@
+"""Mirrored answers: what they look like, and how many are right."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from accesses import access_to
+
+from exporter import catalogue
+from exporter.access.calibration_board import Calibrated
+from exporter.access.inventory import Inventory, InventoryBoard
+from exporter.access.mirror_hub import Mirrored
+from exporter.features.outputs.outputs_settings import OutputsSettings
+from exporter.numerics.calibration import calibrate
+from exporter.samples import Sample
+from exporter.triton.model import ModelSpec, TensorSpec
+
+KEY = ("m", "2")
+
+
+@pytest.fixture
+def scene():
+    board = InventoryBoard()
+    spec = ModelSpec(*KEY, (), (TensorSpec("p", "FP32", (-1, 3)),), 8)
+    single = ModelSpec("s", "1", (), (TensorSpec("p", "FP32", (3,)),), 0)
+    board.publish(Inventory(models={KEY: spec, ("m", "1"): spec, ("s", "1"): single}))
+    exposed = []
+    access = access_to(
+        SimpleNamespace(), board=board, clock=lambda: 0.0, exposed=lambda: exposed
+    )
+    collector = OutputsSettings(window_rows=200).build(access)
+    return SimpleNamespace(access=access, collector=collector, exposed=exposed)
+
+
+def answers(rng, rows, sure=0.8):
+    """Rows of three probabilities, the largest about `sure`."""
+    best = np.clip(rng.normal(sure, 0.05, rows), 0.4, 0.99)
+    scores = np.stack([best, (1 - best) * 0.6, (1 - best) * 0.4], axis=1)
+    return rng.permuted(scores, axis=1)
+
+
+def publish(scene, outputs, *, model="m", version="", name="p"):
+    scene.access.mirror.publish(
+        [Mirrored("http", model, version, "1", outputs={name: outputs})]
+    )
+
+
+def value(scene, name, *labels):
+    found = [
+        s.value
+        for s in scene.collector.collect()
+        if s.spec.name == name and set(labels) <= set(s.labels)
+    ]
+    assert len(found) < 2, found
+    return found[0] if found else None
+
+
+def test_the_latest_rows_of_the_latest_version_are_looked_at(scene) -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        publish(scene, answers(rng, 8, sure=0.5))
+    rows = answers(rng, 200, sure=0.9)
+    for part in np.array_split(rows, 31):
+        publish(scene, part)
+    assert value(scene, "triton_output_rows_total") == 280
+    confidence = value(scene, "triton_output_confidence_ratio", "production", "2")
+    assert confidence == pytest.approx(rows.max(axis=1).mean())
+    share = value(scene, "triton_output_class_ratio", "0")
+    assert share == pytest.approx((rows.argmax(axis=1) == 0).mean())
+    assert value(scene, "triton_output_entropy") > 0
+
+
+def test_a_few_rows_say_nothing_yet(scene) -> None:
+    publish(scene, answers(np.random.default_rng(1), 8))
+    assert value(scene, "triton_output_rows_total") == 8
+    assert value(scene, "triton_output_confidence_ratio") is None
+
+
+def test_a_model_without_batches_answers_a_row_at_a_time(scene) -> None:
+    for row in answers(np.random.default_rng(2), 60):
+        publish(scene, row, model="s")
+    assert value(scene, "triton_output_rows_total", "s") == 60
+    assert value(scene, "triton_output_confidence_ratio", "s") is not None
+
+
+def test_what_nobody_serves_or_answers_is_passed_over(scene) -> None:
+    publish(scene, np.zeros((4, 3)), model="unknown")
+    publish(scene, np.zeros((4, 3)), version="9")
+    publish(scene, np.zeros((0, 3)))
+    scene.access.mirror.publish([Mirrored("http", "m", "", "1")])
+    assert value(scene, "triton_output_rows_total") is None
+
+
+def test_accuracy_is_estimated_once_the_model_is_calibrated(scene) -> None:
+    rng = np.random.default_rng(3)
+    rows = answers(rng, 200, sure=0.7)
+    publish(scene, rows)
+    assert value(scene, "triton_estimated_accuracy_ratio") is None
+    said = rng.uniform(0.3, 1, 3000)
+    calibration = calibrate(said, (rng.random(3000) < said - 0.1).astype(float))
+    scene.access.calibration.publish(KEY, Calibrated("p", "set", calibration))
+    estimate = value(scene, "triton_estimated_accuracy_ratio")
+    assert estimate == pytest.approx(rows.max(axis=1).mean() - 0.1, abs=0.04)
+    low, high = (
+        value(scene, "triton_estimated_accuracy_ci_ratio", bound)
+        for bound in ("lower", "upper")
+    )
+    assert low < estimate < high
+    valid = "triton_estimated_accuracy_valid"
+    conditions = ("calibrated", "enough_outputs", "within_calibration", "no_drift")
+    assert [value(scene, valid, name) for name in conditions] == [1, 1, 1, 1]
+    scene.exposed.append(Sample(catalogue.MODEL_DRIFT_ALARM, 1, ("m",)))
+    assert value(scene, valid, "no_drift") == 0
+
+
+def test_it_says_where_it_is_shown_what_it_cannot_see() -> None:
+    for spec in (catalogue.ESTIMATED_ACCURACY, catalogue.ESTIMATED_ACCURACY_VALID):
+        assert "Blind to concept drift" in spec.help
+
+
+def test_zeros_and_nan_for_answers_are_seen(scene) -> None:
+    publish(scene, np.zeros((200, 3)))
+    assert value(scene, "triton_output_norm") == 0
+    publish(scene, np.full((200, 3), np.nan))
+    assert value(scene, "triton_output_norm") is None
+
+
+def test_after_the_end_nothing_is_taken(scene) -> None:
+    scene.collector.close()
+    publish(scene, np.zeros((200, 3)))
+    assert value(scene, "triton_output_rows_total") is None
+
+
+def test_a_model_that_goes_is_forgotten(scene) -> None:
+    publish(scene, answers(np.random.default_rng(1), 80))
+    scene.access.board.publish(Inventory())
+    assert value(scene, "triton_output_rows_total") is None

@@ -1,0 +1,324 @@
+"""Good and bad events from exposed samples, through resets, stale and new series."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter import catalogue
+from exporter.config.configuration import parse
+from exporter.errors import ConfigError
+from exporter.features.slo.objectives import (
+    AvailabilityObjective,
+    LatencyObjective,
+    PresetObjective,
+    SignalObjective,
+    expanded,
+)
+from exporter.features.slo.slo_events import EventCounter
+from exporter.histograms.histogram import Histogram
+from exporter.samples import HistogramSample, Sample
+
+LATENCY = LatencyObjective(name="x", objective_ratio=0.9, threshold_seconds=0.1)
+AVAILABILITY = AvailabilityObjective(name="x", objective_ratio=0.9)
+
+
+def latencies(*seconds: float, model: str = "m") -> HistogramSample:
+    histogram = Histogram()
+    histogram.record_many(seconds)
+    return HistogramSample(catalogue.REQUEST_DURATION, histogram, (model, "1"))
+
+
+def outcomes(success: float, failure: float, model: str = "m") -> list[Sample]:
+    return [
+        Sample(catalogue.REQUESTS, success, (model, "1", "success")),
+        Sample(catalogue.REQUESTS, failure, (model, "1", "failure")),
+    ]
+
+
+def test_what_was_counted_before_the_first_look_is_not_ours() -> None:
+    counter = EventCounter(AVAILABILITY)
+    counter.look(outcomes(100, 50), 0)
+    assert (counter.good, counter.bad) == (0, 0)
+    counter.look(outcomes(110, 51), 5)
+    assert (counter.good, counter.bad) == (10, 1)
+
+
+def test_a_model_that_appears_later_counts_from_its_first_request() -> None:
+    counter = EventCounter(AVAILABILITY)
+    counter.look([], 0)
+    counter.look(outcomes(3, 1), 5)
+    assert (counter.good, counter.bad) == (3, 1)
+
+
+def read(collector: str, *, success: bool) -> Sample:
+    return Sample(catalogue.COLLECTOR_SUCCESS, success, (collector,))
+
+
+@pytest.mark.parametrize("outages", [1, 5])
+def test_an_objective_that_begins_during_an_outage_replays_nothing(outages) -> None:
+    counter = EventCounter(AVAILABILITY)
+    for now in range(outages):
+        counter.look([read("statistics", success=False)], now)
+    counter.look([read("statistics", success=True), *outcomes(400, 40)], 10)
+    assert (counter.good, counter.bad) == (0, 0)
+    counter.look([read("statistics", success=True), *outcomes(402, 41)], 15)
+    assert (counter.good, counter.bad) == (2, 1)
+    # From here on it is known what there is: another model began after that.
+    new = outcomes(3, 1, model="new")
+    counter.look([read("statistics", success=True), *outcomes(402, 41), *new], 20)
+    assert (counter.good, counter.bad) == (5, 2)
+
+
+def test_a_latency_objective_that_begins_during_an_outage_replays_nothing() -> None:
+    counter = EventCounter(LATENCY)
+    counter.look([read("traces", success=False), read("statistics", success=True)], 0)
+    counter.look([read("traces", success=True), latencies(0.01, 3.0)], 5)
+    assert (counter.good, counter.bad) == (0, 0)
+
+
+def test_a_failure_of_another_collector_hides_no_event() -> None:
+    counter = EventCounter(AVAILABILITY)
+    counter.look([read("energy", success=False), read("statistics", success=True)], 0)
+    counter.look([read("statistics", success=True), *outcomes(3, 1)], 5)
+    assert (counter.good, counter.bad) == (3, 1)
+
+
+def test_a_source_that_starts_over_is_no_negative_event() -> None:
+    counter = EventCounter(AVAILABILITY)
+    counter.look([], 0)
+    counter.look(outcomes(100, 10), 5)
+    counter.look(outcomes(4, 1), 10)
+    assert (counter.good, counter.bad) == (104, 11)
+
+
+def test_a_series_that_was_away_for_a_while_is_not_counted_twice() -> None:
+    counter = EventCounter(AVAILABILITY)
+    counter.look([], 0)
+    counter.look(outcomes(100, 10), 5)
+    counter.look([], 10)
+    counter.look(outcomes(101, 10), 15)
+    assert (counter.good, counter.bad) == (101, 10)
+
+
+def test_latency_splits_at_the_threshold() -> None:
+    counter = EventCounter(LATENCY)
+    counter.look([], 0)
+    counter.look([latencies(0.01, 0.05, 0.09, 0.2, 3.0)], 5)
+    assert (counter.good, counter.bad) == (3, 2)
+
+
+def test_only_the_models_of_the_objective_count() -> None:
+    counter = EventCounter(LATENCY.model_copy(update={"models": "a*"}))
+    counter.look([], 0)
+    counter.look([latencies(0.01, model="ab"), latencies(9.0, model="b")], 5)
+    assert (counter.good, counter.bad) == (1, 0)
+
+
+def test_probes_are_a_source_of_their_own() -> None:
+    counter = EventCounter(AVAILABILITY.model_copy(update={"source": "probes"}))
+    counter.look([], 0)
+    labels = ("m", "1", "grpc", "synthetic")
+    counter.look(
+        [
+            *outcomes(50, 50),
+            Sample(catalogue.PROBE_TOTAL, 7, (*labels, "ok")),
+            Sample(catalogue.PROBE_TOTAL, 2, (*labels, "timeout")),
+            Sample(catalogue.PROBE_TOTAL, 1, (*labels, "bad_output")),
+        ],
+        5,
+    )
+    assert (counter.good, counter.bad) == (7, 3)
+
+
+def slow_probe(seconds: float) -> HistogramSample:
+    histogram = Histogram()
+    histogram.record_many([seconds])
+    labels = ("m", "1", "grpc", "synthetic")
+    return HistogramSample(catalogue.PROBE_DURATION, histogram, labels)
+
+
+def test_slow_probes_are_bad_events_of_the_objectives_on_probes() -> None:
+    counter = EventCounter(LATENCY.model_copy(update={"source": "probes"}))
+    counter.look([], 0)
+    counter.look([latencies(0.01, 0.01), slow_probe(9.0)], 5)
+    assert (counter.good, counter.bad) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        LATENCY,
+        AVAILABILITY,
+        SignalObjective(
+            name="x", objective_ratio=0.9, metric="triton_model_serving", at_least=1
+        ),
+    ],
+    ids=lambda objective: objective.kind,
+)
+def test_other_metrics_are_no_events(objective) -> None:
+    def exposed(number: int) -> list:
+        return [
+            Sample(catalogue.EXECUTIONS, number, ("m", "1")),
+            Sample(catalogue.MODEL_READY, 0, ("m", "1")),
+            Sample(
+                catalogue.PROBE_TOTAL, number, ("m", "1", "grpc", "synthetic", "ok")
+            ),
+            slow_probe(9.0),
+            HistogramSample(
+                catalogue.BATCH_SIZE, latencies(*[9.0] * number).histogram, ("m", "1")
+            ),
+        ]
+
+    counter = EventCounter(objective)
+    for now in range(3):
+        counter.look(exposed(now + 1), now)
+    assert (counter.good, counter.bad) == (0, 0)
+
+
+def test_a_signal_is_judged_where_model_and_labels_fit() -> None:
+    objective = SignalObjective(
+        name="x",
+        objective_ratio=0.9,
+        metric="triton_model_serving",
+        models="a*",
+        labels={"version": "1"},
+        at_least=1,
+    )
+    counter = EventCounter(objective)
+    for labels in (("a", "1"), ("ab", "1"), ("a", "2"), ("b", "1")):
+        counter.look([Sample(catalogue.MODEL_SERVING, 0, labels)], 0)
+    assert (counter.good, counter.bad) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "good"), [(0.9, False), (1, True), (2, True), (2.1, False)]
+)
+def test_a_signal_on_its_bound_is_good(value, good) -> None:
+    counter = EventCounter(
+        SignalObjective(
+            name="x",
+            objective_ratio=0.9,
+            metric="triton_model_serving",
+            at_least=1,
+            at_most=2,
+        )
+    )
+    counter.look([Sample(catalogue.MODEL_SERVING, value, ("m", "1"))], 0)
+    assert (counter.good, counter.bad) == (good, not good)
+
+
+def test_a_signal_is_judged_once_a_look() -> None:
+    objective = SignalObjective(
+        name="x", objective_ratio=0.9, metric="triton_model_serving", at_least=1
+    )
+    counter = EventCounter(objective)
+    for now, value in enumerate((1, 1, 0, 1)):
+        counter.look([Sample(catalogue.MODEL_SERVING, value, ("m", "1"))], now)
+    assert (counter.good, counter.bad) == (3, 1)
+
+
+def test_a_counter_is_judged_by_its_rate_and_not_across_a_reset() -> None:
+    objective = SignalObjective(
+        name="x", objective_ratio=0.9, metric="triton_inferences_total", at_least=10
+    )
+    counter = EventCounter(objective)
+    looks = ((0, 0), (1, 20), (2, 25), (3, 2), (4, 30), (8, 70), (8, 99), (12, 150))
+    for now, value in looks:
+        counter.look([Sample(catalogue.INFERENCES, value, ("m", "1"))], now)
+    assert (counter.good, counter.bad) == (4, 1)
+
+
+def test_a_stalled_counter_is_judged_as_a_rate_of_zero() -> None:
+    objective = SignalObjective(
+        name="x", objective_ratio=0.9, metric="triton_inferences_total", at_least=1
+    )
+    counter = EventCounter(objective)
+    for now in range(4):
+        counter.look([Sample(catalogue.INFERENCES, 500, ("m", "1"))], now)
+    assert (counter.good, counter.bad) == (0, 3)
+
+
+def test_an_unknown_signal_is_no_event() -> None:
+    objective = SignalObjective(
+        name="x", objective_ratio=0.9, metric="triton_up", at_least=1
+    )
+    counter = EventCounter(objective)
+    counter.look([], 0)
+    assert (counter.good, counter.bad) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("preset", "names"),
+    [
+        ("interactive", ["web-p95", "web-p99"]),
+        ("realtime", ["web-p95", "web-availability"]),
+    ],
+)
+def test_a_preset_stands_for_named_objectives(preset, names) -> None:
+    objectives = expanded((PresetObjective(name="web", preset=preset),))
+    assert [objective.name for objective in objectives] == names
+
+
+def test_the_energy_preset_judges_joules_of_an_inference_idle_and_all() -> None:
+    preset = PresetObjective(name="web", preset="energy", joules_per_inference=2.0)
+    (objective,) = preset.expand()
+    assert objective.name == "web-energy"
+    counter = EventCounter(objective)
+    spec = catalogue.INFERENCE_ENERGY
+    for basis, boundary, joules in (
+        ("full", "gpu", 1.9),
+        ("full", "gpu", 2.1),
+        ("full", "host", 9.0),
+        ("active", "gpu", 9.0),
+    ):
+        place = (boundary, "nvml", basis)
+        counter.look([Sample(spec, joules, ("m", "1", *place))], 0)
+    assert (counter.good, counter.bad) == (1, 1)
+
+
+def test_the_interactive_preset_is_the_fields() -> None:
+    p95, p99 = PresetObjective(name="web", preset="interactive").expand()
+    assert isinstance(p95, LatencyObjective)
+    assert isinstance(p99, LatencyObjective)
+    assert (p95.objective_ratio, p95.threshold_seconds) == (0.95, 0.1)
+    assert (p99.objective_ratio, p99.threshold_seconds) == (0.99, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("slo", "message"),
+    [
+        (
+            "{kind: signal, name: x, objective_ratio: 0.9, metric: triton_up}",
+            "found neither at_least nor at_most; give one or both",
+        ),
+        (
+            "{kind: signal, name: x, objective_ratio: 0.9, metric: nope, at_least: 1}",
+            "found metric 'nope'; want a gauge or counter of METRICS.md",
+        ),
+        (
+            (
+                "{kind: signal, name: x, objective_ratio: 0.9, metric: triton_up,"
+                " labels: {model: m}, at_least: 1}"
+            ),
+            "found labels ['model']; triton_up has []",
+        ),
+        (
+            "{kind: preset, name: x, preset: throughput}",
+            (
+                "found preset throughput and per_second None; per_second goes with"
+                " throughput, and only there"
+            ),
+        ),
+        (
+            "{kind: preset, name: x, preset: energy}",
+            (
+                "found preset energy and joules_per_inference None;"
+                " joules_per_inference goes with energy, and only there"
+            ),
+        ),
+    ],
+)
+def test_what_does_not_fit_is_said(slo, message) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"slos: [{slo}]".encode(), "f.yaml", {})
+    assert message in str(caught.value)

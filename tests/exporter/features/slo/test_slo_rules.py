@@ -1,0 +1,212 @@
+"""The generated rules, run by promtool: each alert fires, stays quiet, survives resets."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from parts import require
+
+from exporter.config.configuration import parse
+from exporter.features.slo.objectives import expanded
+from exporter.features.slo.slo_rules import SEVERITIES, rules_file
+
+# promtool evaluates days of rules.
+
+RUNBOOKS = Path(__file__).parents[4] / "deploy" / "runbooks"
+SLOS = b"""
+slos:
+  - {kind: availability, name: avail, objective_ratio: 0.99}
+  - {kind: availability, name: lax, objective_ratio: 0.5}
+"""
+ALERTS = [severity.alert for severity in SEVERITIES]
+
+
+@pytest.fixture
+def promtool(tmp_path):
+    require("promtool")
+    rules = rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos))
+    (tmp_path / "rules.yml").write_text(rules)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            ["promtool", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+
+    return run
+
+
+def series(good: str, bad: str, instance: str = "a", slo: str = "avail") -> list[dict]:
+    return [
+        {
+            "series": f'triton_slo_events_total{{slo="{slo}",outcome="{outcome}",'
+            f'instance="{instance}"}}',
+            "values": values,
+        }
+        for outcome, values in (("good", good), ("bad", bad))
+    ]
+
+
+def check(
+    promtool, tmp_path, given: list[dict], at: str, expected: set[str], every="1m"
+) -> None:
+    """At `at`, of the alerts on `avail` exactly `expected` fire; rules run `every` so often."""
+    queries = [
+        {
+            "expr": f'count by (alertname) (ALERTS{{alertname="{alert}",slo="avail",'
+            'alertstate="firing"}) or vector(0)',
+            "eval_time": at,
+            "exp_samples": [
+                {"labels": f'{{alertname="{alert}"}}', "value": 1},
+                {"labels": "{}", "value": 0},
+            ]
+            if alert in expected
+            else [{"labels": "{}", "value": 0}],
+        }
+        for alert in ALERTS
+    ]
+    tests = {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": every,
+        "tests": [
+            {"interval": "1m", "input_series": given, "promql_expr_test": queries}
+        ],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(tests))
+    result = promtool("test", "rules", "test.yml")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_promtool_finds_the_file_clean(promtool) -> None:
+    result = promtool("check", "rules", "rules.yml")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_fast_burn_pages_and_asks_for_a_ticket(promtool, tmp_path) -> None:
+    given = series("0+80x120", "0+20x120")
+    check(promtool, tmp_path, given, "2h", set(ALERTS))
+
+
+def test_a_slow_burn_asks_for_a_ticket_only(promtool, tmp_path) -> None:
+    given = series("0+96x4000", "0+4x4000")
+    check(promtool, tmp_path, given, "60h", {"TritonSLOBurnTicket"}, every="5m")
+
+
+def test_a_burn_within_the_budget_is_silent(promtool, tmp_path) -> None:
+    given = series("0+995x4000", "0+5x4000")
+    check(promtool, tmp_path, given, "60h", set(), every="5m")
+
+
+def test_no_events_and_no_series_are_silent(promtool, tmp_path) -> None:
+    check(promtool, tmp_path, series("0x200", "0x200"), "2h", set())
+    check(promtool, tmp_path, [], "2h", set())
+
+
+def test_a_burn_that_ended_stops_the_page_when_the_short_window_is_clean(
+    promtool, tmp_path
+) -> None:
+    given = series("0+80x60 4800+100x60", "0+20x60 1200+0x60")
+    check(promtool, tmp_path, given, "62m", set(ALERTS))
+    # An hour's window still holds the burn; five and thirty minutes do not.
+    check(promtool, tmp_path, given, "110m", {"TritonSLOBurnTicket"})
+
+
+def test_a_counter_reset_is_no_burn(promtool, tmp_path) -> None:
+    given = series("0+1000x60 0+1000x60", "50+1x60 0+1x60")
+    check(promtool, tmp_path, given, "90m", set())
+
+
+def test_a_counter_reset_hides_no_burn(promtool, tmp_path) -> None:
+    given = series("0+80x60 0+80x60", "0+20x60 0+20x60")
+    check(promtool, tmp_path, given, "62m", set(ALERTS))
+    check(promtool, tmp_path, given, "2h", set(ALERTS))
+
+
+def test_replicas_are_summed_before_they_are_divided(promtool, tmp_path) -> None:
+    # One replica fails all of its few requests, the other none of its many: together
+    # 0.5 %. An average of the two ratios would be 50 %.
+    given = [
+        *series("0x120", "0+5x120", "small"),
+        *series("0+995x120", "0x120", "large"),
+    ]
+    check(promtool, tmp_path, given, "2h", set())
+
+
+def test_an_objective_too_lax_to_burn_fast_has_no_alert_that_cannot_fire() -> None:
+    rules = yaml.safe_load(rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos)))
+    (lax,) = [g for g in rules["groups"] if g["name"] == "tritonwatch-slo-lax"]
+    alerts = [rule["alert"] for rule in lax["rules"] if "alert" in rule]
+    assert alerts == ["TritonSLOBurnTicket"]
+
+
+def test_an_alert_sees_what_the_same_evaluation_recorded() -> None:
+    rules = yaml.safe_load(rules_file(expanded(parse(SLOS, "slos.yaml", {}).slos)))
+    for group in rules["groups"]:
+        recorded = [n for n, rule in enumerate(group["rules"]) if "record" in rule]
+        alerting = [n for n, rule in enumerate(group["rules"]) if "alert" in rule]
+        assert recorded
+        assert not alerting or max(recorded) < min(alerting)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_every_alert_has_a_runbook(alert) -> None:
+    text = (RUNBOOKS / f"{alert}.md").read_text("utf-8")
+    for part in ("## Meaning", "## Impact", "## Diagnosis", "## Mitigation"):
+        assert part in text
+
+
+def test_the_autoscaler_is_not_misled_by_idle_models(promtool, tmp_path) -> None:
+    tests = {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [
+                    {
+                        "series": 'triton_model_queue_seconds_total{model="busy",'
+                        'version="1",instance="a"}',
+                        "values": "0+1.5x20",
+                    },
+                    {
+                        "series": 'triton_requests_total{model="busy",version="1",'
+                        'outcome="success",instance="a"}',
+                        "values": "0+150x20",
+                    },
+                    {
+                        "series": 'triton_model_queue_seconds_total{model="idle",'
+                        'version="1",instance="a"}',
+                        "values": "0x20",
+                    },
+                    {
+                        "series": 'triton_requests_total{model="idle",version="1",'
+                        'outcome="success",instance="a"}',
+                        "values": "0x20",
+                    },
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": "round(instance:triton_queue_seconds_per_request:rate1m"
+                        " * 1e6)",
+                        "eval_time": "5m",
+                        "exp_samples": [{"labels": '{instance="a"}', "value": 10_000}],
+                    },
+                    {
+                        "expr": "count(model:triton_queue_seconds_per_request:rate1m)",
+                        "eval_time": "5m",
+                        "exp_samples": [{"labels": "{}", "value": 1}],
+                    },
+                ],
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(tests))
+    result = promtool("test", "rules", "test.yml")
+    assert result.returncode == 0, result.stdout + result.stderr

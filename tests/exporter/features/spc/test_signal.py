@@ -1,0 +1,228 @@
+"""One signal: what it learns, when it speaks, how long an alarm stands."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from exporter.features.spc.control_charts import Cusum, Ewma, PageHinkley, Shewhart
+from exporter.features.spc.signal_baseline import Baseline, learn
+from exporter.features.spc.signal_monitor import Plan, Signal
+
+ALL = (Shewhart(), Ewma(0.2), Cusum(0.5, 0.5), PageHinkley(0.5))
+
+
+def plan(**changes) -> Plan:
+    return Plan(
+        **{"charts": ALL, "in_control_arl": 2000.0, "learn_samples": 200} | changes
+    )
+
+
+def noise(count, *, mean=10.0, sigma=2.0, correlation=0.0, seed=1):
+    rng = np.random.default_rng(seed)
+    value, found = 0.0, []
+    for shock in rng.normal(size=count):
+        value = correlation * value + math.sqrt(1 - correlation**2) * shock
+        found.append(mean + sigma * value)
+    return found
+
+
+def fed(signal, values):
+    return [signal.add(value) for value in values]
+
+
+class TestLearning:
+    def test_mean_and_spread_are_those_of_the_baseline(self) -> None:
+        found = learn(noise(500, seed=2))
+        assert (found.mean, found.sigma) == pytest.approx((10, 2), rel=0.05)
+        assert found.assumption == "independent"
+        assert found.correlation == 0
+        assert found.normal
+
+    def test_neighbours_that_follow_one_another_are_noticed_and_taken_out(self) -> None:
+        found = learn(noise(2000, correlation=0.7))
+        assert found.assumption == "residuals"
+        assert found.correlation == pytest.approx(0.7, abs=0.05)
+        assert found.residual_sigma == pytest.approx(2 * math.sqrt(1 - 0.7**2), rel=0.1)
+
+    def test_a_wave_that_no_neighbour_explains_is_called_doubtful(self) -> None:
+        wave = [math.sin(i / 3) + 0.2 * value for i, value in enumerate(noise(400))]
+        assert learn(wave).assumption == "doubtful"
+
+    def test_a_skewed_signal_is_said_not_to_be_normal(self) -> None:
+        assert not learn(np.random.default_rng(2).exponential(size=400).tolist()).normal
+
+    def test_a_signal_that_never_moved_is_called_constant(self) -> None:
+        found = learn([0.971] * 50)
+        assert found.assumption == "constant"
+        assert found.sigma > 0
+        assert learn([0.971] * 50, least_sigma=0.01).sigma == 0.01
+
+    @pytest.mark.parametrize("values", [[1.0] * 5, [math.nan] * 30])
+    def test_too_little_is_refused(self, values) -> None:
+        with pytest.raises(ValueError, match="want at least 20"):
+            learn(values)
+
+
+class TestWatching:
+    def test_while_it_learns_it_says_nothing(self) -> None:
+        signal = Signal(plan())
+        fed(signal, noise(199))
+        assert signal.learning
+        assert list(signal.status()) == []
+        signal.add(10.0)
+        assert {status.kind for status in signal.status()} == {c.kind for c in ALL}
+
+    def test_a_shift_of_two_sigma_is_told_within_the_delay_of_the_charts(self) -> None:
+        signal = Signal(plan(given=Baseline(10, 2)))
+        fed(signal, noise(100))
+        assert not signal.alarmed
+        begun = fed(signal, noise(40, mean=14, seed=3))
+        longest = max(
+            chart.run_length(4.5, 2.0, "both")
+            for chart in ALL
+            if chart.kind != "shewhart"
+        )
+        assert begun.index(True) < 3 * longest
+        spoken = {status.kind for status in signal.status() if status.alarm}
+        assert {"ewma", "cusum", "page_hinkley"} <= spoken
+
+    def test_a_side_that_is_not_watched_is_silent(self) -> None:
+        signal = Signal(plan(given=Baseline(10, 2), sides="lower"))
+        fed(signal, noise(100, mean=30))
+        assert not signal.alarmed
+        fed(signal, noise(100, mean=0))
+        assert signal.alarmed
+        assert all(status.statistic < 0 for status in signal.status())
+
+    def test_a_baseline_that_never_moved_makes_any_move_an_alarm(self) -> None:
+        signal = Signal(plan())
+        fed(signal, [0.971] * 300)
+        assert not signal.alarmed
+        assert signal.add(0.95)
+
+    def test_correlated_noise_brings_no_more_false_alarms_than_promised(self) -> None:
+        alarms = {0.0: 0, 0.6: 0}
+        for correlation in alarms:
+            for seed in range(40):
+                signal = Signal(plan(charts=(Cusum(0.5),), in_control_arl=500))
+                values = noise(1200, correlation=correlation, seed=seed)
+                alarms[correlation] += sum(fed(signal, values))
+        # 40 signals x 1,000 samples at one alarm in 500, the mean being learnt.
+        assert alarms[0.6] < 2.5 * 80
+        assert alarms[0.6] < 2 * alarms[0.0] + 40
+
+    def test_what_is_not_finite_is_passed_over(self) -> None:
+        signal = Signal(plan(given=Baseline(0, 1)))
+        assert not any(fed(signal, [math.nan, math.inf, -math.inf]))
+        assert signal.samples == 0
+
+    def test_the_run_length_with_a_mean_that_is_off_is_told_as_well(self) -> None:
+        signal = Signal(plan())
+        fed(signal, noise(200))
+        for status in signal.status():
+            assert status.run_length == pytest.approx(2000 * len(ALL), rel=0.01)
+            assert status.run_length_low < status.run_length
+        given = Signal(plan(given=Baseline(0, 1)))
+        assert all(s.run_length_low == s.run_length for s in given.status())
+
+    def test_page_hinkley_learns_a_slow_drift_that_a_cusum_tells(self) -> None:
+        given = Baseline(0, 1)
+        drift = [
+            value + i / 4000 for i, value in enumerate(noise(4000, mean=0, sigma=1))
+        ]
+        charts = (Cusum(0.5), PageHinkley(0.5, learnt_from=20))
+        signal = Signal(plan(charts=charts, in_control_arl=2000, given=given))
+        fed(signal, drift)
+        cusum, page_hinkley = signal.status()
+        assert cusum.alarms >= 1
+        assert page_hinkley.alarms < cusum.alarms
+
+
+class TestAlarms:
+    def alarmed(self, **changes) -> Signal:
+        signal = Signal(plan(given=Baseline(10, 2), heal_samples=15, **changes))
+        fed(signal, noise(60, mean=18))
+        assert signal.alarmed
+        return signal
+
+    def test_an_alarm_stands_while_the_fault_does(self) -> None:
+        signal = self.alarmed()
+        for value in noise(500, mean=18, seed=9):
+            signal.add(value)
+            assert signal.alarmed
+        assert all(status.alarms == 1 for status in signal.status())
+
+    def test_it_ends_after_so_many_samples_without_one(self) -> None:
+        signal = self.alarmed(charts=(Shewhart(),))
+        well = [10.0] * 14
+        fed(signal, well)
+        assert signal.alarmed
+        signal.add(10.0)
+        assert not signal.alarmed
+
+    def test_one_bad_sample_on_the_way_back_begins_the_count_anew(self) -> None:
+        signal = self.alarmed(charts=(Shewhart(),))
+        fed(signal, [*[10.0] * 14, 30.0, *[10.0] * 14])
+        assert signal.alarmed
+
+    @pytest.mark.parametrize("chart", ALL, ids=lambda c: c.kind)
+    def test_every_chart_heals_in_bounded_time_after_a_mad_value(self, chart) -> None:
+        signal = Signal(plan(charts=(chart,), given=Baseline(0, 1), heal_samples=10))
+        fed(signal, [1e12] * 1000)
+        assert signal.alarmed
+        fed(signal, [0.0] * 60)
+        assert not signal.alarmed
+
+    def test_whoever_acknowledges_ends_it_and_hears_again_if_it_goes_on(self) -> None:
+        signal = self.alarmed()
+        standing = sum(status.alarm for status in signal.status())
+        assert signal.acknowledge("cusum") == 1
+        assert signal.acknowledge() == standing - 1
+        assert not signal.alarmed
+        assert any(fed(signal, noise(30, mean=18, seed=4)))
+        assert max(status.alarms for status in signal.status()) == 2
+
+    def test_relearning_makes_what_comes_next_the_baseline(self) -> None:
+        signal = Signal(plan(learn_samples=100))
+        fed(signal, noise(100))
+        fed(signal, noise(50, mean=20))
+        assert signal.alarmed
+        signal.relearn()
+        assert signal.learning
+        fed(signal, noise(400, mean=20, seed=8))
+        assert not signal.alarmed
+
+
+class TestState:
+    def test_what_goes_on_from_a_state_says_what_the_whole_would(self) -> None:
+        values = [*noise(300), *noise(60, mean=13, seed=5), *noise(100, seed=6)]
+        for cut in (50, 250, 330, 400):
+            whole, first, second = (Signal(plan()) for _ in range(3))
+            fed(whole, values)
+            fed(first, values[:cut])
+            assert second.restore(json.loads(json.dumps(first.to_state())))
+            fed(second, values[cut:])
+            assert second.to_state() == whole.to_state()
+
+    def test_a_state_of_another_plan_is_left_aside(self) -> None:
+        state = Signal(plan()).to_state()
+        other = Signal(plan(in_control_arl=100.0))
+        assert not other.restore(state)
+        assert other.samples == 0
+
+    @pytest.mark.parametrize("broken", [{}, {"version": 1}, {"watches": 3}])
+    def test_what_is_no_state_is_refused(self, broken) -> None:
+        signal = Signal(plan())
+        with pytest.raises(ValueError, match="no state of a signal"):
+            signal.restore(broken)
+
+    def test_a_memory_of_another_size_is_refused(self) -> None:
+        signal = Signal(plan())
+        state = signal.to_state()
+        state["watches"][0]["memory"] = [1.0, 2.0]
+        with pytest.raises(ValueError, match="no state of a signal"):
+            signal.restore(state)

@@ -1,0 +1,334 @@
+"""Process control over what is exposed: readings, state, acknowledgement, configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from accesses import access_to
+from pydantic import ValidationError
+
+from exporter import catalogue
+from exporter.features.spc.spc_collector import ACKNOWLEDGE
+from exporter.features.spc.spc_settings import SpcSettings
+from exporter.histograms.histogram import Histogram
+from exporter.samples import HistogramSample, Sample
+from exporter.taps.tap_route import TapRequest
+
+SCORE = {"model": "m", "metric": "accuracy"}
+
+
+class Scene:
+    """Signals, what is exposed, and a clock that moves by five seconds a look."""
+
+    def __init__(self, *signals, state_file=None):
+        self.exposed = []
+        self.now = 100.0
+        access = access_to(
+            SimpleNamespace(), clock=lambda: self.now, exposed=lambda: self.exposed
+        )
+        settings = SpcSettings.model_validate(
+            {"signals": signals, "state_file": state_file, "save_seconds": 1}
+        )
+        self.collector = settings.build(access)
+        self.page = []
+
+    def look(self, *exposed):
+        self.now += 5.0
+        self.exposed = list(exposed)
+        self.page = self.collector.collect()
+
+    def value(self, name, *labels):
+        found = [
+            s.value
+            for s in self.page
+            if s.spec.name == name and set(labels) <= set(s.labels)
+        ]
+        assert len(found) < 2, found
+        return found[0] if found else None
+
+    def post(self, body):
+        (route,) = self.collector.routes()
+        assert route.path == ACKNOWLEDGE
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return route.answer(TapRequest(raw, raw, {}))
+
+
+def score(value, model="m", metric="accuracy"):
+    return Sample(catalogue.GOLDEN_SCORE, value, (model, "1", "held_out", metric))
+
+
+def signal(**changes):
+    return {
+        "name": "score",
+        "metric": "triton_golden_score_ratio",
+        "labels": SCORE,
+        "baseline": {"mean": 0.97, "sigma": 0.01},
+        "heal_samples": 5,
+        **changes,
+    }
+
+
+class TestReading:
+    def test_a_gauge_is_taken_as_it_is(self) -> None:
+        scene = Scene(signal())
+        for _ in range(3):
+            scene.look(score(0.98), score(0.1, "other"), score(0.2, metric="auc"))
+        assert scene.value("triton_spc_samples_total") == 3
+        assert scene.value("triton_spc_statistic", "ewma") > 0
+
+    def test_of_a_gauge_with_two_series_nothing_is_guessed(self) -> None:
+        scene = Scene(signal(labels={"metric": "accuracy"}))
+        scene.look(score(0.98), score(0.1, "other"))
+        assert scene.value("triton_spc_samples_total") == 0
+
+    def test_what_is_absent_is_no_sample(self) -> None:
+        scene = Scene(signal())
+        for _ in range(10):
+            scene.look()
+        assert scene.value("triton_spc_samples_total") == 0
+        assert scene.value("triton_spc_alarm", "cusum") == 0
+
+    def test_a_counter_is_its_rate_over_all_that_fits(self) -> None:
+        scene = Scene(
+            signal(
+                metric="triton_requests_total",
+                labels={"model": "m"},
+                baseline={"mean": 10, "sigma": 1},
+                charts=[{"kind": "shewhart"}],
+            )
+        )
+        for total in (0, 25, 50, 20):
+            scene.look(
+                Sample(catalogue.REQUESTS, total, ("m", "1", "success")),
+                Sample(catalogue.REQUESTS, total, ("m", "1", "failure")),
+            )
+        # Two rates of 10 a second; the fall is a restart and no rate.
+        assert scene.value("triton_spc_samples_total") == 2
+        assert scene.value("triton_spc_statistic") == pytest.approx(0)
+
+    def test_a_part_is_the_share_of_what_came_since(self) -> None:
+        scene = Scene(
+            signal(
+                metric="triton_requests_total",
+                labels={"model": "m"},
+                part={"outcome": "failure"},
+                baseline={"mean": 0.1, "sigma": 0.05},
+                charts=[{"kind": "shewhart"}],
+            )
+        )
+        for good, bad in ((0, 0), (80, 20), (80, 20)):
+            scene.look(
+                Sample(catalogue.REQUESTS, good, ("m", "1", "success")),
+                Sample(catalogue.REQUESTS, bad, ("m", "1", "failure")),
+            )
+        # A look at which nothing came says nothing.
+        assert scene.value("triton_spc_samples_total") == 1
+        assert scene.value("triton_spc_statistic") == pytest.approx(2)
+
+    def test_a_histogram_is_the_mean_of_what_came_since(self) -> None:
+        scene = Scene(
+            signal(
+                metric="triton_request_duration_seconds",
+                labels={"model": "m"},
+                baseline={"mean": 0.01, "sigma": 0.01},
+                charts=[{"kind": "shewhart"}],
+            )
+        )
+        histogram = Histogram()
+        for values in ([5.0], [0.02, 0.04]):
+            for value in values:
+                histogram.record(value)
+            scene.look(
+                HistogramSample(
+                    catalogue.REQUEST_DURATION, histogram.copy(), ("m", "1")
+                )
+            )
+        assert scene.value("triton_spc_statistic") == pytest.approx(2)
+
+    def test_a_signal_is_sampled_no_oftener_than_asked_for(self) -> None:
+        scene = Scene(signal(every_seconds=20))
+        for _ in range(13):
+            scene.look(score(0.97))
+        assert scene.value("triton_spc_samples_total") == 4
+
+
+class TestAlarms:
+    def test_a_fall_is_told_with_limits_and_heals(self) -> None:
+        scene = Scene(signal(sides="lower"))
+        for _ in range(12):
+            scene.look(score(0.95))
+        assert scene.value("triton_spc_alarm", "cusum") == 1
+        assert scene.value("triton_spc_alarms_total", "cusum") == 1
+        limit = scene.value("triton_spc_limit", "cusum", "lower")
+        assert scene.value("triton_spc_statistic", "cusum") < limit < 0
+        assert scene.value("triton_spc_limit", "cusum", "upper") is None
+        for _ in range(30):
+            scene.look(score(0.971))
+        assert scene.value("triton_spc_alarm", "cusum") == 0
+
+    def test_the_wanted_run_length_is_that_of_all_charts_together(self) -> None:
+        charts = [{"kind": "shewhart"}, {"kind": "cusum"}, {"kind": "page_hinkley"}]
+        scene = Scene(signal(charts=charts, in_control_samples=700))
+        scene.look(score(0.97))
+        nominal = scene.value("triton_spc_in_control_samples", "nominal")
+        assert nominal == pytest.approx(700, rel=0.01)
+
+    def test_while_it_learns_it_says_so_and_then_what_the_limits_rest_on(self) -> None:
+        scene = Scene(signal(baseline=None, learn_samples=30))
+        rng = np.random.default_rng(1)
+        for value in rng.normal(0.97, 0.01, 29):
+            scene.look(score(value))
+        assert scene.value("triton_spc_learning") == 1
+        assert scene.value("triton_spc_alarm", "cusum") is None
+        scene.look(score(0.97))
+        assert scene.value("triton_spc_learning") == 0
+        assert scene.value("triton_spc_info", "independent") == 1
+        low = scene.value("triton_spc_in_control_samples", "lower")
+        assert low < 0.7 * scene.value("triton_spc_in_control_samples", "nominal")
+
+
+class TestAcknowledging:
+    def alarmed(self) -> Scene:
+        scene = Scene(signal())
+        for _ in range(10):
+            scene.look(score(0.8))
+        assert scene.value("triton_spc_alarm", "ewma") == 1
+        return scene
+
+    def test_it_ends_the_alarms_until_the_next_sample_that_is_out(self) -> None:
+        scene = self.alarmed()
+        assert scene.post({"signal": "score"}).body == b"2 alarms ended\n"
+        scene.look()
+        assert scene.value("triton_spc_alarm", "ewma") == 0
+        for _ in range(3):
+            scene.look(score(0.8))
+        assert scene.value("triton_spc_alarm", "cusum") == 1
+
+    def test_one_chart_alone(self) -> None:
+        scene = self.alarmed()
+        assert scene.post({"signal": "score", "chart": "ewma"}).outcome == "accepted"
+        scene.look()
+        assert scene.value("triton_spc_alarm", "ewma") == 0
+        assert scene.value("triton_spc_alarm", "cusum") == 1
+
+    def test_relearning_takes_the_new_level_for_well(self) -> None:
+        scene = Scene(signal(baseline=None, learn_samples=20, least_sigma=0.01))
+        for value in [0.97] * 20 + [0.8] * 5:
+            scene.look(score(value))
+        scene.post({"signal": "score", "relearn": True})
+        for _ in range(40):
+            scene.look(score(0.8))
+        assert scene.value("triton_spc_baseline_mean") == pytest.approx(0.8)
+        assert scene.value("triton_spc_alarm", "cusum") == 0
+
+    @pytest.mark.parametrize(
+        ("body", "status"),
+        [(b"", 400), (b"[]", 400), (b"{}", 400), ({"signal": "other"}, 404)],
+    )
+    def test_what_is_no_such_request_is_refused(self, body, status) -> None:
+        assert Scene(signal()).post(body).status == status
+
+
+@contextlib.contextmanager
+def no_descriptors_left():
+    """Nothing can be opened: EMFILE."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class TestState:
+    def test_a_restart_goes_on_where_it_was(self, tmp_path) -> None:
+        path = tmp_path / "state" / "spc.json"
+        learnt = signal(baseline=None, learn_samples=25, least_sigma=0.01)
+        first = Scene(learnt, state_file=path)
+        for value in [0.97] * 25 + [0.8] * 5:
+            first.look(score(value))
+        first.collector.close()
+        second = Scene(learnt, state_file=path)
+        second.look()
+        assert second.value("triton_spc_learning") == 0
+        assert second.value("triton_spc_alarm", "cusum") == 1
+        assert second.value("triton_spc_samples_total") == 30
+
+    @pytest.mark.parametrize("content", [b"\x00", b"[]", b"{}", b'{"version": 1}'])
+    def test_a_file_that_is_no_state_is_set_aside(self, tmp_path, content) -> None:
+        path = tmp_path / "spc.json"
+        path.write_bytes(content)
+        scene = Scene(signal(), state_file=path)
+        scene.look(score(0.97))
+        assert scene.value("triton_spc_samples_total") == 1
+        assert (tmp_path / "spc.json.set-aside").read_bytes() == content
+
+    def test_a_file_that_cannot_be_read_now_is_kept_and_read_later(
+        self, tmp_path
+    ) -> None:
+        path = tmp_path / "spc.json"
+        learnt = signal(baseline=None, learn_samples=25, least_sigma=0.01)
+        first = Scene(learnt, state_file=path)
+        for value in [0.97] * 25 + [0.8] * 5:
+            first.look(score(value))
+        first.collector.close()
+        kept = path.read_bytes()
+        second = Scene(learnt, state_file=path)
+        with no_descriptors_left():
+            for _ in range(3):
+                second.look()
+        assert path.read_bytes() == kept
+        assert [found.name for found in tmp_path.iterdir()] == ["spc.json"]
+        second.look()
+        assert second.value("triton_spc_alarm", "cusum") == 1
+        assert second.value("triton_spc_samples_total") == 30
+
+    def test_a_draft_of_a_process_that_was_killed_is_written_over(
+        self, tmp_path
+    ) -> None:
+        path = tmp_path / "spc.json"
+        (tmp_path / ".spc.json.new").write_bytes(b"x" * 100_000)
+        scene = Scene(signal(), state_file=path)
+        scene.look(score(0.97))
+        scene.collector.close()
+        assert [found.name for found in tmp_path.iterdir()] == ["spc.json"]
+        assert json.loads(path.read_bytes())["signals"]
+
+    def test_other_settings_learn_anew(self, tmp_path) -> None:
+        path = tmp_path / "spc.json"
+        first = Scene(signal(baseline=None, learn_samples=20), state_file=path)
+        for _ in range(25):
+            first.look(score(0.97))
+        first.collector.close()
+        second = Scene(signal(baseline=None, learn_samples=40), state_file=path)
+        second.look(score(0.97))
+        assert second.value("triton_spc_learning") == 1
+
+    def test_a_folder_that_cannot_be_written_costs_nothing_else(self, tmp_path) -> None:
+        (tmp_path / "file").write_text("")
+        scene = Scene(signal(), state_file=tmp_path / "file" / "spc.json")
+        for _ in range(3):
+            scene.look(score(0.97))
+        assert scene.value("triton_spc_samples_total") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"metric": "nv_inference_count"}, "METRICS.md"),
+        ({"metric": "triton_spc_statistic"}, "not of process control"),
+        ({"labels": {"colour": "red"}}, "has ['model', 'version'"),
+        ({"part": {"metric": "auc"}}, "goes with counters"),
+        ({"charts": [{"kind": "ewma"}, {"kind": "ewma"}]}, "'ewma' twice"),
+        ({"charts": []}, "at least 1"),
+    ],
+)
+def test_a_signal_that_makes_no_sense_is_refused(change, told) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SpcSettings(signals=[signal(**change)])
+    assert told in str(caught.value)

@@ -1,0 +1,217 @@
+"""Triton's metrics page against its statistics API, and what is no disagreement."""
+
+from __future__ import annotations
+
+import pytest
+from fake_triton import Body, FakeModel, FakeTriton, Garbage, Hung, Status
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter import catalogue
+from exporter.features.statistics.crosscheck import CrossCheck
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
+from exporter.triton.model import Duration, ModelStatistics
+from exporter.triton.upstream import CROSS_CHECKED
+
+PATIENT = settings(deadline=None)  # a busy machine is no failure
+
+KEY = ("m", "1")
+COUNTERS = {"success", "failure", "inferences", "executions"}
+
+
+def statistics(count):
+    return {
+        KEY: ModelStatistics(
+            *KEY,
+            inference_count=count,
+            execution_count=count,
+            success=Duration(count, 0),
+            fail=Duration(count, 0),
+        )
+    }
+
+
+class Looks:
+    """A cross-check and what it says of one counter, look by look."""
+
+    def __init__(self):
+        self.check = CrossCheck(None, 1.0)
+
+    def __call__(self, low, page, high=None):
+        samples = list(
+            self.check.compare(
+                statistics(low),
+                {} if page is None else {(KEY, "success"): page},
+                statistics(low if high is None else high),
+            )
+        )
+        assert all(s.spec is catalogue.STATISTICS_DISAGREEMENT for s in samples)
+        assert all(s.labels == (*KEY, "success") for s in samples)
+        return [s.value for s in samples]
+
+
+def test_a_page_between_the_two_looks_agrees():
+    look = Looks()
+    assert look(10, 10) == look(12, 13, 14) == look(20, 20) == [0]
+
+
+@PATIENT
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1))
+def test_a_page_that_counts_the_same_never_disagrees(rises):
+    look, count = Looks(), 0
+    for before, after in rises:
+        low, page, high = count, count + before, count + before + after
+        assert look(low, page, high) == [0]
+        count = high
+
+
+def test_a_page_that_stands_still_while_requests_are_served_disagrees():
+    look = Looks()
+    assert look(0, 0) == [0]
+    assert look(10, 0) == [1]
+    assert look(1000, 0) == [1]
+
+
+def test_a_page_that_counts_half_is_half_apart():
+    look = Looks()
+    look(0, 0)
+    assert look(100, 50) == [0.5]
+
+
+def test_a_page_that_runs_ahead_disagrees():
+    look = Looks()
+    look(0, 0)
+    assert look(10, 15) == [0.5]
+
+
+def test_a_difference_from_before_is_none():
+    # A reload sets the statistics to 0 while the page goes on.
+    look = Looks()
+    assert look(3, 1000) == [0]
+    assert look(13, 1010) == [0]
+    assert look(23, 1010) == [0.5]
+
+
+@pytest.mark.parametrize(("low", "page"), [(0, 60), (60, 0), (0, 0)])
+def test_when_either_starts_over_the_comparison_does_too(low, page):
+    look = Looks()
+    look(50, 50)
+    assert look(low, page) == [0]
+    assert look(low + 10, page + 10) == [0]
+
+
+def test_a_reload_between_the_two_looks_is_not_judged():
+    look = Looks()
+    look(50, 50)
+    assert look(50, 50, 2) == []
+
+
+def test_a_page_that_could_not_be_read_once_changes_nothing():
+    look = Looks()
+    look(0, 0)
+    assert look(10, None) == []
+    assert look(20, 0) == [1]
+
+
+def test_a_model_that_is_in_one_of_them_only_is_not_judged():
+    check = CrossCheck(None, 1.0)
+    page = {(("other", "1"), "success"): 5.0}
+    assert list(check.compare(statistics(1), page, statistics(1))) == []
+    assert list(check.compare({}, {(KEY, "success"): 1.0}, statistics(1))) == []
+
+
+# Reading the page.
+
+
+@pytest.fixture
+def fake():
+    with FakeTriton([FakeModel("m")]) as server:
+        yield server
+
+
+def read(server, seconds=5.0):
+    client = HttpClient(server.metrics)
+    try:
+        return CrossCheck(client, seconds).read()
+    finally:
+        client.close()
+
+
+def test_the_four_counters_are_read(fake):
+    fake.served("m", 6, rows=2, executions=3)
+    fake.failed("m", 2, reason="BACKEND")
+    fake.failed("m", 1, reason="REJECTED")
+    assert read(fake) == {
+        (KEY, "success"): 6,
+        (KEY, "failure"): 3,
+        (KEY, "inferences"): 12,
+        (KEY, "executions"): 5,  # what failed inside the model was executed
+    }
+    assert {series.statistics_field for series in CROSS_CHECKED} == COUNTERS
+
+
+def test_a_page_and_statistics_of_one_server_agree(fake):
+    client, metrics = GrpcClient(fake.grpc), HttpClient(fake.metrics)
+    check = CrossCheck(metrics, 5.0)
+
+    def look():
+        found = client.statistics(timeout_seconds=5)
+        entries = {(entry.name, entry.version): entry for entry in found}
+        return {
+            s.labels[2]: s.value for s in check.compare(entries, check.read(), entries)
+        }
+
+    assert look() == dict.fromkeys(COUNTERS, 0)
+    fake.served("m", 7, rows=3)
+    fake.failed("m", 2)
+    assert look() == dict.fromkeys(COUNTERS, 0)
+    fake.load("m")
+    fake.served("m", 5)
+    assert look() == dict.fromkeys(COUNTERS, 0)
+    client.close()
+    metrics.close()
+
+
+def test_series_of_one_model_are_added_up(fake):
+    name = "nv_inference_request_success"
+    fake.add_metrics(
+        f'{name}{{gpu_uuid="GPU-1",model="m",version="1"}} 4\n'
+        f'{name}{{gpu_uuid="GPU-2",model="m",version="1"}} 5\n'
+    )
+    assert read(fake)[KEY, "success"] == 9
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
+def test_what_is_no_number_is_not_read(fake, value):
+    fake.served("m", 3)
+    fake.add_metrics(f'nv_inference_count{{model="m",version="1"}} {value}\n')
+    assert read(fake)[KEY, "inferences"] == 3
+
+
+def test_series_without_a_model_are_none_of_ours(fake):
+    fake.add_metrics("nv_inference_count 7\n")
+    assert set(read(fake)) == {(KEY, counter) for counter in COUNTERS}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Garbage(),
+        Hung(),
+        Status("INTERNAL", 500, "no"),
+        Body(b"\xff\xfe not text"),
+        Body(b"<html>"),
+        Body(b'nv_inference_count{model="m'),
+        Body(b""),
+    ],
+    ids=str,
+)
+def test_no_page_is_no_disagreement_and_no_failure(fake, answer):
+    fake.on("metrics").reply(answer)
+    assert read(fake, 0.5) == {}
+
+
+def test_metrics_that_are_switched_off_are_no_failure(fake):
+    fake.stop()
+    assert read(fake) == {}

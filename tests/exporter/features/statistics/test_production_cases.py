@@ -1,0 +1,194 @@
+"""Production's share of the counters, one case each, to be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from simulated_triton import KEY, PHASE_NS, REQUEST_NS, Client, Own, Triton
+
+from exporter.access.own_traffic import Booking, OwnCounts
+from exporter.features.statistics.own_share import UNRESOLVED_LOOKS, OwnShare
+from exporter.features.statistics.production_counts import (
+    PHASES,
+    Production,
+    cross_checked,
+)
+from exporter.triton.model import Duration, ModelStatistics
+
+
+def done(count, size):
+    return OwnCounts(ok=count, done=Booking(count, count * size, {size: count}))
+
+
+def looks(share, *steps):
+    return [share.production(*step) for step in steps]
+
+
+def test_one_finished_after_the_statistics_were_read_is_waited_for():
+    # The ledger already has it, the counters will at the next look.
+    assert looks(OwnShare(), (1, 0, 0), (1, 0, 1)) == [0, 0]
+
+
+def test_one_in_flight_is_held_back_and_given_back():
+    assert looks(OwnShare(), (0, 1, 5), (0, 0, 0)) == [4, 1]
+    assert looks(OwnShare(), (0, 1, 5), (1, 0, 0)) == [4, 0]
+
+
+def test_one_that_is_never_booked_is_waited_for_during_one_look_only():
+    assert looks(OwnShare(), (1, 0, 0), (1, 0, 0), (1, 0, 1)) == [0, 0, 1]
+
+
+def test_ones_lost_with_a_reset_are_not_looked_for_among_later_requests():
+    share = OwnShare()
+    assert looks(share, (2, 0, 0)) == [0]
+    share.started_over(2)
+    assert looks(share, (2, 0, 3)) == [3]
+
+
+def test_what_was_finished_at_the_beginning_is_not_looked_for():
+    assert looks(OwnShare(7), (7, 0, 3)) == [3]
+
+
+@pytest.mark.parametrize("ours", [1, 8])
+def test_a_batch_of_ours_is_taken_out_with_its_size(ours):
+    own = done(1, ours)
+    after = Triton()
+    after.book(Own(0, 0, 0, ours))
+    after.book(Client(0, 4))
+    production = Production(OwnCounts())
+    production.advance(None, after.statistics(), own)
+    assert production.totals.inferences == 4
+    assert +Counter(production.totals.batches) == {4: 1}
+    assert production.totals.executions == 1
+
+
+def test_one_of_ours_merged_into_a_batch_of_production_takes_one_single_at_most():
+    merged = Triton()
+    merged.success, merged.inferences, merged.batches = 3, 3, Counter({3: 1})
+    production = Production(OwnCounts())
+    own = done(1, 1)
+    production.advance(None, merged.statistics(), own)
+    assert production.totals.success == production.totals.inferences == 2
+    assert +Counter(production.totals.batches) == {3: 1}
+    before = merged.statistics()
+    merged.batches[1] += 5
+    merged.success += 5
+    merged.inferences += 5
+    production.advance(before, merged.statistics(), own)
+    assert production.totals.batches[1] == 4
+    assert production.totals.success == 7
+
+
+def test_a_reset_is_counted_and_what_came_after_it_too():
+    production = Production(OwnCounts())
+    before, after = Triton(), Triton()
+    for _ in range(5):
+        before.book(Client(0))
+    after.book(Client(0))
+    production.advance(None, before.statistics(), OwnCounts())
+    production.advance(before.statistics(), after.statistics(), OwnCounts())
+    assert production.totals.success == 6
+    assert production.resets == 1
+    assert production.totals.request_ns == 6 * REQUEST_NS
+
+
+NUMBERS = ["inference_count", "execution_count"]
+DURATIONS = ["success", "fail", "queue", *PHASES, "cache_hit", "cache_miss"]
+
+
+@pytest.mark.parametrize(
+    "lower",
+    [{name: 4} for name in NUMBERS]
+    + [{name: Duration(4, 50)} for name in DURATIONS]
+    + [{name: Duration(5, 49)} for name in DURATIONS],
+)
+def test_any_number_that_falls_is_a_reset(lower):
+    values = dict.fromkeys(NUMBERS, 5) | dict.fromkeys(DURATIONS, Duration(5, 50))
+    before = ModelStatistics(*KEY, **values)
+    production = Production(OwnCounts())
+    production.advance(before, before, OwnCounts())
+    assert production.resets == 0
+    production.advance(before, ModelStatistics(*KEY, **values | lower), OwnCounts())
+    assert production.resets == 1
+
+
+def test_the_first_look_at_a_model_is_no_reset():
+    production = Production(OwnCounts())
+    production.advance(None, Triton(success=3).statistics(), OwnCounts())
+    assert production.resets == 0
+    assert production.totals.success == 3
+
+
+def test_own_time_is_taken_out_at_the_mean_of_the_look():
+    after = Triton()
+    after.book(Own(0, 0, 0))
+    for _ in range(3):
+        after.book(Client(0))
+    production = Production(OwnCounts())
+    production.advance(None, after.statistics(), done(1, 1))
+    assert production.totals.request_ns == 3 * REQUEST_NS
+    assert production.totals.busy_ns == 3 * len(PHASES) * PHASE_NS
+
+
+def test_four_counters_are_cross_checked():
+    triton = Triton(success=1, fail=2, inferences=3, batches=Counter({1: 4}))
+    assert cross_checked(triton.statistics()) == {
+        "success": 1,
+        "failure": 2,
+        "inferences": 3,
+        "executions": 4,
+    }
+
+
+def test_two_of_ours_merged_into_one_batch_are_no_execution_of_production():
+    merged = Triton()
+    merged.success, merged.inferences, merged.batches = 2, 2, Counter({2: 1})
+    production = Production(OwnCounts())
+    before, own = Triton().statistics(), done(2, 1)
+    for _ in range(3):
+        production.advance(before, merged.statistics(), own)
+        before = merged.statistics()
+    assert production.totals.executions == production.totals.busy_ns == 0
+    # Nor do they hide one that comes later.
+    merged.book(Client(0))
+    production.advance(before, merged.statistics(), own)
+    assert production.totals.executions == production.totals.success == 1
+
+
+def test_one_we_gave_up_on_is_ours_when_it_shows_late():
+    production = Production(OwnCounts())
+    own = OwnCounts(unresolved=Booking(2, 2, {1: 2}))
+    nothing = Triton().statistics()
+    for _ in range(4):
+        production.advance(nothing, nothing, own)
+    after = Triton()
+    for _ in range(2):
+        after.book(Own(0, 0, 0))
+    after.book(Client(0))
+    production.advance(nothing, after.statistics(), own)
+    totals = production.totals
+    assert totals.success == totals.inferences == totals.executions == 1
+
+
+def test_one_we_gave_up_on_is_not_waited_for_for_ever():
+    production = Production(OwnCounts())
+    own = OwnCounts(unresolved=Booking(1, 1, {1: 1}))
+    nothing, after = Triton().statistics(), Triton()
+    for _ in range(UNRESOLVED_LOOKS):
+        production.advance(nothing, nothing, own)
+    after.book(Client(0))
+    production.advance(nothing, after.statistics(), own)
+    assert production.totals.success == production.totals.executions == 1
+
+
+def test_what_a_server_that_is_gone_was_asked_is_not_looked_for_in_the_next():
+    production = Production(OwnCounts())
+    before, after = Triton(), Triton()
+    for _ in range(5):
+        before.book(Client(0))
+    after.book(Client(0))
+    production.advance(Triton().statistics(), before.statistics(), OwnCounts())
+    own = OwnCounts(unresolved=Booking(9, 9, {1: 9}))
+    production.advance(before.statistics(), after.statistics(), own)
+    assert production.totals.success == production.totals.executions == 6

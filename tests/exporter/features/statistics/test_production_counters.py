@@ -1,0 +1,198 @@
+"""Production as the statistics collector counts it, on a server whose counts are set."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from accesses import access_to
+from fake_triton import UNAVAILABLE, Body, FakeModel, FakeTriton
+from simulated_triton import Client, Own, Triton
+
+from exporter import errors
+from exporter.access.own_traffic import Booking, OwnCounts, OwnTraffic
+from exporter.features.statistics.production_counts import Production
+from exporter.features.statistics.statistics_collector import StatisticsSettings
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
+
+
+class Looked:
+    """A statistics collector on a fake server, and production as it says at a look."""
+
+    def __init__(self, fake):
+        self.own = OwnTraffic(run_id="test")
+        self.clients = GrpcClient(fake.grpc), HttpClient(fake.metrics)
+        self.now = 0.0
+        access = access_to(
+            self.clients[0],
+            metrics=self.clients[1],
+            own=self.own,
+            clock=lambda: self.now,
+        )
+        self.collector = StatisticsSettings().build(access)
+
+    def __call__(self, model="m", outcome="success"):
+        found = {(s.spec.name, s.labels): s for s in self.collector.collect()}
+        sample = found.get(("triton_requests_total", (model, "1", outcome)))
+        return None if sample is None else sample.value
+
+    def probe(self, fake, model="m"):
+        with self.own.request([((model, "1"), 1)]):
+            fake.served(model, 1)
+
+
+@pytest.fixture
+def fake():
+    with FakeTriton([FakeModel("m")]) as server:
+        yield server
+
+
+@pytest.fixture
+def looked(fake):
+    scene = Looked(fake)
+    yield scene
+    for client in scene.clients:
+        client.close()
+
+
+def test_what_the_server_had_counted_before_us_is_not_ours_to_count(looked, fake):
+    fake.served("m", 100)
+    looked.probe(fake)
+    assert looked() == 0
+    fake.served("m", 5)
+    looked.probe(fake)
+    assert looked() == 5
+
+
+def test_a_model_that_comes_later_counts_from_its_first_request(looked, fake):
+    assert looked() == 0
+    fake.add(FakeModel("late"))
+    fake.served("late", 4)
+    looked.probe(fake, "late")
+    assert looked("late") == 4
+
+
+def test_a_reload_keeps_what_was_counted(looked, fake):
+    looked()
+    fake.served("m", 7)
+    assert looked() == 7
+    fake.unload("m")
+    assert looked() is None
+    fake.load("m")
+    fake.served("m", 2)
+    assert looked() == 9
+
+
+def test_a_model_gone_for_long_begins_anew_and_so_do_our_own_requests(
+    looked, fake, monkeypatch
+):
+    monkeypatch.setattr(
+        "exporter.features.statistics.statistics_collector._KEEP_MISSING_RUNS", 2
+    )
+    looked()
+    for _ in range(50):
+        looked.probe(fake)
+    fake.served("m", 7)
+    assert looked() == 7
+    fake.unload("m")
+    for _ in range(4):
+        assert looked() is None
+    fake.load("m")
+    fake.served("m", 3)
+    looked.probe(fake)
+    assert looked() == 3
+
+
+def test_failures_are_counted_apart(looked, fake):
+    looked()
+    fake.failed("m", 3)
+    assert looked(outcome="failure") == 3
+    assert looked() == 0
+
+
+def test_outcomes_are_doubtful_until_ten_minutes_after_a_failure_booked_as_success(
+    looked, fake
+):
+    def doubtful():
+        found = {s.spec.name: s for s in looked.collector.collect()}
+        return found["triton_request_outcomes_doubtful"].value
+
+    assert not doubtful()
+    with (
+        contextlib.suppress(errors.ModelError),
+        looked.own.request([(("m", "1"), 1)]),
+    ):
+        fake.served("m", 1)
+        raise errors.ModelError("INTERNAL")
+    # It is looked for when Triton has certainly booked it: one look later.
+    assert [doubtful(), doubtful()] == [False, True]
+    looked.now = 599.0
+    assert doubtful()
+    looked.now = 601.0
+    assert not doubtful()
+
+
+def test_a_metrics_page_of_garbage_costs_no_count(looked, fake):
+    fake.on("metrics").reply(Body(b"nv_inference_count{"))
+    assert looked() == 0
+    fake.served("m", 2)
+    assert looked() == 2
+
+
+def test_statistics_that_cannot_be_had_are_a_failure_of_the_run(looked, fake):
+    looked()
+    fake.on("statistics").reply(UNAVAILABLE)
+    with pytest.raises(errors.UnavailableError):
+        looked()
+    fake.behave()
+    fake.served("m", 2)
+    assert looked() == 2
+
+
+def test_what_ours_a_server_that_is_gone_had_counted_is_not_taken_from_its_successor(
+    looked, fake
+):
+    fake.served("m", 100)
+    looked()
+    for _ in range(3):
+        looked.probe(fake)
+    fake.on("statistics").reply(UNAVAILABLE)
+    with pytest.raises(errors.UnavailableError):
+        looked()
+    fake.behave()
+    fake.reset_counters()
+    fake.served("m", 5)
+    looked.probe(fake)
+    assert looked() == 5
+    fake.served("m", 2)
+    assert looked() == 7
+
+
+def test_a_server_that_was_only_out_of_reach_goes_on_where_it_was(looked, fake):
+    looked()
+    for _ in range(3):
+        looked.probe(fake)
+    fake.on("statistics").reply(UNAVAILABLE)
+    with pytest.raises(errors.UnavailableError):
+        looked()
+    fake.behave()
+    looked.probe(fake)
+    fake.served("m", 5)
+    assert looked() == 5
+
+
+def test_ones_that_end_while_the_look_at_a_new_server_is_taken_are_not_lost():
+    production = Production(OwnCounts())
+    before, after = Triton(), Triton()
+    for _ in range(5):
+        before.book(Client(0))
+    production.advance(Triton().statistics(), before.statistics(), OwnCounts())
+    # Two of ours were booked after this look and before the ledger was read.
+    own = OwnCounts(ok=2, done=Booking(2, 2, {1: 2}))
+    production.advance(before.statistics(), after.statistics(), own, OwnCounts())
+    before, after = after, Triton()
+    for _ in range(2):
+        after.book(Own(0, 0, 0))
+    production.advance(before.statistics(), after.statistics(), own, own)
+    assert production.totals.success == production.totals.executions == 5

@@ -1,0 +1,130 @@
+"""Requests of other sidecars, as pages that are set say of them."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from exporter.access.own_traffic import NOTHING, OwnCounts
+from exporter.features.statistics.watchers import Watchers
+
+KEY = ("m", "1")
+OWN = 'triton_own_requests_total{model="m",outcome="%s",version="1"} %d\n'
+
+
+class Page:
+    """A sidecar's /metrics that says what it is told to."""
+
+    def __init__(self):
+        page = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = page.text.encode()
+                self.send_response(page.status)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.status, self.text = 200, ""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def asked(self, success, failure=0):
+        self.text = (
+            "# TYPE triton_own_requests_total counter\n"
+            + OWN % ("success", success)
+            + OWN % ("failure", failure)
+            + 'triton_requests_total{model="m",outcome="success",version="1"} 999\n'
+        )
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def page():
+    page = Page()
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def watchers(page):
+    page.asked(100)
+    watchers = Watchers([page.address], 10.0)
+    watchers.read()
+    return watchers
+
+
+def possible(watchers, requests=0):
+    return watchers.joined(KEY, OwnCounts(), requests).possible.requests
+
+
+def test_what_was_asked_before_the_first_look_is_not_counted(watchers):
+    assert possible(watchers) == 0
+
+
+def test_successes_and_failures_of_a_watcher_are_possible_requests(page, watchers):
+    page.asked(103, 2)
+    watchers.read()
+    assert possible(watchers) == 5
+    page.asked(104, 2)
+    watchers.read()
+    assert possible(watchers) == 6
+
+
+def test_a_watcher_that_started_anew_counts_from_zero(page, watchers):
+    page.asked(7)
+    watchers.read()
+    assert possible(watchers) == 7
+
+
+@pytest.mark.parametrize("text", ["no page {{{", "triton_own_requests_total x\n", ""])
+def test_a_page_that_says_nothing_loses_nothing(page, watchers, text):
+    page.asked(103)
+    watchers.read()
+    page.text = text
+    watchers.read()
+    page.asked(104)
+    watchers.read()
+    assert possible(watchers) in {4, 107}
+
+
+def test_a_watcher_without_an_answer_is_down_and_caught_up_with_later(page, watchers):
+    assert [s.value for s in watchers.samples()] == [True]
+    page.status = 503
+    page.asked(110)
+    watchers.read()
+    assert [s.value for s in watchers.samples()] == [False]
+    assert possible(watchers) == 0
+    page.status = 200
+    watchers.read()
+    assert possible(watchers) == 10
+
+
+def test_while_triton_counts_a_watchers_next_requests_are_held_back(page, watchers):
+    page.asked(104)
+    watchers.read()
+    held = [
+        watchers.joined(KEY, OwnCounts(), count).in_flight.requests
+        for count in (10, 14, 14, 14, 14)
+    ]
+    assert held == [0, 12, 12, 12, 0]
+
+
+def test_without_watchers_the_ledger_stays_as_it_is():
+    watchers = Watchers([], 1.0)
+    watchers.read()
+    own = OwnCounts(ok=3)
+    assert watchers.joined(KEY, own, 5) is own
+    assert own.in_flight == NOTHING

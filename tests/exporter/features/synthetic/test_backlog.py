@@ -1,0 +1,93 @@
+"""When a sequence model is busy with other clients, and which statistics matter."""
+
+from __future__ import annotations
+
+from exporter.access.inventory import Inventory
+from exporter.features.synthetic.backlog import Backlog
+from exporter.own_requests.evidence import Reading, Watched
+from exporter.triton.model import Duration, ModelSpec, ModelStatistics
+
+M = ("m", "1")
+WATCHED = Watched(frozenset(), frozenset(), frozenset({M}))
+
+
+def reading(executions, hits=0):
+    found = ModelStatistics(*M, execution_count=executions, cache_hit=Duration(hits, 0))
+    return Reading({M: found})
+
+
+def seen(*counts, window=10.0):
+    """A backlog that saw these executions, a second apart from 0 on."""
+    backlog = Backlog(window)
+    for now, count in enumerate(counts):
+        backlog.saw(reading(count), WATCHED, float(now))
+    return backlog
+
+
+def test_executions_that_went_up_within_the_window_show_that_it_moves():
+    backlog = seen(5, 5, 6)
+    assert backlog.moves(WATCHED, 2)
+    assert backlog.moves(WATCHED, 12)
+    assert not backlog.moves(WATCHED, 12.01)
+
+
+def test_what_ran_before_anybody_looked_shows_nothing():
+    assert not seen(500).moves(WATCHED, 0)
+    assert not seen(500, 500, 500).moves(WATCHED, 2)
+
+
+def test_a_counter_that_starts_over_is_no_progress():
+    assert not seen(500, 3).moves(WATCHED, 1)
+    assert seen(500, 3, 4).moves(WATCHED, 2)
+
+
+def test_every_sequence_model_on_the_way_has_to_move():
+    other = ("n", "1")
+    both = Watched(frozenset(), frozenset(), frozenset({M, other}))
+    assert not seen(1, 2).moves(both, 1)
+
+
+def test_requests_that_wait_in_vain_are_sent_ever_less_often():
+    backlog = Backlog(10)
+    skipped = []
+    for _ in range(9):
+        backlog.waited()
+        count = 0
+        while backlog.skips():
+            count += 1
+        skipped.append(count)
+    assert skipped == [1, 2, 4, 8, 16, 32, 64, 64, 64]
+    backlog.over()
+    assert not backlog.skips()
+
+
+def spec(name, *steps, **changes):
+    return ModelSpec(name, "1", (), (), steps=tuple((s, "") for s in steps), **changes)
+
+
+def inventory(*specs):
+    return Inventory(models={(s.name, s.version): s for s in specs})
+
+
+def test_caches_and_sequences_of_nested_steps_are_watched():
+    whole = spec("whole", "part", "plain", response_cache=False)
+    part = spec("part", "seq", "leaf", response_cache=True)
+    seq = spec("seq", sequence=True)
+    leaf, plain = spec("leaf"), spec("plain")
+    watched = Watched.of(whole, inventory(whole, part, seq, leaf, plain))
+    assert watched.cached == {("part", "1")}
+    assert watched.behind_cache == {("seq", "1"), ("leaf", "1")}
+    assert watched.sequences == {("seq", "1")}
+    assert not Watched.of(plain, inventory(plain)).keys
+
+
+def test_an_ensemble_that_contains_itself_ends():
+    one, two = spec("one", "two"), spec("two", "one", response_cache=True)
+    watched = Watched.of(one, inventory(one, two))
+    assert watched.cached == {("two", "1")}
+    assert watched.behind_cache == frozenset()
+
+
+def test_hits_are_those_of_all_caches():
+    both = Watched(frozenset({M, ("n", "1")}), frozenset(), frozenset())
+    assert reading(0, hits=7).hits(both) == 7

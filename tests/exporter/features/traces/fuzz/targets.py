@@ -1,0 +1,101 @@
+"""What the fuzzer feeds: each target takes any bytes and states what must always hold."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from exporter.errors import MirrorBodyError, TraceBodyError
+from exporter.features.traces import otlp_traces, trace_records, trace_tensors
+from exporter.features.traces.trace_sink import SinkSettings, TraceSink
+from exporter.features.traces.trace_spans import SpanJoiner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from exporter.features.traces.traced_request import RequestTrace
+
+MAX_WAITING = 50
+UNKNOWN_MODELS = 5
+
+
+def check(traces: Iterable[RequestTrace]) -> None:
+    """Every trace is sane, and the sink takes it."""
+    traces = list(traces)
+    for trace in traces:
+        times = [t for t in (trace.total_seconds, *trace.phases) if t is not None]
+        assert all(math.isfinite(t) and 0 <= t <= 86_400 for t in times)
+        if trace.total_seconds is not None:
+            inside = sum(t for t in trace.phases if t is not None)
+            assert inside <= trace.total_seconds + 1e-6
+        trace.model.encode()
+        assert len(trace.model) <= 1024
+        assert len(trace.request_id) <= 1024
+    sink = TraceSink(
+        SinkSettings(60.0, UNKNOWN_MODELS, ("fuzz",)),
+        known=tuple,
+        wanted=lambda _: True,
+        wall_clock=lambda: 0.0,
+    )
+    sink.add("fuzz", traces, 0.0)
+    models = {sample.labels[0] for sample in sink.samples(0.0)}
+    assert len(models) <= UNKNOWN_MODELS + 1
+    counted = sum(
+        sink.counted("fuzz", outcome)
+        for outcome in ("request", "child", "partial", "own", "unknown_model")
+    )
+    assert counted + sink.counted("fuzz", "duplicate") == len(traces)
+
+
+def fuzz_records(data: bytes) -> None:
+    trace_records.is_complete(data)
+    parsed = trace_records.parse(data)
+    assert parsed.malformed >= 0
+    assert len(parsed.traces) + parsed.invalid <= data.count(b'{"id":')
+    check(parsed.traces)
+    check_tensors(trace_records.parse(data, tensors=True), data)
+
+
+def check_tensors(parsed: trace_records.Parsed, data: bytes) -> None:
+    """Every tensor that is read is whole, and the others are counted."""
+    assert len(parsed.inferences) <= len(parsed.traces)
+    assert sum(parsed.refused.values()) <= data.count(b'"dtype":"')
+    for inference in parsed.inferences:
+        for texts in (inference.tensors.inputs, inference.tensors.outputs):
+            try:
+                found = trace_tensors.arrays(texts)
+            except MirrorBodyError:
+                continue
+            assert len(found) <= len(texts)
+            for name, array in found.items():
+                name.encode()
+                assert array.dtype.kind in "biuf"
+                assert array.size <= len(data)
+
+
+def _fuzz_body(read: Callable[[bytes], otlp_traces.Spans], data: bytes) -> None:
+    try:
+        found = read(data)
+    except TraceBodyError:
+        return
+    joiner = SpanJoiner(max_bytes=MAX_WAITING * 1000)
+    joined = joiner.add(found.spans, 0.0)
+    assert joiner.waiting <= 2 * MAX_WAITING
+    late = joiner.expire(1e9)
+    assert joiner.waiting == 0
+    check([*joined.traces, *late.traces])
+
+
+def fuzz_otlp_json(data: bytes) -> None:
+    _fuzz_body(otlp_traces.from_json, data)
+
+
+def fuzz_otlp_protobuf(data: bytes) -> None:
+    _fuzz_body(otlp_traces.from_protobuf, data)
+
+
+TARGETS = {
+    "records": fuzz_records,
+    "otlp_json": fuzz_otlp_json,
+    "otlp_protobuf": fuzz_otlp_protobuf,
+}

@@ -1,0 +1,316 @@
+"""OTLP bodies: as Triton sends them, in parts, out of order, and hostile."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import time
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+)
+
+from exporter.errors import TraceBodyError
+from exporter.features.traces import otlp_traces
+from exporter.features.traces.trace_spans import SpanJoiner
+from exporter.features.traces.traced_request import FIRST_MARKS
+
+DATA = Path(__file__).parents[3] / "data" / "traces"
+JSON = (DATA / "otlp" / "triton-2.51.json").read_bytes()
+PROTOBUF = (DATA / "otlp_protobuf" / "triton-2.51.bin").read_bytes()
+LATER = 1e6
+
+
+def all_traces(spans):
+    joiner = SpanJoiner()
+    joined = joiner.add(spans, 0.0)
+    late = joiner.expire(LATER)
+    assert joiner.waiting == 0
+    return joined, late
+
+
+def order(trace):
+    return (trace.begin_ns, trace.model)
+
+
+def test_every_request_of_a_real_body_is_found():
+    joined, late = all_traces(otlp_traces.from_json(JSON).spans)
+    assert len(joined.traces) == 32
+    # A request answered from the cache looks like one whose compute span is late.
+    assert [(t.model, t.request_id) for t in late.traces] == [
+        ("cached", "c1"),
+        ("cached", "c2"),
+    ]
+    assert joined.invalid + joined.orphans + late.invalid + late.orphans == 0
+    for trace in joined.traces:
+        if not trace.child and trace.model != "pipe":
+            assert sum(trace.phases) == pytest.approx(trace.total_seconds)
+
+
+def test_json_and_protobuf_say_the_same():
+    from_json = all_traces(otlp_traces.from_json(JSON).spans)[0].traces
+    from_protobuf = all_traces(otlp_traces.from_protobuf(PROTOBUF).spans)[0].traces
+    assert from_json == from_protobuf
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_spans_in_any_order_and_batches_are_the_same_requests(seed):
+    spans = otlp_traces.from_json(JSON).spans
+    joined, late = all_traces(spans)
+    expected = sorted([*joined.traces, *late.traces], key=order)
+    rng = random.Random(seed)  # noqa: S311 - an order, no secret
+    shuffled = rng.sample(spans, len(spans))
+    joiner = SpanJoiner()
+    found = []
+    for number, batch in enumerate(chunks(shuffled, 1 + seed % 7)):
+        found += joiner.add(batch, number * 0.01).traces
+    found += joiner.expire(LATER).traces
+    assert sorted(found, key=order) == expected
+    assert joiner.waiting == 0
+
+
+def chunks(items, size):
+    return [items[i : i + size] for i in range(0, len(items), size)]
+
+
+def test_a_request_without_its_network_span_has_phases_but_no_total():
+    spans = [s for s in otlp_traces.from_json(JSON).spans if s.part != "network"][:2]
+    joined, late = all_traces(spans)
+    assert joined.traces == []
+    (trace,) = late.traces
+    assert trace.total_seconds is None
+    assert trace.phases[3] > 0
+    assert trace.phases[0] == pytest.approx(0, abs=1e-3)
+
+
+def test_spans_of_no_request_are_dropped_in_time():
+    spans = otlp_traces.from_json(JSON).spans
+    orphans = [s for s in spans if s.part != "model"]
+    joiner = SpanJoiner(join_seconds=10)
+    assert joiner.add(orphans, 0.0).orphans == 0
+    assert joiner.waiting == len(orphans)
+    assert joiner.add([], 9.9).orphans == 0
+    assert joiner.add([], 10.0).orphans == len(orphans)
+    assert joiner.waiting == 0
+
+
+def test_the_buffer_is_bounded_whatever_comes():
+    spans = otlp_traces.from_json(JSON).spans
+    joiner = SpanJoiner(max_bytes=100_000)
+    for part in ("compute", "model", "network"):
+        for number in range(1000):
+            span = next(s for s in spans if s.part == part)
+            other = type(span)(
+                part, f"{part}{number}", f"up{part}{number}", span.marks, span.identity
+            )
+            joiner.add([other], 0.0)
+    assert 100 <= joiner.waiting <= 300
+
+
+def edited(change):
+    document = json.loads(JSON)
+    span = document["resourceSpans"][0]["scopeSpans"][0]["spans"][1]
+    change(span)
+    return json.dumps(document).encode()
+
+
+HOSTILE = {
+    "no JSON": b"\x00\xff{",
+    "bad UTF-8": b'{"resourceSpans":"\xff"}',
+    "an array": b"[]",
+    "a number": b"7",
+    "null": b"null",
+    "deep arrays": b'{"resourceSpans":' + b"[" * 500_000,
+    "deep objects": b'{"resourceSpans":' * 200_000,
+    "spans a number": b'{"resourceSpans":[{"scopeSpans":[{"spans":5}]}]}',
+    "spans of strings": b'{"resourceSpans":[{"scopeSpans":[{"spans":["x"]}]}]}',
+    "a huge integer": edited(
+        lambda s: s["events"][0].update(timeUnixNano="9" * 100_000)
+    ),
+    "a large integer": edited(lambda s: s["events"][0].update(timeUnixNano=2**63)),
+    "a negative time": edited(lambda s: s["events"][0].update(timeUnixNano=-1)),
+    "an infinite time": edited(
+        lambda s: s["events"][0].update(timeUnixNano=float("inf"))
+    ),
+    "no time": edited(lambda s: s["events"][0].pop("timeUnixNano")),
+    "events null": edited(lambda s: s.update(events=None)),
+    "an id as list": edited(lambda s: s.update(spanId=["a"])),
+    "a long id": edited(lambda s: s.update(spanId="a" * 33)),
+    "a parent as number": edited(lambda s: s.update(parentSpanId=7)),
+    "no trace id": edited(lambda s: s.pop("traceId")),
+    "a name as object": edited(
+        lambda s: s["attributes"][0].update(value={"kvlistValue": {}})
+    ),
+    "a version as word": edited(
+        lambda s: s["attributes"][1].update(value={"stringValue": "latest"})
+    ),
+    "a lone surrogate": edited(
+        lambda s: s["attributes"][0].update(value={"stringValue": "\ud800"})
+    ),
+    "an attribute as list": edited(lambda s: s.update(attributes=[[]])),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_body_is_refused_in_one_short_sentence(name):
+    with pytest.raises(TraceBodyError) as caught:
+        otlp_traces.from_json(HOSTILE[name])
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\xff" * 100, PROTOBUF[:-1], b"\x0a" * 1000, JSON],
+    ids=["noise", "cut", "nested", "JSON"],
+)
+def test_protobuf_that_is_none_is_refused(body):
+    with pytest.raises(TraceBodyError):
+        otlp_traces.from_protobuf(body)
+
+
+def test_ids_of_the_wrong_length_are_refused_in_protobuf_too():
+    message = ExportTraceServiceRequest()
+    message.ParseFromString(PROTOBUF)
+    message.resource_spans[0].scope_spans[0].spans[0].span_id = b"x" * 17
+    with pytest.raises(TraceBodyError):
+        otlp_traces.from_protobuf(message.SerializeToString())
+
+
+def test_spans_of_others_are_passed_by_and_what_they_add_is_not_kept():
+    document = json.loads(JSON)
+    spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    other = copy.deepcopy(spans[0])
+    other["name"] = "GET /"
+    noisy = copy.deepcopy(spans[:3])
+    noisy[1]["events"] += [
+        {"name": f"mark{n}", "timeUnixNano": "1"} for n in range(1000)
+    ]
+    document["resourceSpans"][0]["scopeSpans"][0]["spans"] = [other, *noisy]
+    found = otlp_traces.from_json(json.dumps(document).encode())
+    assert found.foreign == 1
+    assert len(found.spans) == 3
+    assert all(len(span.marks) <= 5 for span in found.spans)
+
+
+def test_an_empty_export_is_an_export():
+    assert otlp_traces.from_json(b"{}").spans == []
+    assert otlp_traces.from_protobuf(b"").spans == []
+
+
+# Little that becomes much.
+
+MILLION_EMPTY = {
+    "spans as JSON": (
+        otlp_traces.from_json,
+        b'{"resourceSpans":[{"scopeSpans":[{"spans":['
+        + b",".join([b"{}"] * 690_000)
+        + b"]}]}]}",
+    ),
+    "attributes as JSON": (
+        otlp_traces.from_json,
+        b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":['
+        + b",".join([b"{}"] * 690_000)
+        + b"]}]}]}]}",
+    ),
+    "deep arrays as JSON": (
+        otlp_traces.from_json,
+        b"[" + b",".join([b"[" * 900 + b"]" * 900] * 1100) + b"]",
+    ),
+    "UTF-16": (
+        otlp_traces.from_json,
+        '["\u2200",'.encode("utf-16-le") + b"[\0]\0,\0" * 300_000 + b"[\0]\0]\0",
+    ),
+}
+
+
+def delimited(field, content):
+    size, prefix = len(content), bytearray([field << 3 | 2])
+    while size > 127:
+        prefix.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*prefix, size]) + content
+
+
+MILLION_EMPTY |= {
+    f"{name} as protobuf": (
+        otlp_traces.from_protobuf,
+        delimited(1, delimited(2, content)),
+    )
+    for name, content in {
+        "spans": b"\x12\0" * 1_000_000,
+        "attributes": delimited(2, b"\x4a\0" * 1_000_000),
+        "events": delimited(2, b"\x5a\0" * 1_000_000),
+    }.items()
+}
+MILLION_EMPTY["resources as protobuf"] = (
+    otlp_traces.from_protobuf,
+    b"\x0a\0" * 1_000_000,
+)
+MILLION_EMPTY["scopes as protobuf"] = (
+    otlp_traces.from_protobuf,
+    delimited(1, b"\x12\0" * 1_000_000),
+)
+
+
+@pytest.mark.parametrize("name", MILLION_EMPTY)
+def test_a_million_empty_parts_are_refused_before_they_become_objects(name):
+    read, body = MILLION_EMPTY[name]
+    tracemalloc.start()
+    try:
+        with pytest.raises(TraceBodyError):
+            read(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_deep_arrays_cost_less_than_parsing_them():
+    _, body = MILLION_EMPTY["deep arrays as JSON"]
+    before = time.thread_time()
+    json.loads(body)
+    parsing = time.thread_time() - before
+    before = time.thread_time()
+    with pytest.raises(TraceBodyError):
+        otlp_traces.from_json(body)
+    assert time.thread_time() - before < parsing / 4
+
+
+def test_names_are_cut_to_the_longest_that_a_model_can_have():
+    long = edited(
+        lambda s: s["attributes"][0].update(value={"stringValue": "\U0001f600" * 999})
+    )
+    names = {s.identity.model for s in otlp_traces.from_json(long).spans if s.identity}
+    assert max(len(name.encode()) for name in names) == 256
+
+
+def test_a_version_of_a_thousand_digits_is_refused():
+    body = edited(lambda s: s["attributes"][1].update(value={"intValue": "9" * 1000}))
+    with pytest.raises(TraceBodyError):
+        otlp_traces.from_json(body)
+
+
+@pytest.mark.parametrize("part", ["model", "compute", "network"])
+def test_spans_that_wait_are_bounded_in_bytes(part):
+    span = next(s for s in otlp_traces.from_json(JSON).spans if s.part == part)
+    joiner = SpanJoiner()
+    tracemalloc.start()
+    try:
+        for number in range(40_000):
+            identity = span.identity and replace(
+                span.identity,
+                model="\U0001f600" * 63 + str(number % 10),
+                request_id=f"{number:05}" + "\U0001f600" * 62,
+            )
+            marks = dict.fromkeys(FIRST_MARKS, 10**18 + number)
+            other = type(span)(part, f"{number}", f"up{number}", marks, identity)
+            joiner.add([other], 0.0)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 48 << 20

@@ -1,0 +1,243 @@
+"""What the sink counts, what it leaves out, and what it holds at most."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from exporter import catalogue
+from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.features.traces.trace_sink import (
+    FORGET_SECONDS,
+    OUTCOMES,
+    REMEMBERED,
+    SinkSettings,
+    TraceSink,
+)
+from exporter.features.traces.traced_request import RequestTrace
+from exporter.samples import HistogramSample
+
+PHASES = (0.001, 0.002, 0.0, 0.004, 0.0, 0.001)
+
+
+def trace(number=0, **changes):
+    fields = {
+        "model": "m",
+        "version": "1",
+        "request_id": "client",
+        "trace_id": f"{number:032x}",
+        "child": False,
+        "protocol": "grpc",
+        "begin_ns": number,
+        "phases": PHASES,
+        "total_seconds": 0.008,
+        **changes,
+    }
+    return RequestTrace(**fields)
+
+
+def sink(*, known=(("m", "1"),), unknown_models=2, wanted=lambda _: True):
+    return TraceSink(
+        SinkSettings(300.0, unknown_models, ("otlp", "file")),
+        known=lambda: known,
+        wanted=wanted,
+        wall_clock=lambda: 1000.0,
+    )
+
+
+def histograms(target, spec, now=0.0):
+    return {
+        sample.labels: sample
+        for sample in target.samples(now)
+        if isinstance(sample, HistogramSample) and sample.spec is spec
+    }
+
+
+def values(target, spec, now=0.0):
+    return {s.labels: s.value for s in target.samples(now) if s.spec is spec}
+
+
+def test_a_client_request_counts_in_total_and_phases():
+    target = sink()
+    target.add("otlp", [trace(1), trace(2)], 0.0)
+    total = histograms(target, catalogue.REQUEST_DURATION)["m", "1"].histogram
+    assert (total.count, total.sum) == (2, pytest.approx(0.016))
+    phases = histograms(target, catalogue.REQUEST_PHASE_DURATION)
+    assert phases["m", "1", "queue"].histogram.sum == pytest.approx(0.004)
+    assert target.counted("otlp", "request") == 2
+
+
+def test_children_and_partial_requests_count_in_phases_only():
+    target = sink()
+    inside = (None, 0.002, 0.0, 0.004, 0.0, None)
+    target.add("otlp", [trace(1, child=True, phases=inside)], 0.0)
+    target.add("otlp", [trace(2, total_seconds=None, phases=inside)], 0.0)
+    assert histograms(target, catalogue.REQUEST_DURATION) == {}
+    phases = histograms(target, catalogue.REQUEST_PHASE_DURATION)
+    assert {labels[2]: s.histogram.count for labels, s in phases.items()} == {
+        "queue": 2,
+        "compute_input": 2,
+        "compute_infer": 2,
+        "compute_output": 2,
+    }
+    assert (target.counted("otlp", "child"), target.counted("otlp", "partial")) == (
+        1,
+        1,
+    )
+
+
+def test_our_own_requests_and_their_children_count_nowhere():
+    target = sink()
+    own = f"{REQUEST_ID_PREFIX}synthetic-1"
+    target.add(
+        "otlp", [trace(1, request_id=own), trace(2, request_id=own, child=True)], 0.0
+    )
+    assert histograms(target, catalogue.REQUEST_PHASE_DURATION) == {}
+    assert target.counted("otlp", "own") == 2
+
+
+def test_a_trace_that_comes_twice_counts_once_whatever_the_source():
+    target = sink()
+    target.add("file", [trace(1), trace(2)], 0.0)
+    target.add("file", [trace(2), trace(3)], 1.0)
+    assert target.counted("file", "request") == 3
+    assert target.counted("file", "duplicate") == 1
+
+
+def test_an_ensembles_steps_of_one_trace_are_no_copies_of_each_other():
+    target = sink(known=[("a", "1"), ("b", "1"), ("m", "1")])
+    same = {"trace_id": "f" * 32, "begin_ns": 7}
+    target.add(
+        "otlp",
+        [
+            trace(**same),
+            trace(**same, model="a", child=True),
+            trace(**same, model="b", child=True),
+        ],
+        0.0,
+    )
+    assert target.counted("otlp", "duplicate") == 0
+
+
+@pytest.mark.slow
+def test_a_million_model_names_are_dropped_and_counted():
+    target = sink(unknown_models=2)
+    rest = ("1", "client", "", False, "grpc", 0, PHASES, 0.008)
+    for start in range(0, 1_000_000, 50_000):
+        names = range(start, start + 50_000)
+        target.add("otlp", (RequestTrace(f"m{n}", *rest) for n in names), 0.0)
+    target.add("otlp", [trace(2_000_000)], 0.0)
+    assert target.counted("otlp", "unknown_model") == 1_000_000 - 2
+    assert len(histograms(target, catalogue.REQUEST_DURATION)) == 3
+    assert len(target._seen) + len(target._seen_before) <= REMEMBERED
+
+
+def test_a_model_that_was_unknown_stays_when_the_server_lists_it():
+    known = []
+    target = sink(known=known, unknown_models=1)
+    target.add("otlp", [trace(1, model="a")], 0.0)
+    known.append(("a", "1"))
+    target.add("otlp", [trace(2, model="b")], 0.0)
+    assert {key[0] for key in histograms(target, catalogue.REQUEST_DURATION)} == {
+        "a",
+        "b",
+    }
+
+
+def test_a_model_that_went_is_forgotten_in_time():
+    known = [("m", "1")]
+    target = sink(known=known)
+    target.add("otlp", [trace(1)], 0.0)
+    known.clear()
+    assert histograms(target, catalogue.REQUEST_DURATION, FORGET_SECONDS)
+    assert not histograms(target, catalogue.REQUEST_DURATION, FORGET_SECONDS + 1)
+
+
+def test_models_that_are_not_looked_at_are_left_out():
+    target = sink(wanted=lambda name: name != "m")
+    target.add("otlp", [trace(1)], 0.0)
+    assert target.counted("otlp", "filtered") == 1
+    assert histograms(target, catalogue.REQUEST_DURATION) == {}
+
+
+def test_quantiles_come_with_their_interval_and_only_where_the_count_carries_them():
+    rng = np.random.default_rng(1)
+    times = rng.lognormal(-5, 1, 500)
+    target = sink()
+    target.add(
+        "otlp", [trace(n, total_seconds=float(t)) for n, t in enumerate(times)], 0.0
+    )
+    shown = values(target, catalogue.REQUEST_LATENCY)
+    assert {labels[2] for labels in shown} == {"0.5", "0.9", "0.95", "0.99"}
+    bounds = values(target, catalogue.REQUEST_LATENCY_CI)
+    for (*key, q), value in shown.items():
+        exact = np.quantile(times, float(q), method="inverted_cdf")
+        assert value == pytest.approx(exact, rel=0.012)
+        assert bounds[*key, q, "lower"] <= value <= bounds[*key, q, "upper"]
+
+
+def test_the_window_slides_and_the_histogram_stays():
+    target = sink()
+    target.add("otlp", [trace(n) for n in range(100)], 0.0)
+    assert values(target, catalogue.REQUEST_LATENCY, 1.0)
+    assert not values(target, catalogue.REQUEST_LATENCY, 1000.0)
+    assert (
+        histograms(target, catalogue.REQUEST_DURATION, 1000.0)["m", "1"].histogram.count
+        == 100
+    )
+
+
+def test_exemplars_carry_the_trace_id_of_the_latest_request_of_their_bucket():
+    target = sink()
+    target.add("otlp", [trace(1), trace(2), trace(3, total_seconds=0.9)], 0.0)
+    (sample,) = histograms(target, catalogue.REQUEST_DURATION).values()
+    assert {(e.labels["trace_id"][-1], e.value) for e in sample.exemplars} == {
+        ("2", 0.008),
+        ("3", 0.9),
+    }
+
+
+@pytest.mark.parametrize("trace_id", ["", "a" * 33, 'x"}', "é", "a b"])
+def test_an_id_that_is_none_makes_no_exemplar(trace_id):
+    target = sink()
+    target.add("otlp", [trace(1, trace_id=trace_id)], 0.0)
+    (sample,) = histograms(target, catalogue.REQUEST_DURATION).values()
+    assert sample.exemplars == ()
+
+
+def test_records_that_led_to_no_trace_are_counted_by_source():
+    target = sink()
+    target.count("otlp", "invalid", 3)
+    target.count("otlp", "invalid", 2)
+    target.count("file", "malformed")
+    counted = {k: v for k, v in values(target, catalogue.TRACE_RECORDS).items() if v}
+    assert counted == {("otlp", "invalid"): 5, ("file", "malformed"): 1}
+    assert target.counted("otlp", "invalid") == 5
+    assert target.counted("file", "invalid") == 0
+
+
+def test_every_outcome_is_there_from_the_start():
+    shown = values(sink(), catalogue.TRACE_RECORDS)
+    assert set(shown) == {(s, o) for s in ("otlp", "file") for o in OUTCOMES}
+    assert set(shown.values()) == {0}
+
+
+def test_threads_lose_nothing():
+    target = sink()
+
+    def feed(first):
+        for n in range(first, first + 1000, 10):
+            target.add("otlp", [trace(k) for k in range(n, n + 10)], 0.0)
+            target.samples(0.0)
+
+    threads = [threading.Thread(target=feed, args=(k * 1000,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert target.counted("otlp", "request") == 4000
+    assert (
+        histograms(target, catalogue.REQUEST_DURATION)["m", "1"].histogram.count == 4000
+    )

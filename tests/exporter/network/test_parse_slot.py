@@ -1,0 +1,50 @@
+"""Bodies of strangers are parsed one at a time, with pauses."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+
+from exporter.network.admission import Admission
+
+
+def busy(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_all_listeners_share_one_slot_that_is_free_half_of_the_time():
+    admission = Admission()
+    spans = []
+
+    def parse():
+        started = time.monotonic()
+        busy(0.1)
+        spans.append((started, time.monotonic()))
+
+    listeners = (admission.web, admission.tap, admission.grpc)
+    threads = [
+        threading.Thread(target=listener.parsing.run, args=(parse,))
+        for listener in listeners
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    spans.sort()
+    for (_, ended), (started, _) in pairwise(spans):
+        assert started - ended > 0.09
+
+
+def test_short_bodies_do_not_wait_and_errors_pass_through():
+    slot = Admission().tap.parsing
+    started = time.monotonic()
+    for _ in range(1000):
+        assert slot.run(int, "7", base=8) == 7
+    assert time.monotonic() - started < 60
+    with pytest.raises(ValueError, match="invalid literal"):
+        slot.run(int, "no")

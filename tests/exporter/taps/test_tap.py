@@ -1,0 +1,242 @@
+"""The tap on a real socket: what it takes, what it refuses, and what it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import socket
+import threading
+import time
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from bombs import gzip_bomb
+from running_taps import HttpTap
+from waiting import wait_until
+
+from exporter.features.traces.trace_forward import Forwarder
+from exporter.features.traces.trace_receiver import TraceReceiver
+from exporter.features.traces.trace_sink import SinkSettings, TraceSink
+from exporter.network.admission import CONNECTIONS, Admission
+from exporter.taps.tap import Tap
+from exporter.taps.tap_route import TapAnswer, TapRequest, TapRoute
+
+DATA = Path(__file__).parents[2] / "data" / "traces"
+JSON = (DATA / "otlp" / "triton-2.51.json").read_bytes()
+PROTOBUF = (DATA / "otlp_protobuf" / "triton-2.51.bin").read_bytes()
+LIMIT = 1 << 20
+
+
+def new_sink():
+    return TraceSink(
+        SinkSettings(300.0, 20, ("otlp",)),
+        known=tuple,
+        wanted=lambda _: True,
+        wall_clock=time.time,
+    )
+
+
+class Served(HttpTap):
+    """A tap with routes of a test's own."""
+
+    def __init__(self, routes, **bounds):
+        super().__init__(lambda: routes, **bounds)
+        self.host, self.port = self.address
+
+    def post(self, body, path="/v1/traces", method="POST", **headers):
+        headers = {"content_type": "application/json", **headers}
+        answer, text = self.send(body, path, method, **headers)
+        return answer.status, text
+
+
+@pytest.fixture
+def served():
+    sink = new_sink()
+    receiver = TraceReceiver(sink, max_body_bytes=LIMIT, clock=time.monotonic)
+    tap = Served([receiver.route()])
+    tap.sink = sink
+    yield tap
+    tap.close()
+
+
+def test_json_and_protobuf_plain_and_zipped_are_taken(served):
+    assert served.post(JSON) == (200, b"{}")
+    zipped = gzip.compress(PROTOBUF)
+    answer = served.post(
+        zipped, content_type="application/x-protobuf", content_encoding="gzip"
+    )
+    assert answer == (200, b"")
+    assert served.outcomes() == {("otlp", "accepted"): 2}
+    assert served.sink.counted("otlp", "request") == 26
+    # The second body held the same traces.
+    assert served.sink.counted("otlp", "duplicate") == 32
+
+
+REFUSED = {
+    "no JSON": (b"{", {}, 400, "malformed"),
+    "deep": (b"[" * 500_000, {}, 400, "malformed"),
+    "too large": (b" " * (LIMIT + 1), {}, 413, "too_large"),
+    "bomb": (gzip_bomb(200), {"content_encoding": "gzip"}, 413, "too_large"),
+    "no gzip": (JSON, {"content_encoding": "gzip"}, 400, "malformed"),
+    "cut gzip": (
+        gzip.compress(JSON)[:-9],
+        {"content_encoding": "gzip"},
+        400,
+        "malformed",
+    ),
+    "two gzips": (
+        gzip.compress(b"{}") * 2,
+        {"content_encoding": "gzip"},
+        400,
+        "malformed",
+    ),
+    "brotli": (JSON, {"content_encoding": "br"}, 415, "unsupported"),
+    "text": (JSON, {"content_type": "text/plain"}, 415, "unsupported"),
+    "JSON as protobuf": (
+        JSON,
+        {"content_type": "application/x-protobuf"},
+        400,
+        "malformed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_body_that_is_none_is_refused_and_counted(served, name):
+    body, headers, status, outcome = REFUSED[name]
+    answer, text = served.post(body, **headers)
+    assert answer == status
+    assert len(text) < 300
+    assert served.outcomes() == {("otlp", outcome): 1}
+    assert served.post(JSON)[0] == 200
+
+
+def test_other_paths_and_methods_are_told_so(served):
+    assert served.post(JSON, path="/v1/metrics")[0] == 404
+    assert served.post(b"", method="GET")[0] == 405
+    assert served.outcomes() == {}
+
+
+def test_a_declared_length_over_the_limit_is_refused_unread(served):
+    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+        raw.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nhost: x\r\n"
+            b"content-type: application/json\r\ncontent-length: 99999999999\r\n\r\n"
+        )
+        assert b" 413 " in raw.recv(4096)
+
+
+def slow_route(let_go):
+    """A route that answers once it is let go."""
+
+    def answer(_):
+        assert let_go.wait(30)
+        return TapAnswer("accepted")
+
+    busy = TapAnswer("accepted", HTTPStatus.ACCEPTED)
+    return TapRoute("/slow", "test", LIMIT, answer, busy)
+
+
+def test_a_sender_that_never_ends_its_body_is_cut_off():
+    served = Served([slow_route(threading.Event())], read_seconds=0.2)
+    with socket.create_connection((served.host, served.port), timeout=10) as raw:
+        raw.sendall(b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
+        assert b" 408 " in raw.recv(4096)
+    served.close()
+    assert served.outcomes() == {("test", "timeout"): 1}
+
+
+def test_a_slow_worker_does_not_keep_the_sender_waiting():
+    let_go = threading.Event()
+    served = Served([slow_route(let_go)], answer_seconds=0.05)
+    assert served.post(b"x", path="/slow")[0] == 202
+    let_go.set()
+    served.close()
+
+
+def test_bodies_that_wait_are_bounded_and_what_is_over_is_refused():
+    let_go = threading.Event()
+    route = slow_route(let_go)
+    served = Served([route], answer_seconds=0.05, max_held_bytes=2500)
+    answers = [served.post(b"x" * 1000, path="/slow")[0] for _ in range(4)]
+    assert answers == [202, 202, 503, 503]
+    let_go.set()
+    wait_until(lambda: served.tap._held_bytes == 0)
+    let_go.clear()
+    assert served.post(b"x" * 1000, path="/slow")[0] == 202
+    let_go.set()
+    told = {("test", "accepted"): 3, ("test", "overloaded"): 2}
+    wait_until(lambda: served.outcomes() == told)
+    served.close()
+    assert served.tap._held_bytes in (0, 1000)
+
+
+def test_an_ipv6_address_of_a_tap_stands_in_brackets():
+    async def address():
+        tap = Tap(lambda: (slow_route(threading.Event()),), Admission().tap)
+        tap.follow("::1", 0)
+        found = tap.address
+        await tap.stop()
+        return found
+
+    assert asyncio.run(address()).startswith("[::1]:")
+
+
+def test_nothing_listens_without_a_route():
+    tap = Tap(lambda: (), Admission().tap)
+    tap.follow("127.0.0.1", 0)
+    assert tap.address is None
+    asyncio.run(tap.stop())
+
+
+OFFERED = TapRequest(JSON, JSON, {"content-type": "application/json"})
+
+
+def told(forwarder):
+    return {s.labels[1]: s.value for s in forwarder.samples()}
+
+
+def test_a_collector_that_is_down_costs_its_counter_only():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        forwarder = Forwarder(f"http://127.0.0.1:{holder.getsockname()[1]}/v1/traces")
+        for _ in range(5):
+            forwarder.offer(OFFERED)
+        wait_until(lambda: told(forwarder)["failed"] == 5)
+        forwarder.close()
+
+
+def test_a_collector_that_hangs_fills_a_bounded_queue_and_no_more():
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        forwarder = Forwarder(
+            f"http://127.0.0.1:{hung.getsockname()[1]}/",
+            max_queued_bytes=3 * len(JSON),
+            timeout_seconds=0.5,
+        )
+        started = time.monotonic()
+        for _ in range(10):
+            forwarder.offer(OFFERED)
+        assert time.monotonic() - started < 0.5, "offering waited for the collector"
+        assert told(forwarder)["dropped"] == 7
+        wait_until(lambda: told(forwarder)["failed"] == 3)
+        forwarder.offer(OFFERED)
+        assert told(forwarder)["dropped"] == 7
+        forwarder.close()
+
+
+def test_half_sent_bodies_keep_no_sender_out(served):
+    head = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with contextlib.ExitStack() as held:
+        for _ in range(2 * CONNECTIONS["tap"]):
+            address = (served.host, served.port)
+            slow = held.enter_context(socket.create_connection(address, timeout=5))
+            slow.sendall(head + b"Content-Length: 1000\r\n\r\n{")
+        for _ in range(30):
+            assert served.post(JSON)[0] == HTTPStatus.OK
+
+
+def test_a_coding_is_known_in_any_case(served):
+    status, _ = served.post(gzip.compress(JSON), content_encoding="GZIP")
+    assert status == HTTPStatus.OK

@@ -1,0 +1,429 @@
+"""TLS, client certificates and passwords on the sidecar's own pages."""
+
+from __future__ import annotations
+
+import base64
+import concurrent.futures
+import contextlib
+import http.client
+import os
+import re
+import signal
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import bcrypt
+import pytest
+import yaml
+from monitoring import free_port
+from waiting import wait_until
+
+from exporter.errors import ConfigError
+from exporter.network.admission import CONNECTIONS
+from exporter.web import web_config
+from exporter.web.guard import _matches
+
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+PASSWORD = "correct horse battery staple"  # noqa: S105 - of this test alone
+HASHED = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(
+        ["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60
+    )
+
+
+def make_pair(folder: Path, name: str, issuer: str | None = None) -> None:
+    """name.pem and name.key: its own authority, or signed by `issuer`."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
+    san = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    signer = ["-CA", f"{issuer}.pem", "-CAkey", f"{issuer}.key"] if issuer else []
+    openssl(
+        folder,
+        *("req", "-x509", *key, *files, *signer, *san),
+        *("-days", "2", "-subj", f"/CN={name}"),
+    )
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory, require_commands) -> Path:
+    require_commands("openssl")
+    folder = tmp_path_factory.mktemp("certificates")
+    make_pair(folder, "authority")
+    make_pair(folder, "server", "authority")
+    make_pair(folder, "client", "authority")
+    make_pair(folder, "stranger")
+    return folder
+
+
+class Served:
+    """A sidecar without a Triton, with a web configuration."""
+
+    def __init__(self, folder: Path, web: dict) -> None:
+        self.port = free_port()
+        self.web = folder / "web.yaml"
+        self.web.write_text(yaml.safe_dump(web))
+        config = {
+            "target": {
+                "grpc": f"127.0.0.1:{free_port()}",
+                "http": None,
+                "metrics": None,
+            },
+            "listen": {"address": "127.0.0.1", "port": self.port},
+            "power": None,
+        }
+        file = folder / "tritonwatch.yaml"
+        file.write_text(yaml.safe_dump(config))
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(COMMAND, "serve", "--config", str(file)),
+                    *("--web.config.file", str(self.web)),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(self._serving, self.log.read_text)
+
+    def _serving(self) -> bool:
+        log = self.log.read_text()
+        assert self.process.poll() is None, log
+        return "event=serving" in log
+
+    def get(
+        self,
+        tls: ssl.SSLContext | None = None,
+        *,
+        path: str = "/-/healthy",
+        source: str = "127.0.0.1",
+        **headers: str,
+    ):
+        kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
+        options = {"context": tls} if tls else {}
+        options["source_address"] = (source, 0)
+        connection = kind("127.0.0.1", self.port, timeout=20, **options)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            answer.body = answer.read()
+            answer.certificate = (
+                connection.sock.getpeercert(binary_form=True) if tls else None
+            )
+            return answer
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(20)
+
+
+@pytest.fixture
+def serve(tmp_path):
+    with contextlib.ExitStack() as stack:
+
+        def start(web: dict) -> Served:
+            return stack.enter_context(contextlib.closing(Served(tmp_path, web)))
+
+        yield start
+
+
+def trusting(pairs: Path, client: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=pairs / "authority.pem")
+    if client:
+        context.load_cert_chain(pairs / f"{client}.pem", pairs / f"{client}.key")
+    return context
+
+
+def tls_of(pairs: Path, **more: object) -> dict:
+    return {
+        "tls_server_config": {
+            "cert_file": str(pairs / "server.pem"),
+            "key_file": str(pairs / "server.key"),
+            **more,
+        }
+    }
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_a_password_is_asked_for_and_taken(serve) -> None:
+    served = serve({"basic_auth_users": {"prometheus": HASHED}})
+    refused = served.get()
+    assert refused.status == 401
+    assert refused.getheader("www-authenticate").startswith("Basic ")
+    for user, password in (
+        ("prometheus", "wrong"),
+        ("nobody", PASSWORD),
+        ("prometheus", ""),
+        ("prometheus", PASSWORD + "\0"),
+    ):
+        assert served.get(authorization=basic(user, password)).status == 401
+    for _ in range(2):
+        assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
+    for nonsense in ("Basic", "Basic ?", "Bearer x", "Basic " + "A" * 5000):
+        assert served.get(authorization=nonsense).status == 401
+    assert PASSWORD not in served.log.read_text()
+    assert HASHED not in served.log.read_text()
+
+
+def test_a_flood_of_wrong_passwords_keeps_nobody_out_who_was_in(serve) -> None:
+    slow = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(11)).decode()
+    served = serve({"basic_auth_users": {"prometheus": slow}})
+    assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        wrong = [
+            pool.submit(served.get, authorization=basic("prometheus", str(n)))
+            for n in range(200)
+        ]
+        assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
+        told = {answer.result().status for answer in wrong}
+    assert told <= {401, 503}
+    assert 503 in told, "what cannot be looked at soon is refused, not kept"
+    assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_silent_connections_keep_no_scrape_out_of_a_tls_listener(
+    serve, pairs, mutual
+) -> None:
+    more = {
+        "client_auth_type": "RequireAndVerifyClientCert",
+        "client_ca_file": str(pairs / "authority.pem"),
+    }
+    served = serve(tls_of(pairs, **(more if mutual else {})))
+    trust = trusting(pairs, *(["client"] if mutual else []))
+    with contextlib.ExitStack() as stack:
+        for _ in range(2 * CONNECTIONS["web"]):
+            address = ("127.0.0.1", served.port)
+            stack.enter_context(socket.create_connection(address, timeout=5))
+        for _ in range(30):
+            answer = served.get(trust, path="/metrics")
+            assert answer.status == 200
+    assert b'refused_total{listener="web",reason="crowded"}' in answer.body
+
+
+def test_a_correct_password_is_checked_while_another_address_sends_wrong_ones(
+    serve,
+) -> None:
+    slow = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(11)).decode()
+    served = serve({"basic_auth_users": {"prometheus": slow}})
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        wrong = [
+            pool.submit(served.get, authorization=basic("prometheus", str(n)))
+            for n in range(200)
+        ]
+        assert any(answer.result().status == 503 for answer in wrong[:60])
+        right = basic("prometheus", PASSWORD)
+        assert served.get(authorization=right, source="127.0.0.2").status == 200
+
+
+def test_users_with_a_cheaper_hash_take_as_long_as_others() -> None:
+    password = PASSWORD.encode()
+    cheap, dear = (bcrypt.hashpw(password, bcrypt.gensalt(n)) for n in (5, 10))
+
+    def seconds(hashed) -> float:
+        started = time.process_time()
+        assert _matches(password, hashed, 10)
+        return time.process_time() - started
+
+    ratios = [seconds(cheap) / seconds(dear) for _ in range(15)]
+    assert 0.7 < statistics.median(ratios) < 1.4
+
+
+def test_a_changed_password_counts_without_a_restart(serve) -> None:
+    served = serve({"basic_auth_users": {"u": HASHED}})
+    assert served.get(authorization=basic("u", PASSWORD)).status == 200
+    other = bcrypt.hashpw(b"new", bcrypt.gensalt(4)).decode()
+    served.web.write_text(yaml.safe_dump({"basic_auth_users": {"u": other}}))
+    wait_until(lambda: served.get(authorization=basic("u", "new")).status == 200)
+    assert served.get(authorization=basic("u", PASSWORD)).status == 401
+    served.web.write_text("basic_auth_users: [")
+    wait_until(lambda: "web_config_refused" in poked(served))
+    assert served.get(authorization=basic("u", "new")).status == 200
+
+
+def poked(served: Served) -> str:
+    served.get()
+    return served.log.read_text()
+
+
+def test_tls_is_spoken_and_nothing_else(serve, pairs) -> None:
+    served = serve(tls_of(pairs, min_version="TLS13"))
+    assert served.get(trusting(pairs)).status == 200
+    old = trusting(pairs)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        served.get(old)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        served.get()
+
+
+def test_every_setting_of_tls_has_its_effect(pairs, tmp_path) -> None:
+    file = tmp_path / "web.yaml"
+    authority = str(pairs / "authority.pem")
+
+    def context(**settings: object) -> ssl.SSLContext:
+        file.write_text(yaml.safe_dump(tls_of(pairs, **settings)))
+        tls = web_config.load(file).tls_server_config
+        assert tls is not None
+        return tls.context()
+
+    usual = context()
+    assert usual.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert usual.maximum_version == ssl.TLSVersion.TLSv1_3
+    assert usual.verify_mode == ssl.CERT_NONE
+    assert context(min_version="TLS13").minimum_version == ssl.TLSVersion.TLSv1_3
+    assert context(max_version="TLS12").maximum_version == ssl.TLSVersion.TLSv1_2
+    for kind, mode in (
+        ("VerifyClientCertIfGiven", ssl.CERT_OPTIONAL),
+        ("RequireAndVerifyClientCert", ssl.CERT_REQUIRED),
+    ):
+        asking = context(client_auth_type=kind, client_ca_file=authority)
+        assert asking.verify_mode == mode
+        assert len(asking.get_ca_certs()) == 1
+    chosen = ["ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-ECDSA-AES128-GCM-SHA256"]
+    few = context(cipher_suites=chosen).get_ciphers()
+    assert [c["name"] for c in few if c["protocol"] == "TLSv1.2"] == chosen
+
+
+def test_a_client_has_to_show_a_certificate_of_the_authority(serve, pairs) -> None:
+    served = serve(
+        tls_of(
+            pairs,
+            client_auth_type="RequireAndVerifyClientCert",
+            client_ca_file=str(pairs / "authority.pem"),
+        )
+    )
+    assert served.get(trusting(pairs, "client")).status == 200
+    for client in (None, "stranger"):
+        with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
+            served.get(trusting(pairs, client))
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(
+    serve, pairs, tmp_path
+) -> None:
+    here = tmp_path / "mine"
+    here.mkdir()
+    for name in ("authority", "server"):
+        for kind in ("pem", "key"):
+            (here / f"{name}.{kind}").write_bytes(
+                (pairs / f"{name}.{kind}").read_bytes()
+            )
+    served = serve(tls_of(here))
+    first = served.get(trusting(pairs)).certificate
+    make_pair(here, "server", "authority")
+    wait_until(lambda: served.get(trusting(pairs)).certificate != first)
+    (here / "server.pem").write_text("no certificate\n")
+    time.sleep(web_config.LOOK_SECONDS * 1.5)
+    assert served.get(trusting(pairs)).status == 200
+    assert "web_config_refused" in served.log.read_text()
+
+
+def test_headers_are_added_to_every_answer(serve) -> None:
+    headers = {"Strict-Transport-Security": "max-age=1", "X-Frame-Options": "deny"}
+    served = serve({"http_server_config": {"headers": headers}})
+    answer = served.get()
+    assert {name: answer.getheader(name) for name in headers} == headers
+
+
+def test_an_idle_connection_that_says_nothing_keeps_nobody_out(serve, pairs) -> None:
+    served = serve(tls_of(pairs))
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+        assert served.get(trusting(pairs)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("web", "message"),
+    [
+        ({"basic_auth_users": {"u": "hunter2"}}, "no bcrypt hash"),
+        ({"tls_server_config": {"cert_file": "a.pem"}}, "key_file"),
+        ({"tls": {}}, "tls"),
+        ({"basic_auth_users": {"u": HASHED.replace("$04$", "$99$")}}, "cost 4 to 17"),
+        ({"basic_auth_users": "hunter2"}, "basic_auth_users"),
+        (
+            {"http_server_config": {"headers": {"X-Frame-Options": "\u20ac"}}},
+            "cannot be sent",
+        ),
+        (
+            {"http_server_config": {"headers": {"X-Frame-Options": "a\r\nb: c"}}},
+            "cannot be sent",
+        ),
+        (
+            {
+                "tls_server_config": {
+                    "cert_file": "a",
+                    "key_file": "b",
+                    "client_allowed_sans": ["prometheus"],
+                }
+            },
+            "client_allowed_sans",
+        ),
+        (
+            {"tls_server_config": {"cert_file": "none.pem", "key_file": "none.key"}},
+            "cannot be used as it is",
+        ),
+        (
+            {
+                "tls_server_config": {
+                    "cert_file": "a",
+                    "key_file": "b",
+                    "client_auth_type": "RequireAndVerifyClientCert",
+                }
+            },
+            "want both or neither",
+        ),
+        (
+            {
+                "tls_server_config": {
+                    "cert_file": "a",
+                    "key_file": "b",
+                    "client_auth_type": "RequireAnyClientCert",
+                }
+            },
+            "takes any certificate unread",
+        ),
+    ],
+)
+def test_a_wrong_file_is_told_and_no_secret_of_it(web, message, tmp_path) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(yaml.safe_dump(web))
+    with pytest.raises(ConfigError, match=re.escape(message)) as found:
+        web_config.load(file)
+    assert "hunter2" not in str(found.value)
+
+
+def test_the_command_ends_with_2_over_a_wrong_file(tmp_path) -> None:
+    done = subprocess.run(
+        [COMMAND, "serve", "--web.config.file", str(tmp_path / "none.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "cannot be read" in done.stderr
+
+
+def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked(
+    pairs, tmp_path
+) -> None:
+    key = str(tmp_path / "secret.key")
+    command = ["ec", "-in", "server.key", "-aes256", "-passout", "pass:x", "-out", key]
+    openssl(pairs, *command)
+    file = tmp_path / "web.yaml"
+    file.write_text(yaml.safe_dump(tls_of(pairs, key_file=key)))
+    with pytest.raises(ConfigError, match="cannot be used as it is"):
+        web_config.load(file)
