@@ -11,8 +11,7 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from exporter.commands import cold_start_options as cold_start_cli
-from exporter.commands import comparison_options as comparison_cli
+from exporter.commands import cold_start_options, comparison_options
 from exporter.errors import ConfigError, ListenError, TritonwatchError
 from exporter.system import memory, standard_error
 
@@ -67,8 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_audit(commands)
     _add_golden(commands)
-    comparison_cli.add(commands)
-    cold_start_cli.add(commands)
+    comparison_options.add(commands)
+    cold_start_options.add(commands)
     # Packages beside the exporter bring their own commands, so that nothing here
     # imports them.
     for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda e: e.name):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from exporter.app import Sidecar
 from exporter.commands.watched_energy import LOOK_SECONDS, WatchedEnergy
 from exporter.config import configuration, logs
-from exporter.config.configuration import LogSettings
 from exporter.errors import ConfigError, GoldenDataError
 from exporter.features.comparison.comparison_collector import (
     Comparison,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from exporter.config.configuration import Config
     from exporter.features.comparison.comparison_settings import Metric
 
 Outcome = Literal["passed", "failed", "undecided"]
@@ -238,7 +236,7 @@ def run(
             there, or the two do not take the same.
     """
     config = _config(configuration.load(config_file), settings)
-    logs.configure(LogSettings(level="error"))
+    logs.configure(configuration.LogSettings(level="error"))
     energy = None
     if metrics_url is not None:
         alpha = settings.alpha / len(settings.wanted)
@@ -247,7 +245,7 @@ def run(
 
 
 async def _compare(
-    config: Config,
+    config: configuration.Config,
     settings: ComparisonSettings,
     duration_seconds: float,
     progress: Callable[[str], None],
@@ -345,7 +343,9 @@ def _decided(report: Report) -> bool:
     )
 
 
-def _config(config: Config, settings: ComparisonSettings) -> Config:
+def _config(
+    config: configuration.Config, settings: ComparisonSettings
+) -> configuration.Config:
     """The file's server and power, and nothing running but this comparison."""
     often = {"interval_seconds": 0.5, "deadline_seconds": 4.0}
     return config.model_copy(
