@@ -42,23 +42,23 @@ _MOST_BRACKETS: Final = 16
 _FEW_OTHERS: Final = 1.5
 _STANDARD_ERRORS: Final = 2.0
 _MOST_UNUSED: Final = 8
-"""After so many requests that ended otherwise, those before are waited for no longer."""
+"""Requests that end otherwise until undecided rises are given up."""
 _MOST_TRIES: Final = 64
 """So many requests are bracketed at most; then what is known has to do."""
 _SPACE_SECONDS: Final = 0.4
 """From one bracket of a model to its next."""
 _REQUESTS_PER_CHECK: Final = 10
-"""One of so many requests to a model with known calls is bracketed to check them."""
+"""One request in so many to a model with known calls is bracketed, to check them."""
 _SHARE_OF_TIME: Final = 0.02
-"""So much of the time may be spent on reading statistics, by all brackets together."""
+"""Share of the time that all brackets together may spend on reading statistics."""
 _CREDIT_SECONDS: Final = 60.0
-"""So much may be spent at once: what a hundred models need at the start."""
+"""Seconds that may be spent at once: enough for a hundred models at the start."""
 _MOST_PAIRS: Final = 10_000
 """Models that may call, times models that may be called: what memory is kept for."""
 
 
 class Bracket(NamedTuple):
-    """What rose in the statistics around one request."""
+    """The rises in the statistics around one request."""
 
     rises: Rises
     ours: Rises = MappingProxyType({})
@@ -83,7 +83,7 @@ class _Evidence:
         self.calls: dict[ModelKey, Booking] = {}
         """For each model of which it is known; `NOTHING` if it is not called."""
         self.waiting: dict[ModelKey, Booking] = {}
-        """What rose of the others, all requests together: calls or production."""
+        """Rises of the others, all requests together: calls or production."""
         self._rises: dict[ModelKey, list[Booking]] = {}
         self._others: dict[ModelKey, list[float]] = {}
         self._clear: dict[ModelKey, list[Booking]] = {}
@@ -92,7 +92,7 @@ class _Evidence:
         """Requests that ended otherwise since the latest of these."""
 
     def given_up(self) -> Rises:
-        """Return what waits for a decision that does not come; called for each other end."""
+        """Return rises whose decision will not come; called for each request that ends otherwise."""
         self.unused += 1
         if not self.waiting or self.unused < _MOST_UNUSED:
             return {}
@@ -245,7 +245,7 @@ class Footprints:
             return True
 
     def wants_check(self, spec: ModelSpec) -> bool:
-        """Say whether to bracket the next request to see that its known calls are right."""
+        """Say whether to bracket the next request to check its known calls."""
         with self._lock:
             learned = self._learned.get((spec.name, spec.version))
             if (

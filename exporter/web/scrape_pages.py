@@ -1,8 +1,8 @@
-"""Pages for scrapes, within a bound on what unread ones hold in memory.
+"""Rendered /metrics pages, with a bound on the memory that unread ones take.
 
-A page is kept until its client has read it. Many clients that do not read would hold as
-many pages; so beyond `MAX_UNREAD_BYTES` a scrape gets the latest page of its format, which
-the others hold already.
+A page stays in memory until its client has read it, so many clients that do not read would
+keep as many pages. Beyond `MAX_UNREAD_BYTES` a scrape gets the latest page of its format,
+which is in memory already.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_UNREAD_BYTES: Final = 32 << 20
-"""Of all pages that somebody still reads."""
+"""All pages that are being read, together."""
 _SHARED_SECONDS: Final = 5.0
-"""So old a shared page may be: staleness of a moment beside blindness."""
+"""Age limit of a shared page: slightly old values are better than no scrape."""
 
 
 class Rendered(NamedTuple):

@@ -1,8 +1,9 @@
-"""What other sidecars ask of the server that this one watches, as their /metrics say.
+"""Requests that other sidecars send to the server that this one watches.
 
-Another sidecar counts its own requests as this one does. A page is some seconds old, so
-that Triton shows a request before the page does: as much as a watcher usually asks between
-looks is held back while Triton's count rises, until the page has had time to show it.
+Another sidecar counts its own requests on its /metrics, as this one does. Its page is some
+seconds old: Triton counts a request before the page shows it. So while Triton's count rises,
+as many requests as a watcher usually sends between two polls are held back until its page
+has had time to show them.
 """
 
 from __future__ import annotations
