@@ -55,6 +55,7 @@ def server(tmp_path_factory, triton_environment):
 def sidecar(server, settings, sidecar_process, tmp_path_factory):
     """A sidecar that has probed every model."""
     config = settings(server, probe=PROBE)
+    config["collectors"][1]["learn_calls"] = True
     sidecar = sidecar_process(config, tmp_path_factory.mktemp("sidecar"))
     try:
         sidecar.wait_listening()

@@ -34,10 +34,11 @@ class StatisticsSettings(CollectorSettings):
     """Longest wait for one answer of the server."""
     cross_check: bool = Field(default=True)
     """Hold Triton's own /metrics against the statistics API, where it can be read."""
-    learn_calls: bool = Field(default=True)
+    learn_calls: bool = Field(default=False)
     """Learn which models a Python model calls by itself (BLS), so that the calls of our
     probes are not production. Until a model's calls are known, each probe of it reads all
-    statistics twice, for at most 2 % of the time once a minute has been spent on it."""
+    statistics twice, for at most 2 % of the time once a minute has been spent on it, and
+    production that rose around these probes is shown later."""
     watchers: tuple[Address, ...] = Field(default=(), max_length=8)
     """`host:port` of other sidecars that watch this server, without TLS or password: what
     they ask is no production. It is counted as unattributed."""
