@@ -2,11 +2,7 @@
 
 A Python model may call others (BLS), which no configuration says. A request of ours to it
 is bracketed by two reads of all statistics; what rose between them is a call of that
-request, production, or another request of ours. The second smallest rise over all brackets
-is an upper bound of the calls of one request. (Not the smallest: one bracket may miss what
-Triton books late.) It is taken where few other requests fall into a bracket. Elsewhere the
-calls are what rises above the model's usual rate, if that is significant; if not, none is
-assumed: 16 brackets cannot tell one call from none among many others.
+request, production, or another request of ours (`call_evidence.py`).
 
 Until a model's calls are known, what rose above the usual rate is held back; then as much
 as was called is ours, and the rest production. A model that calls others for some requests
@@ -19,30 +15,22 @@ bracketed; and with very many, the calls of only some models are learnt.
 
 from __future__ import annotations
 
-import math
-import statistics
 import threading
 import time
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from exporter.access.own_traffic import HELD_BACK, NOTHING, Booking
+from exporter.access.call_evidence import CallEvidence
+from exporter.access.own_traffic import NOTHING, Booking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection
 
+    from exporter.access.call_evidence import Bracket, Rises
     from exporter.access.inventory import ModelKey
     from exporter.triton.model import ModelSpec
 
-    Rises = Mapping[ModelKey, Booking]
-
-_BRACKETS_WITHOUT_CALLS: Final = 2
-_BRACKETS_THAT_AGREE: Final = 6
-_MOST_BRACKETS: Final = 16
-_FEW_OTHERS: Final = 1.5
-_STANDARD_ERRORS: Final = 2.0
-_MOST_UNUSED: Final = 8
-"""Requests that end otherwise until undecided rises are given up."""
+_PATIENCE_SECONDS: Final = 30.0
+"""A model that is not asked for longer is decided on by the brackets so far."""
 _MOST_TRIES: Final = 64
 """So many requests are bracketed at most; then what is known has to do."""
 _SPACE_SECONDS: Final = 0.4
@@ -57,105 +45,6 @@ _MOST_PAIRS: Final = 10_000
 """Models that may call, times models that may be called: what memory is kept for."""
 
 
-class Bracket(NamedTuple):
-    """The rises in the statistics around one request."""
-
-    rises: Rises
-    ours: Rises = MappingProxyType({})
-    """Of those that other requests of ours may have raised, by how much about."""
-    totals: Mapping[ModelKey, int] = MappingProxyType({})
-    """Requests that Triton had counted at its beginning."""
-    began: float = 0.0
-    seconds: float = 0.0
-    surely_ours: Mapping[ModelKey, int] = MappingProxyType({})
-    """Requests that others of ours have surely raised."""
-
-    @property
-    def ended(self) -> float:
-        """When its second read was over."""
-        return self.began + self.seconds
-
-
-class _Evidence:
-    """The brackets of requests to one model version that ended alike."""
-
-    def __init__(self) -> None:
-        self.calls: dict[ModelKey, Booking] = {}
-        """For each model of which it is known; `NOTHING` if it is not called."""
-        self.waiting: dict[ModelKey, Booking] = {}
-        """Rises of the others, all requests together: calls or production."""
-        self._rises: dict[ModelKey, list[Booking]] = {}
-        self._others: dict[ModelKey, list[float]] = {}
-        self._clear: dict[ModelKey, list[Booking]] = {}
-        self._requests = 0
-        self.unused = 0
-        """Requests that ended otherwise since the latest of these."""
-
-    def given_up(self) -> Rises:
-        """Return rises whose decision will not come; called for each request that ends otherwise."""
-        self.unused += 1
-        if not self.waiting or self.unused < _MOST_UNUSED:
-            return {}
-        waiting, self.waiting, self._requests = self.waiting, {}, 0
-        self._rises, self._others, self._clear = {}, {}, {}
-        return waiting
-
-    def add(
-        self,
-        bracket: Bracket,
-        usual: Mapping[ModelKey, float],
-        present: Collection[ModelKey],
-        *,
-        is_last: bool,
-    ) -> dict[ModelKey, Booking]:
-        """Take in one request; returns what it and those before it have called.
-
-        `usual` requests would have shown in its bracket without it. With `is_last` every
-        model is known afterwards, as well as it can be.
-        """
-        self._requests += 1
-        called: dict[ModelKey, Booking] = {}
-        for key in present:
-            surely_ours = bracket.surely_ours.get(key, 0)
-            rise = _less(bracket.rises.get(key, NOTHING), surely_ours)
-            if key in self.calls:
-                self._check(key, rise)
-                called[key] = self.calls[key]
-                continue
-            rises = self._rises.setdefault(key, [])
-            clear = self._clear.setdefault(key, [])
-            others = self._others.setdefault(key, [])
-            rises.append(rise)
-            ours = bracket.ours.get(key, NOTHING).requests
-            others.append(max(usual.get(key, 0.0), ours) - surely_ours)
-            if key not in bracket.ours:
-                clear.append(rise)
-            if is_last or _is_enough(rises, clear):
-                calls = _estimate(rises, others)
-                self.calls[key] = calls
-                called[key] = _times(calls, self._requests)
-                self.waiting.pop(key, None)
-                del self._rises[key], self._clear[key], self._others[key]
-            elif rise != NOTHING:
-                # What rises all the time is not ours; less than one request may be.
-                excess = max(0, rise.requests - math.floor(usual.get(key, 0.0)))
-                held = _scaled(rise, excess)
-                self.waiting[key] = self.waiting.get(key, NOTHING) + held
-        return called
-
-    def _check(self, key: ModelKey, rise: Booking) -> None:
-        """Correct calls that two of the latest requests have not made."""
-        if self.calls[key] == NOTHING:
-            return
-        rises = self._rises.setdefault(key, [])
-        rises.append(rise)
-        most = _combined(rises)
-        if len(rises) > 1 and most.requests < self.calls[key].requests:
-            self.calls[key] = most
-        if len(rises) >= _MOST_BRACKETS or self.calls[key] == NOTHING:
-            del self._rises[key]
-
-
 class _Learned:
     """What is known of one model version; requests that fail have calls of their own."""
 
@@ -166,7 +55,7 @@ class _Learned:
         self.is_silent = False
         self.present: frozenset[ModelKey] = frozenset()
         self.last: Bracket | None = None
-        self.evidence = {False: _Evidence(), True: _Evidence()}
+        self.evidence = {False: CallEvidence(), True: CallEvidence()}
 
     def usual(self, bracket: Bracket) -> dict[ModelKey, float]:
         """Requests in so long a time, by the rates between the bracket before and this."""
@@ -293,6 +182,17 @@ class Footprints:
             called = evidence.add(bracket, usual, learned.present, is_last=is_last)
             return _sum(called, given_up)
 
+    def overdue(self) -> Rises:
+        """Decide for models that were not asked for a while; returns what they called."""
+        called: Rises = {}
+        with self._lock:
+            before = self._clock() - _PATIENCE_SECONDS
+            for learned in self._learned.values():
+                if learned.last is not None and learned.last.ended < before:
+                    for evidence in learned.evidence.values():
+                        called = _sum(called, evidence.decided_now())
+        return called
+
     def waiting(self) -> Rises:
         """What rose around requests of ours and is still to be decided, by model."""
         found: dict[ModelKey, Booking] = {}
@@ -329,72 +229,3 @@ def _undecided(learned: _Learned) -> Rises:
         for key, rise in evidence.waiting.items():
             found[key] = found.get(key, NOTHING) + rise
     return found
-
-
-def _is_enough(rises: Sequence[Booking], clear: Sequence[Booking]) -> bool:
-    calls = _combined(rises)
-    if calls == NOTHING:
-        return len(rises) >= _BRACKETS_WITHOUT_CALLS
-    agreed = all(rise == calls for rise in clear)
-    return len(rises) >= _MOST_BRACKETS or (
-        agreed and len(clear) >= _BRACKETS_THAT_AGREE
-    )
-
-
-def _times(calls: Booking, count: int) -> Booking:
-    batches = {size: count * number for size, number in calls.batches.items()}
-    return Booking(count * calls.requests, count * calls.inferences, batches)
-
-
-def _estimate(rises: Sequence[Booking], others: Sequence[float]) -> Booking:
-    """The calls of one request, of which `others` would have shown in each bracket."""
-    calls = _combined(rises)
-    # Of 16 brackets with so few others, nearly always two have none.
-    if calls == NOTHING or statistics.fmean(others) <= _FEW_OTHERS:
-        return calls
-    excess = [rise.requests - o for rise, o in zip(rises, others, strict=True)]
-    mean = statistics.fmean(excess)
-    spread = statistics.stdev(excess) if len(excess) > 1 else 0.0
-    error = _STANDARD_ERRORS * spread / math.sqrt(len(excess))
-    count = min(round(mean), calls.requests) if mean - error > 1 / 2 else 0
-    return _scaled(calls, count)
-
-
-def _less(booking: Booking, requests: int) -> Booking:
-    """Without so many requests."""
-    if not requests:
-        return booking
-    return _scaled(booking, max(0, booking.requests - requests))
-
-
-def _scaled(booking: Booking, requests: int) -> Booking:
-    """So many requests of those of `booking`."""
-    if requests == booking.requests:
-        return booking
-    if not requests:
-        return NOTHING
-    share = requests / booking.requests
-    batches = {size: round(share * count) for size, count in booking.batches.items()}
-    return Booking(
-        requests,
-        round(share * booking.inferences),
-        {size: count for size, count in batches.items() if count},
-    )
-
-
-def _combined(rises: Sequence[Booking]) -> Booking:
-    """The second smallest of each number."""
-    batches = {
-        size: _second([rise.executions(size) for rise in rises])
-        for size in {size for rise in rises for size in rise.batches}
-    }
-    return Booking(
-        _second([rise.requests for rise in rises]),
-        _second([rise.inferences for rise in rises]),
-        {size: count for size, count in batches.items() if count},
-    )
-
-
-def _second(values: Sequence[int]) -> int:
-    ordered = sorted(values)
-    return min(ordered[min(1, len(ordered) - 1)], HELD_BACK)

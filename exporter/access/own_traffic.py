@@ -201,7 +201,12 @@ class OwnTraffic:
 
         To be read before `snapshot`, as `held_back` is.
         """
-        return {} if self.footprints is None else self.footprints.waiting()
+        if self.footprints is None:
+            return {}
+        overdue = self.footprints.overdue()
+        with self._lock:
+            self._add_possible(overdue)
+        return self.footprints.waiting()
 
     def reloaded(self, key: ModelKey) -> None:
         """Learn anew what a model calls; what was undecided until now is in doubt."""

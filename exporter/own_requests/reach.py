@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from exporter import errors
-from exporter.access.footprints import Bracket
+from exporter.access.call_evidence import Bracket
 from exporter.access.inventory import latest_version, with_steps
 from exporter.access.own_traffic import NOTHING, Booking, OwnCounts, Touched, ending_of
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from exporter.access.footprints import Bracket, Footprints
+from exporter.access.call_evidence import Bracket
+from exporter.access.footprints import Footprints
 from exporter.access.own_traffic import Booking
 from exporter.triton.model import ModelSpec
 
@@ -269,3 +270,28 @@ def test_what_rose_around_the_only_failure_is_not_held_back_for_ever(bracket):
     # It is nobody's for sure: ours, as far as it shows, but unattributed.
     assert called == [*[None] * 7, booking(8), None]
     assert footprints.waiting() == {}
+
+
+@pytest.mark.parametrize(("others", "called"), [(0, 1), (40, 0)])
+def test_a_model_that_is_not_asked_any_more_is_decided_on_by_what_is_known(
+    others, called
+):
+    now = [0.0]
+    rng = np.random.default_rng(1)
+    footprints, total = Footprints(clock=lambda: now[0]), 0
+    for _ in range(5):
+        assert footprints.wants_bracket(PARENT, PRESENT)
+        rise = int(rng.poisson(others)) + 1
+        bracket = Bracket({CHILD: booking(rise)}, {}, {CHILD: total}, now[0], 0.06)
+        footprints.add(PARENT, bracket, failed=False)
+        total += rise + int(rng.poisson(others * 1.94 / 0.06))
+        now[0] += 2.0
+    now[0] = 37.9
+    assert footprints.overdue() == {}
+    assert footprints.waiting()[CHILD].requests >= 5
+    now[0] = 38.1
+    calls = some(footprints.overdue()).get(CHILD, Booking())
+    assert calls.requests == called * 5
+    assert footprints.waiting() == footprints.overdue() == {}
+    # It begins anew when it is asked again.
+    assert footprints.wants_bracket(PARENT, PRESENT)
