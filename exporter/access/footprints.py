@@ -46,7 +46,7 @@ _MOST_PAIRS: Final = 10_000
 
 
 class _Learned:
-    """What is known of one model version; requests that fail have calls of their own."""
+    """The calls known of one model version; failed requests have calls of their own."""
 
     def __init__(self) -> None:
         self.tries = 0
@@ -194,7 +194,7 @@ class Footprints:
         return called
 
     def waiting(self) -> Rises:
-        """What rose around requests of ours and is still to be decided, by model."""
+        """Return rises around our requests that are still to be decided, by model."""
         found: dict[ModelKey, Booking] = {}
         with self._lock:
             for learned in self._learned.values():
