@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all print-test-all test-triton test-bounds test-exhaustive bench fuzz mutants soak check fmt generate lint types lock audit clean parts
+.PHONY: help demo test test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types lock audit sbom clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,15 @@ $(VENV)/.installed: $(VENV)/.ready pyproject.toml
 
 env: $(VENV)/.installed .triton/.ready
 
-demo: env  ## embedded Triton, demo models, sidecar, gentle traffic (ARGS="--duration 20")
-	$(BIN)/tritonwatch demo $(ARGS)
+# What the sidecar runs with, a seventh of what its tests need.
+.run/.installed: deploy/docker/requirements.lock pyproject.toml .ci/venv
+	.ci/venv $(PYTHON) .run deploy/docker/requirements.lock
+	@echo ".run: installing tritonwatch itself" >&2
+	.run/bin/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+demo: .run/.installed .triton/.ready  ## embedded Triton, demo models, sidecar, gentle traffic (ARGS="--duration 20")
+	.run/bin/tritonwatch demo $(ARGS)
 
 parts: env  ## the real parts the tests need: Debian packages where this is root, else what to install
 	.ci/parts test
@@ -55,8 +62,9 @@ test-triton: parts  ## what needs a Triton, on one of your own (TRITON=folder wi
 	@test -n "$(TRITON)" || { echo "give TRITON=FOLDER, with bin/tritonserver and backends in it"; exit 2; }
 	TRITONWATCH_TRITON=$(abspath $(TRITON)) $(BIN)/python -m pytest -m "triton and not slow and not bench and not exhaustive" $(ARGS)
 
-test-bounds:  ## the sidecar's fast tests with the lowest versions that pyproject.toml allows
-	.ci/bounds $(PYTHON) $(ARGS)
+test-bounds:  ## the sidecar's fast tests with the lowest and with the newest versions that pyproject.toml allows
+	.ci/bounds lowest-direct $(PYTHON) $(ARGS)
+	.ci/bounds highest $(PYTHON) $(ARGS)
 
 test-exhaustive: parts  ## chaos runners ended at every point of every fault: most of an hour
 	$(BIN)/python -m pytest -m exhaustive $(ARGS)
@@ -65,8 +73,12 @@ bench: env  ## figures as JSON lines, kept in tests/benchmarks/results (ONLY=par
 	.ci/parts bench
 	$(BIN)/python tests/benchmarks/run.py $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-fuzz: env  ## what parses Triton's traces, eleven minutes, the corpus kept (ARGS="--seconds 60")
-	$(BIN)/python tests/exporter/features/traces/fuzz/run_all.py $(ARGS)
+fuzz: env  ## every parser of what others wrote, a minute each, the corpora kept (ARGS="--seconds 600 --only config")
+	$(BIN)/python tests/fuzz/fuzz_all.py $(ARGS)
+
+# Loopback only, unless a URL is given. In 512 MiB where a control group can be made.
+attack: env  ## every known attack on a sidecar, and what honest clients saw (ARGS="--all --seconds 600")
+	PYTHONPATH=tests/support $(BIN)/python tests/attacks/run_all.py $(ARGS)
 
 soak: env  ## twenty minutes of random faults: does everything come back, and nothing grow (ARGS="--seed 2")
 	$(BIN)/tritonwatch chaos soak $(ARGS)
@@ -114,5 +126,12 @@ audit: build/audit/bin/pip-audit  ## known vulnerabilities of everything that is
 	$< --strict --require-hashes --disable-pip -r requirements.lock
 	$< --strict --require-hashes --disable-pip -r requirements-triton.lock
 
+build/sbom/bin/cyclonedx-py:
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet cyclonedx-bom
+
+sbom: build/sbom/bin/cyclonedx-py  ## what the image holds, as CycloneDX in build/tritonwatch.cdx.json
+	$< requirements --pyproject pyproject.toml --output-reproducible -o build/tritonwatch.cdx.json deploy/docker/requirements.lock
+
 clean:  ## remove both environments and every cache
-	rm -rf $(VENV) .triton .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .run .triton .pytest_cache .mypy_cache .ruff_cache .hypothesis

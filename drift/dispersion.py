@@ -10,10 +10,10 @@ block, so it is taken at every dyadic block size with at least `MIN_BLOCKS` bloc
 the largest counts. A value within `PRETEST` standard errors of 1 is taken as 1.
 
 Where phi still grows at the largest such block, as it does with weather, seasons and
-timetables, it is taken to go on growing as a power of the rows (`long_memory.py`). And
+timetables, it is taken to go on growing as a power of the rows (`alarm_calibration.py`). And
 blocks are no normal variables: phi is raised until the evidence that the alarms would
 see in the reference's own blocks averages to no more than they may
-(`calibration.py`).
+(`alarm_calibration.py`).
 
 Reference: Wedderburn (1974), quasi-likelihood; Kuensch (1989), block methods.
 """

@@ -100,7 +100,7 @@ class Schema:
 
     @property
     def numeric(self) -> int:
-        """How many features are numeric; they are the first ones."""
+        """Return how many features are numeric; they are the first ones."""
         return sum(feature.kind == "numeric" for feature in self.features)
 
     @classmethod
@@ -125,7 +125,7 @@ class Schema:
         return cls(tuple(tensors), tuple(features))
 
     def differences(self, other: Schema) -> tuple[str, ...]:
-        """What `other` lacks, adds or changes, one sentence each; empty if it fits."""
+        """Return what `other` lacks, adds or changes, one sentence each; empty if it fits."""
         found = _compare("tensor", _by_name(self.tensors), _by_name(other.tensors))
         found += _compare("feature", _by_name(self.features), _by_name(other.features))
         return tuple(found)

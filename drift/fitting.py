@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.alarm_calibration import measured
 from drift.block_sums import MAX_BLOCKS, BlockSums, moments, standardised
-from drift.calibration import measured
 from drift.categories import (
     MAX_CATEGORIES,
     MAX_KNOWN,
@@ -16,10 +16,10 @@ from drift.categories import (
     build_category_grid,
     canonical,
 )
+from drift.column_ring import Intake
 from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
 from drift.grid import CELLS, build_numeric_grid
-from drift.intake import Intake
 from drift.parts import parts
 from drift.projection import Summary, project
 from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance, Season

@@ -167,7 +167,7 @@ def _criteria(
 
 
 def _is_trend(times: Floats, series: Floats, slope: float, start: float) -> bool:
-    """Whether the slope is beyond what correlated noise gives a line."""
+    """Return whether the slope is beyond what correlated noise gives a line."""
     from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
 
     (_, variance), heavier = _dependence(times, series - (start + slope * times))

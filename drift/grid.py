@@ -53,7 +53,7 @@ class NumericGrid:
 
     @property
     def features(self) -> int:
-        """How many features the grid covers."""
+        """Return how many features the grid covers."""
         return int(self.low.shape[0])
 
     def count(self, rows: NDArray[np.floating]) -> NDArray[np.int64]:

@@ -68,7 +68,7 @@ class Distance(_Record):
 
     @property
     def beyond(self) -> bool:
-        """Whether it is above what 99.9 % of unchanged data stay below."""
+        """Return whether it is above what 99.9 % of unchanged data stay below."""
         return self.value > self.null_bound
 
 

@@ -138,7 +138,7 @@ class Profile:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Why the promised error rate may not hold; empty if it does."""
+        """Return why the promised error rate may not hold; empty if it does."""
         found = []
         if self.rows < MIN_ROWS:
             found.append(
@@ -209,7 +209,7 @@ class Profile:
             return replace(
                 _restore(payload), read_as=codec.digest_of(data, KIND, version)
             )
-        except (KeyError, TypeError, ValueError, DriftError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError, DriftError) as error:
             raise StateError(f"a profile that cannot be read: {error!r}") from error
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from drift import codec
 from drift.categories import CategoryGrid, CategoryTable
+from drift.column_ring import Intake
 from drift.errors import StateError
 from drift.grid import (
     ABOVE,
@@ -26,7 +27,6 @@ from drift.grid import (
     UNSEEN,
     NumericGrid,
 )
-from drift.intake import Intake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,7 +50,7 @@ class Counts:
 
     Cells are of 32 bits where they fit, which halves their memory; sums are of 64.
     `numeric` features come first. `violations` counts requests by kind of schema
-    violation and tensor, see `drift.intake`.
+    violation and tensor, see `drift.column_ring`.
     """
 
     cells: Integers
@@ -116,7 +116,13 @@ class Counts:
                 int(payload["numeric"]),
                 _violations(payload),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             raise StateError(f"counts that cannot be read: {error!r}") from error
 
     @classmethod
@@ -138,7 +144,7 @@ class Counts:
                 counts.numeric,
                 _violations(payload),
             )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise StateError(f"counts that cannot be read: {error!r}") from error
 
     @property
@@ -165,7 +171,7 @@ class Counts:
 
     @property
     def constant(self) -> NDArray[np.bool_]:
-        """Whether at least two values came and all of them fell into one cell."""
+        """Return whether at least two values came and all of them fell into one cell."""
         finite = self.finite
         inner = self.cells[:, : ABOVE + 1]
         return np.asarray((finite > 1) & (inner.max(axis=1) == finite))

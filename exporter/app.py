@@ -33,6 +33,7 @@ from exporter.runtime.health import CollectorRunner
 from exporter.runtime.probing import ProbeRunner
 from exporter.runtime.transitions import Transitions
 from exporter.samples import Sample
+from exporter.system import memory_budget
 from exporter.taps.tap import Tap
 from exporter.taps.tap_grpc import GrpcTap
 from exporter.taps.tap_route import MessageTapped, Tapped
@@ -92,7 +93,7 @@ class Sidecar:
         self._lives = SeriesLives(self._started_at)
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._telling: asyncio.Task[None] | None = None
-        self.admission = Admission()
+        self.admission = Admission(memory_budget.budget(config.listen.memory_bytes))
         self.tap = Tap(self._tap_routes, self.admission.tap)
         self.grpc_tap = GrpcTap(self._message_route, self.admission.grpc)
         self.access = self._connect(config)
@@ -159,7 +160,7 @@ class Sidecar:
 
     @property
     def ready(self) -> bool:
-        """Whether the server was looked at once, whatever was found."""
+        """Return whether the server was looked at once, whatever was found."""
         return self.access.board.looked
 
     @property
@@ -182,7 +183,7 @@ class Sidecar:
         return [r for r in self.runners if isinstance(r, ProbeRunner)]
 
     def serving(self) -> dict[ModelKey, bool]:
-        """Whether a tensor really goes through, by model version, over all probes."""
+        """Return by model version whether probes get through."""
         now = self._clock()
         serving: dict[ModelKey, bool] = {}
         for runner in self.probe_runners:
@@ -191,7 +192,7 @@ class Sidecar:
         return serving
 
     def sections(self) -> dict[str, Any]:
-        """What collectors have to say on the status page beyond numbers."""
+        """Return the sections of the status page that collectors add."""
         found: dict[str, Any] = {}
         for running in self._running.values():
             if isinstance(running.collector, Documented):
@@ -222,6 +223,7 @@ class Sidecar:
         while True:
             await asyncio.sleep(_TELL_SECONDS)
             self._tls_files.watch()
+            self.admission.memory.tidy()
             if self.ready:
                 transitions.look(self.access.board.current, self.serving())
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from exporter.commands import cold_start_options, comparison_options
+from exporter.commands import (
+    cold_start_options,
+    comparison_options,
+    golden_options,
+    serve_options,
+)
+from exporter.commands.common_options import add_config
 from exporter.errors import ConfigError, ListenError, TritonwatchError
-from exporter.system import memory, standard_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +33,12 @@ COMMANDS_GROUP: Final = "tritonwatch.commands"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the value is the exit status."""
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = _parser(arguments)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    options = parser.parse_args(arguments)
     run: Command = options.run
     try:
         return run(options)
@@ -48,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tritonwatch",
         description="Watches an NVIDIA Triton Inference Server; its numbers can be "
@@ -58,69 +67,41 @@ def _parser() -> argparse.ArgumentParser:
         "--version", action="version", version=f"tritonwatch {version('tritonwatch')}"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    _add_serve(commands)
+    serve_options.add(commands)
     _add_check(commands)
     _add_schema(commands)
     _add_metrics(commands)
     _add_rules(commands)
     _add_demo(commands)
     _add_audit(commands)
-    _add_golden(commands)
+    golden_options.add(commands)
     comparison_options.add(commands)
     cold_start_options.add(commands)
-    # Packages beside the exporter bring their own commands, so that nothing here
-    # imports them.
-    for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda e: e.name):
-        entry.load()(commands)
+    if not arguments or arguments[0] not in {*commands.choices, "--version"}:
+        _add_commands_of_others(commands)
     return parser
 
 
-def _add_config(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", required=required, help="YAML file"
-    )
+def _add_commands_of_others(commands: Subparsers) -> None:
+    """Add the commands of packages beside the exporter, which nothing here imports."""
+    for entry in sorted(entry_points(group=COMMANDS_GROUP), key=lambda e: e.name):
+        try:
+            add = entry.load()
+        except (ImportError, AttributeError) as error:
+            # As where another folder of that name comes first on the path.
+            problem = f"{entry.value} cannot be imported: {error}"
+            _add_broken(commands, entry.name, problem)
+        else:
+            add(commands)
 
 
-def _add_serve(commands: Subparsers) -> None:
-    parser = commands.add_parser(
-        "serve",
-        help="run the sidecar",
-        description="Run the sidecar. Without a file: localhost:8001 and 8000, all "
-        "ready models, on port 8003. SIGHUP reads the file again.",
-    )
-    _add_config(parser)
-    parser.add_argument(
-        "--web.enable-lifecycle",
-        dest="lifecycle",
-        action="store_true",
-        help="allow POST /-/reload",
-    )
-    parser.add_argument(
-        "--web.config.file",
-        dest="web_config",
-        type=Path,
-        metavar="FILE",
-        help="TLS and passwords, in exporter-toolkit's format",
-    )
+def _add_broken(commands: Subparsers, name: str, problem: str) -> None:
+    def run(_: argparse.Namespace) -> int:
+        print(f"tritonwatch {name}: {problem}", file=sys.stderr)
+        return EXIT_USAGE
 
-    def run(options: argparse.Namespace) -> int:
-        standard_error.occupy_descriptor()
-        # Until the sidecar handles them itself: the imports below take most of its
-        # start, the file is read after them, and the first process of a container
-        # would not hear of a SIGTERM at all.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_OK))
-        if sys.argv[1:2] == ["serve"]:
-            memory.start_with_small_caches()
-        from exporter.commands.serving import serve  # noqa: PLC0415 - heavy, only here
-
-        serve(
-            options.config,
-            lifecycle=options.lifecycle,
-            web_config=options.web_config,
-        )
-        return EXIT_OK
-
+    parser = commands.add_parser(name, help=f"not here: {problem}", add_help=False)
+    parser.add_argument("rest", nargs=argparse.REMAINDER)
     parser.set_defaults(run=run)
 
 
@@ -128,7 +109,7 @@ def _add_check(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "check", help="check a configuration file: every error at once"
     )
-    _add_config(parser, required=True)
+    add_config(parser, required=True)
 
     def run(options: argparse.Namespace) -> int:
         from exporter.config import configuration, connect  # noqa: PLC0415 - heavy, only here
@@ -145,6 +126,13 @@ def _add_check(commands: Subparsers) -> None:
             for problem in error.problems:
                 print(f"{options.config}: {problem}", file=sys.stderr)
             return EXIT_FINDING
+        for pattern in loaded.multi_target.broad:
+            print(
+                f"{options.config}: warning: multi_target.allow: {pattern!r} matches "
+                "names in domains that others may own; end the host with a domain of "
+                "yours, like triton-*.models.svc.cluster.local:8001",
+                file=sys.stderr,
+            )
         print(f"{options.config}: ok")
         return EXIT_OK
 
@@ -156,9 +144,13 @@ def _add_schema(commands: Subparsers) -> None:
     parser.add_argument("--markdown", action="store_true", help="as a reference page")
 
     def run(options: argparse.Namespace) -> int:
-        from exporter.commands import reference  # noqa: PLC0415 - heavy, only here
+        from exporter.commands import reference_pages  # noqa: PLC0415 - heavy, only here
 
-        print(reference.config_page() if options.markdown else reference.schema())
+        print(
+            reference_pages.config_page()
+            if options.markdown
+            else reference_pages.schema()
+        )
         return EXIT_OK
 
     parser.set_defaults(run=run)
@@ -171,14 +163,14 @@ def _add_metrics(commands: Subparsers) -> None:
     form.add_argument("--markdown", action="store_true", help="as a reference page")
 
     def run(options: argparse.Namespace) -> int:
-        from exporter.commands import reference  # noqa: PLC0415 - heavy, only here
+        from exporter.commands import reference_pages  # noqa: PLC0415 - heavy, only here
 
         if options.json:
-            print(json.dumps(reference.metrics(), indent=2))
+            print(json.dumps(reference_pages.metrics(), indent=2))
         elif options.markdown:
-            print(reference.metrics_page())
+            print(reference_pages.metrics_page())
         else:
-            print(reference.metrics_table())
+            print(reference_pages.metrics_table())
         return EXIT_OK
 
     parser.set_defaults(run=run)
@@ -191,7 +183,7 @@ def _add_rules(commands: Subparsers) -> None:
         description="Write recording rules and multi-window burn-rate alerts for the "
         "`slos:` of the file, for a fleet of sidecars.",
     )
-    _add_config(parser, required=True)
+    add_config(parser, required=True)
 
     def run(options: argparse.Namespace) -> int:
         from exporter.config import configuration  # noqa: PLC0415 - heavy, only here
@@ -240,14 +232,14 @@ def _add_demo(commands: Subparsers) -> None:
     parser.add_argument(
         "--drift-after",
         type=_seconds,
-        default=60.0,
         metavar="S",
-        help="after S seconds the patients asked about are older ones (default 60)",
+        help="after S seconds the patients asked about are older ones (default 60, with a "
+        "scenario never)",
     )
     parser.add_argument(
         "--scenario",
-        choices=("silent-failure",),
-        help="have something go wrong: a model starts to lie",
+        choices=("silent-failure", "drift", "overload", "dead-backend", "slow-rollout"),
+        help="have something go wrong, and print where it shows",
     )
     parser.add_argument(
         "--scenario-after",
@@ -269,15 +261,17 @@ def _add_demo(commands: Subparsers) -> None:
     parser.add_argument(
         "--trace-rate",
         type=_whole,
-        default=2,
         metavar="N",
-        help="Triton traces one request in N (default 2), or none (0): take that where much "
+        help="Triton traces one request in N, or none (0); by default each one for 40 s, so "
+        "that p99 is soon known, and then one in 7. Take 0 where much "
         "is sent, since Triton before 2.57 dies of one traced request in tens of thousands",
     )
 
     def run(options: argparse.Namespace) -> int:
         from exporter.demo import demo  # noqa: PLC0415 - heavy, only here
 
+        if options.scenario and options.no_traffic:
+            parser.error("--scenario needs the traffic; leave out --no-traffic")
         return demo.run(
             duration_seconds=options.duration,
             traffic=not options.no_traffic,
@@ -301,7 +295,7 @@ def _add_audit(commands: Subparsers) -> None:
         "evidence. Sends a few tensors through each model; changes nothing. Without a "
         "file: localhost. Exit 1 if anything is at warning or above.",
     )
-    _add_config(parser)
+    add_config(parser)
     parser.add_argument(
         "--duration",
         type=float,
@@ -340,60 +334,6 @@ def _add_audit(commands: Subparsers) -> None:
         return EXIT_FINDING if found.failed else EXIT_OK
 
     parser.set_defaults(run=run)
-
-
-def _add_golden(commands: Subparsers) -> None:
-    parser = commands.add_parser(
-        "golden",
-        help="ask a golden set once: record what a trusted model answers, or score",
-        description="Ask a whole golden set of a served model once. `record` asks twice "
-        "and writes the set with the answers, which golden probes then expect; `score` "
-        "prints what the answers are worth, and ends with 1 where recorded ones differ.",
-    )
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-    for name, text in (
-        ("record", "write the expected answers"),
-        ("score", "print scores"),
-    ):
-        action = actions.add_parser(name, help=text)
-        action.add_argument("--model", required=True, help="name of the model")
-        action.add_argument("--version", default="", help="the latest if left out")
-        action.add_argument("--data", type=Path, required=True, metavar="FILE")
-        action.add_argument("--label", metavar="COLUMN", help="the column of the truth")
-        action.add_argument("--scored", default="", metavar="OUTPUT", help="its output")
-        action.add_argument("--grpc", metavar="HOST:PORT", help="address of the server")
-        _add_config(action)
-        if name == "record":
-            action.add_argument("--output", type=Path, required=True, metavar="FILE")
-        action.set_defaults(run=_run_golden)
-
-
-def _run_golden(options: argparse.Namespace) -> int:
-    from exporter.commands import golden_command  # noqa: PLC0415 - heavy, only here
-
-    data = golden_command.settings_of(
-        options.data, label=options.label, output=options.scored
-    )
-    wanted = golden_command.Wanted(
-        options.config, options.grpc, options.model, options.version, data
-    )
-
-    def tell(line: str) -> None:
-        print(f"golden: {line}", file=sys.stderr, flush=True)
-
-    recorded = hasattr(options, "output")
-    if recorded:
-        asked = golden_command.record(wanted, options.output, tell)
-    else:
-        asked = golden_command.ask(wanted, tell)
-    for metric, value in asked.scores.items():
-        print(f"{metric} {value:.6g}")
-    print(f"sha256 {asked.golden.sha256}  {asked.golden.rows} rows  {options.data}")
-    if recorded:
-        print(
-            f"recorded {asked.spec.name} version {asked.spec.version} in {options.output}"
-        )
-    return EXIT_OK if asked.scores.get("match", 1.0) == 1.0 else EXIT_FINDING
 
 
 if __name__ == "__main__":

@@ -55,8 +55,9 @@ def _production() -> list[Any]:
         ),
         series(
             "p99 of each replica with its 95 % interval",
-            "The sidecar's own quantile (within 1.1 %) and its order-statistic interval:"
-            " where the band is wide, there were few requests.",
+            "The sidecar's own quantile (within 1.1 %) and the interval of what the next"
+            " window would show: a wide band means few or dependent requests, no band that"
+            " too few effective samples support it.",
             "s",
             Query(
                 'triton_request_latency_seconds<v,quantile="0.99">',
@@ -71,6 +72,16 @@ def _production() -> list[Any]:
                 "{{instance}} {{model}} upper",
             ),
             band=("/ lower$/", "/ upper$/"),
+        ),
+        series(
+            "Effective samples behind the p99",
+            "Independent requests that would tell as much as the traced ones of the"
+            " window. The interval needs 368; 0: dependence cannot be measured yet.",
+            "short",
+            Query(
+                'triton_request_latency_effective_samples<v,quantile="0.99">',
+                "{{instance}} {{model}}",
+            ),
         ),
     ]
 

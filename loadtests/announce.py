@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import urllib3
 
 from loadtests.errors import PlanError
-from loadtests.profiles.base import Phase
+from loadtests.profiles.profile import Phase
 
 if TYPE_CHECKING:
     import argparse
@@ -208,38 +208,19 @@ class OtlpAnnouncer:
 
 
 def announcers_among(options: argparse.Namespace) -> tuple[Announcer, ...]:
-    """Those of `cli.add_announcers`.
-
-    Raises:
-        PlanError: an address is none, or the file with the token cannot be read.
-    """
-    return announcers_of(
-        sidecar=options.sidecar,
-        grafana=options.grafana,
-        grafana_token_file=options.grafana_token_file,
-        otlp=options.otlp,
-    )
-
-
-def announcers_of(
-    *,
-    sidecar: str | None = None,
-    grafana: str | None = None,
-    grafana_token_file: Path | None = None,
-    otlp: str | None = None,
-) -> tuple[Announcer, ...]:
-    """Those that were named.
+    """Those that the options of `command_options.add_announcers` name.
 
     Raises:
         PlanError: an address is none, or the file with the token cannot be read.
     """
     found: list[Announcer] = []
-    if sidecar is not None:
-        found.append(SidecarAnnouncer(sidecar))
-    if grafana is not None:
-        found.append(GrafanaAnnouncer(grafana, _token(grafana_token_file)))
-    if otlp is not None:
-        found.append(OtlpAnnouncer(otlp))
+    if options.sidecar is not None:
+        found.append(SidecarAnnouncer(options.sidecar))
+    if options.grafana is not None:
+        token = _token(options.grafana_token_file)
+        found.append(GrafanaAnnouncer(options.grafana, token))
+    if options.otlp is not None:
+        found.append(OtlpAnnouncer(options.otlp))
     return tuple(found)
 
 

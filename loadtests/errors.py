@@ -4,6 +4,8 @@ TritonwatchError
 ├── ConfigError
 │   └── PlanError        a schedule or payload that cannot be run           (exit 2)
 └── LoadError            the run could not be made: nobody there, wrong model (exit 1)
+    ├── FaultRefusedError   a fault cannot be injected here                 (exit 2)
+    └── FaultFailedError    a fault could not be injected or undone
 """
 
 from __future__ import annotations
@@ -20,3 +22,21 @@ class PlanError(ConfigError):
 
     def __init__(self, problem: str, source: str = "the load") -> None:
         super().__init__(source, [problem])
+
+
+class FaultRefusedError(LoadError):
+    """A fault cannot be injected here; nothing was touched.
+
+    Args:
+        reason: what it lacks.
+        alternative: what would do instead, or make it possible.
+    """
+
+    def __init__(self, reason: str, alternative: str) -> None:
+        super().__init__(f"{reason}; {alternative}")
+        self.reason = reason
+        self.alternative = alternative
+
+
+class FaultFailedError(LoadError):
+    """A fault was to be injected or reverted and could not be."""

@@ -1,14 +1,17 @@
-"""Ctrl-C ends a run with what there is; a second one ends the command."""
+"""Ctrl-C and SIGTERM: a run ends with what there is, an experiment undoes what it broke."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import FrameType
+
+NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -28,6 +31,38 @@ def interruptible() -> Generator[Callable[[], bool]]:
     }
     try:
         yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Interrupted(BaseException):
+    """The command was told to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
+        self.number = number
+
+
+@contextlib.contextmanager
+def interrupted_once() -> Generator[None]:
+    """The first signal raises `Interrupted` in the main thread, later ones do nothing.
+
+    What is to be undone is then being undone; who cannot wait sends SIGKILL, and the
+    watchdog undoes. In other threads than the main one it changes nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for each in NUMBERS:
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, end) for number in NUMBERS}
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

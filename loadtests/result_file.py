@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from exporter.histograms.histogram import Histogram
+from loadtests import json_file
 from loadtests.errors import PlanError
 from loadtests.plan import MAX_REQUESTS
 from loadtests.result import (
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "tritonwatch-load-run"
 VERSION: Final = 1
-MAX_FILE_BYTES: Final = 1 << 30
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
 _HISTOGRAMS: Final = (
     "from_intended",
@@ -58,7 +58,7 @@ def to_document(result: RunResult) -> dict[str, Any]:
         "unanswered": asdict(result.unanswered),
         "summary": summary(result),
         "histograms": {name: getattr(result, name).to_state() for name in _HISTOGRAMS},
-        "requests": _packed(result.requests),
+        "requests": packed(result.requests),
     }
 
 
@@ -89,11 +89,7 @@ def write(result: RunResult, path: Path) -> None:
     Raises:
         PlanError: it cannot be written.
     """
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            json.dump(to_document(result), file, separators=(",", ":"))
-    except OSError as error:
-        raise PlanError(f"cannot be written: {error.strerror}", str(path)) from None
+    json_file.write(path, json.dumps(to_document(result), separators=(",", ":")))
 
 
 def read(path: Path) -> RunResult:
@@ -102,16 +98,7 @@ def read(path: Path) -> RunResult:
     Raises:
         PlanError: it cannot be read, or is no run's result of this version.
     """
-    source = str(path)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise PlanError(f"is larger than {MAX_FILE_BYTES} bytes", source)
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise PlanError(f"cannot be read: {error.strerror}", source) from None
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"is no JSON: {error}", source) from None
-    return from_document(document, source)
+    return from_document(json_file.read(path), str(path))
 
 
 def from_document(document: Any, source: str = "the result") -> RunResult:
@@ -147,7 +134,7 @@ def _read(document: Mapping[str, Any]) -> RunResult:
     verdict = document["verdict"]
     return RunResult(
         about=About(**about),
-        requests=_unpacked(document["requests"]),
+        requests=unpacked(document["requests"]),
         duration_seconds=float(document["duration_seconds"]),
         sender_cpu_seconds=float(document["sender_cpu_seconds"]),
         verdict=Verdict(tuple(verdict["reasons"]), tuple(verdict["warnings"])),
@@ -187,7 +174,8 @@ def _quantiles(histogram: Histogram) -> dict[str, Any]:
     }
 
 
-def _packed(requests: Requests) -> dict[str, Any]:
+def packed(requests: Requests) -> dict[str, Any]:
+    """Every request's times and outcome, exact, as JSON can hold them."""
     columns: dict[str, Any] = {"count": len(requests)}
     for part in fields(Requests):
         array = getattr(requests, part.name)
@@ -196,7 +184,12 @@ def _packed(requests: Requests) -> dict[str, Any]:
     return columns
 
 
-def _unpacked(columns: Mapping[str, Any]) -> Requests:
+def unpacked(columns: Mapping[str, Any]) -> Requests:
+    """The requests that `packed` described.
+
+    Raises:
+        ValueError, LookupError, TypeError: it holds something else.
+    """
     count = columns["count"]
     if not isinstance(count, int) or not 0 <= count <= MAX_REQUESTS:
         raise ValueError(f"found {count!r} requests; at most {MAX_REQUESTS} are read")

@@ -15,14 +15,14 @@ from exporter.own_requests.payload import InputSettings
 from exporter.settings import Settings, sendable
 from loadtests.errors import PlanError
 from loadtests.profiles import AnyProfile
-from loadtests.profiles.base import Phase
+from loadtests.profiles.profile import Phase
 from loadtests.target import Protocol, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from loadtests.capacity.slo import Slo
+    from loadtests.capacity.load_objective import Slo
 
 MAX_VARIANTS: Final = 10_000
 DEFAULT_ADDRESS: Final[Mapping[Protocol, str]] = {
@@ -144,7 +144,7 @@ class Scenario(Settings):
 
     def objective(self) -> Slo | None:
         """The SLO, understood."""
-        from loadtests.capacity.slo import parse  # noqa: PLC0415 - it imports us
+        from loadtests.capacity.load_objective import parse  # noqa: PLC0415 - it imports us
 
         try:
             return None if self.slo is None else parse(self.slo)
@@ -162,18 +162,20 @@ def to_json(scenario: Scenario) -> str:
     return json.dumps(document)
 
 
-def load(path: Path, environment: Mapping[str, str] = os.environ) -> Scenario:
-    """The scenario of a file.
+def read(
+    path: Path, environment: Mapping[str, str] = os.environ
+) -> config_file.Document:
+    """The document of a file, with its problems.
 
     Raises:
-        ConfigError: with every problem of the file.
+        ConfigError: it cannot be read.
     """
     try:
         with path.open("rb") as file:
             raw = file.read(config_file.MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    return parse(config_file.read(raw, str(path), environment), str(path))
+    return config_file.read(raw, str(path), environment)
 
 
 def parse(document: config_file.Document, source: str) -> Scenario:

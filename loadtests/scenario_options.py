@@ -13,6 +13,7 @@ from loadtests.errors import PlanError
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
+    from pathlib import Path
 
     from loadtests.scenario import Scenario
 
@@ -45,7 +46,7 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
     source = _SOURCE
     if options.scenario is not None:
         source = str(options.scenario)
-        given = _read(options)
+        given = _given(options.scenario)
     _set_target(given, options)
     _set_models(given, options)
     _set_profile(given, options)
@@ -65,18 +66,22 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
     return scenarios.parse(document, source)
 
 
-def _read(options: argparse.Namespace) -> dict[str, Any]:
-    try:
-        with options.scenario.open("rb") as file:
-            raw = file.read(config_file.MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(
-            str(options.scenario), [f"cannot be read: {error.strerror}"]
-        ) from None
-    document = config_file.read(raw, str(options.scenario), os.environ)
+def _given(path: Path) -> dict[str, Any]:
+    document = scenarios.read(path)
     if document.problems:
-        raise ConfigError(str(options.scenario), document.problems)
+        raise ConfigError(str(path), document.problems)
     return document.value
+
+
+def require_folders(*paths: Path | None) -> None:
+    """Refuse files whose folder is not there: before a run, not after it.
+
+    Raises:
+        PlanError: there is no such folder.
+    """
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise PlanError(f"there is no folder {path.parent}", str(path))
 
 
 def _set_target(given: dict[str, Any], options: argparse.Namespace) -> None:

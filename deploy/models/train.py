@@ -1,5 +1,8 @@
 """Train the demo models: `python deploy/models/train.py [FOLDER]`, a few seconds.
 
+`--patients FILE` in place of a folder trains nothing and writes what the demo's clients
+ask `diabetes`: the demo's drift reference is made of it.
+
 Everything is seeded and made from data that ships inside scikit-learn. The same versions
 give the same bytes, on any processor: both trainings go downhill on all the data at once
 until they no longer move much, and weights are rounded far above what the order of a
@@ -35,6 +38,8 @@ INT8_MAXIMUM = 127
 FAST = 140.0  # a progression above it counts as fast; the median is 140.5
 DRIFT_AGE = 60.0  # patients of this age or older are kept from training
 EVEN = 0.5
+PATIENTS_SEED = 20_261_123
+PATIENTS = 5000  # six minutes of the demo's traffic
 FEATURES = ("age", "sex", "bmi", "bp", "tc", "ldl", "hdl", "tch", "ltg", "glu")
 
 Array = np.ndarray[Any, Any]
@@ -271,6 +276,19 @@ def infer_diabetes(weights: dict[str, Array], columns: dict[str, Array]) -> Arra
     return softmax(np.stack([np.zeros_like(logits), logits], axis=1))
 
 
+def record_patients(output: Path) -> None:
+    """Write held-out patients without labels, drawn as the demo's traffic draws them.
+
+    The rows are in the order of time.
+    """
+    source = Path(__file__).parent / "diabetes" / "data" / "held_out.npz"
+    with np.load(source) as held_out:
+        columns = {name: held_out[name] for name in held_out.files if name != "label"}
+    draw = np.random.default_rng(PATIENTS_SEED).integers
+    drawn = draw(len(columns["age"]), size=PATIENTS)
+    save(output, **{name: column[drawn] for name, column in columns.items()})
+
+
 def main(folder: Path) -> None:
     """Write every weight and data file below the folder, and metrics.json."""
     quality = {**digits(folder), **diabetes(folder)}
@@ -287,4 +305,7 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    if sys.argv[1:2] == ["--patients"]:
+        record_patients(Path(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

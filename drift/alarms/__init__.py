@@ -5,7 +5,7 @@ false alarms per period for the whole model, all features and kinds of change to
 
 How. For every remembered start k the rows since k are compared with all that came
 before, the reference included, by a likelihood ratio LR_k(t) whose null lets the common
-law be unknown (`evidence.py`). Given the past it has mean 1, so the weighted sum
+law be unknown (`likelihood_ratios.py`). Given the past it has mean 1, so the weighted sum
 
     R_t = sum_k sum_features sum_channels weight * LR_k(t)
 

@@ -56,7 +56,7 @@ class Culprit:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Culprit:
-        """What `to_json` gave, also after a journey through JSON."""
+        """Return the explanation that `to_json` gave, also after a journey through JSON."""
         return cls(
             **{
                 **data,

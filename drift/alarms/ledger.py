@@ -79,7 +79,7 @@ class Ledger:
 
     @property
     def frozen(self) -> bool:
-        """Whether the baseline stands still because a change was declared."""
+        """Return whether the baseline stands still because a change was declared."""
         return self._frozen is not None
 
     def push(self, window: Floats) -> None:

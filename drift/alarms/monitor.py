@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from drift import codec
-from drift.alarms import evidence
+from drift.alarms import likelihood_ratios
 from drift.alarms.explanation import Culprit, explain
 from drift.alarms.ledger import Ledger, Sums, pack
 from drift.alarms.selection import e_benjamini_hochberg
@@ -74,7 +74,7 @@ class Verdict:
     `log_evidence` against `log_threshold` decides `raised`, which is true in the window
     that starts an alarm; `alarm` stays true until the change is gone. While it stands,
     `log_evidence` is that of the latest windows alone. `features` (features,) is each
-    feature's own log evidence. `kept` says whether the promised error rate can be
+    feature's own log likelihood_ratios. `kept` says whether the promised error rate can be
     relied on, see `Profile.caveats`. `since_windows` counts back to where the change
     most likely began, this window included; 0 without an alarm.
     """
@@ -110,7 +110,9 @@ class Monitor:
         self._profile = profile
         self._settings = settings or AlarmSettings()
         self._projection = profile.projection
-        self._tilts = evidence.score_tilts(self._projection, profile.counts.cells)
+        self._tilts = likelihood_ratios.score_tilts(
+            self._projection, profile.counts.cells
+        )
         self._log_weights = _log_weights(profile)
         self._spreads = {
             part.start: profile.dispersion.part(part) for part in self._parts()
@@ -154,7 +156,7 @@ class Monitor:
         ledger = Ledger(pack(self._profile.summary))
         ledger.push(pack(self._deseasoned(counts, hours)))
         weighted = self._weighted(ledger, 0)
-        features = evidence.log_sum(weighted, axis=-1)
+        features = likelihood_ratios.log_sum(weighted, axis=-1)
         total = _of_model(features)
         named = e_benjamini_hochberg(features, self._settings.false_share)
         if total >= self.log_threshold and not named:
@@ -184,8 +186,8 @@ class Monitor:
         found = []
         for part in self._parts():
             weighted = self._ratios(self._ledger, part) + self._log_weights[part]
-            sums = evidence.log_sum(weighted, axis=0)
-            found.append(evidence.log_sum(sums, axis=-1))
+            sums = likelihood_ratios.log_sum(weighted, axis=0)
+            found.append(likelihood_ratios.log_sum(sums, axis=-1))
         return np.concatenate(found)
 
     def _weighted(self, ledger: Ledger, start: int) -> Floats:
@@ -204,16 +206,16 @@ class Monitor:
             (("location", spread.location), ("scale", spread.scale))
         ):
             old, new = phi * longer, phi * long
-            ratios[..., index] = evidence.of_mean(
+            ratios[..., index] = likelihood_ratios.of_mean(
                 (before.finite / old, getattr(before, name) / old),
                 (after.finite / new, getattr(after, name) / new),
-                evidence.Tilts(
+                likelihood_ratios.Tilts(
                     self._tilts[index].up[part], self._tilts[index].down[part]
                 ),
                 margin=settings.margin_sigma,
             )
         old, new = (spread.shape * side for side in (longer, long))
-        ratios[..., 2] = evidence.of_shape(
+        ratios[..., 2] = likelihood_ratios.of_shape(
             before.bins / old[..., None],
             after.bins / new[..., None],
             self._projection.used[part],
@@ -221,7 +223,7 @@ class Monitor:
             margin=settings.margin_sigma,
         )
         old, new = (spread.events * side[..., None] for side in (longer, long))
-        ratios[..., 3:] = evidence.of_rate(
+        ratios[..., 3:] = likelihood_ratios.of_rate(
             (before.rows[..., None] / old, before.events / old),
             (after.rows[..., None] / new, after.events / new),
             margin=settings.margin_rate,
@@ -236,7 +238,7 @@ class Monitor:
 
     def _raise(self, features: Floats, total: float) -> Verdict:
         everything = self.log_ratios() + self._log_weights
-        start = int(np.argmax(evidence.log_sum(everything, axis=(1, 2))))
+        start = int(np.argmax(likelihood_ratios.log_sum(everything, axis=(1, 2))))
         age = self._ledger.ages[start]
         # R_t of one feature has mean t at most, so R_t / t is the e-value.
         named = e_benjamini_hochberg(
@@ -255,7 +257,7 @@ class Monitor:
         enough = np.flatnonzero(ages >= self._clear_after)
         start = int(enough[0]) if enough.size else ages.size - 1
         weighted = self._weighted(self._ledger, start)
-        features = evidence.log_sum(weighted, axis=-1)
+        features = likelihood_ratios.log_sum(weighted, axis=-1)
         total = _of_model(features)
         if enough.size and total < 0.0:
             self._ledger.thaw()
@@ -323,7 +325,13 @@ class Monitor:
             culprits = tuple(Culprit.from_json(c) for c in payload["culprits"])
             start = payload["alarm_start"]
             since, clear = int(payload["since_clear"]), int(payload["clear_after"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             raise StateError(
                 f"a monitor state that cannot be read: {error!r}"
             ) from error
@@ -334,7 +342,9 @@ class Monitor:
 
 def _of_model(features: Floats) -> float:
     """The model's log evidence: the mean over its features."""
-    return float(evidence.log_sum(features, axis=0) - np.log(features.shape[0]))
+    return float(
+        likelihood_ratios.log_sum(features, axis=0) - np.log(features.shape[0])
+    )
 
 
 def _sides_at(ledger: Ledger, start: int) -> tuple[Sums, Sums]:

@@ -1,1 +1,1 @@
-"""A judgement for people: `text.py` for a terminal, `page.py` a self-contained page."""
+"""A judgement for people: `text.py` for a terminal, `drift_document.py` as a page."""

@@ -46,7 +46,7 @@ def headline(found: Judgement) -> str:
 
 
 def promise(found: Judgement) -> str:
-    """What the error rate is, and what would have been seen."""
+    """Return the error rate, and the smallest change that would have been seen."""
     rate = (
         f"Unchanged data are called drift at most {found.false_alarms:.3g} of the time"
     )
@@ -60,7 +60,7 @@ def promise(found: Judgement) -> str:
 
 
 def kind_of_change(feature: FeatureFinding) -> str:
-    """What changed most, in words."""
+    """Return the kind of change that is largest, in words."""
     if feature.constant:
         return "it stands still"
     if feature.channel == "outside":
@@ -71,7 +71,7 @@ def kind_of_change(feature: FeatureFinding) -> str:
 
 
 def sizes(feature: FeatureFinding) -> Iterator[str]:
-    """How much, in the units of each kind of change."""
+    """Return how much, in the units of each kind of change."""
     if feature.shift_sigma is not None and abs(feature.shift_sigma) > _NOTABLE_SHIFT:
         yield f"shift {feature.shift_sigma:+.2f} sigma"
     if (

@@ -84,7 +84,7 @@ class Layout(_Settings):
     def watched(
         self, tensors: Sequence[Tensor], *, categorical: frozenset[str] = frozenset()
     ) -> Schema:
-        """What is watched of `tensors`; `categorical` names tensors or features.
+        """Return the watched features of `tensors`; `categorical` names tensors or features.
 
         Raises:
             SchemaError: a feature cannot be had from them.

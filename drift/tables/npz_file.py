@@ -1,7 +1,7 @@
 """NPZ: arrays by name, each a tensor of (rows, *row shape). Nothing pickled is read.
 
 Rows are unpacked a chunk at a time. Arrays in Fortran order have no rows to read one after
-the other: they are unpacked whole, up to `_MOST_BYTES`.
+the other: they are unpacked whole, all together up to `_MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNREADABLE: Final = (
     zlib.error,
 )
 _CHUNK_BYTES: Final = 64 << 20
-_MOST_BYTES: Final = 1 << 30
+_MOST_BYTES: Final = 256 << 20
 _HEADERS: Final = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -59,6 +59,11 @@ class _Member:
     shape: tuple[int, ...]
     fortran: bool
     dtype: np.dtype[Any]
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it can only be read whole: it lies column by column (Fortran order)."""
+        return self.fortran and len(self.shape) > 1
 
     @property
     def row_bytes(self) -> int:
@@ -106,12 +111,13 @@ class NpzFile:
         size = max(min(size, _CHUNK_BYTES // max(row_bytes, 1)), 1)
         with contextlib.ExitStack() as stack, self._explained():
             archive = stack.enter_context(zipfile.ZipFile(self._path))
+            self._check_whole()
             files: dict[str, IO[bytes]] = {}
             whole: dict[str, NDArray[np.generic]] = {}
             for name, member in self._members.items():
                 file = stack.enter_context(archive.open(member.entry))
-                if member.fortran and len(member.shape) > 1:
-                    whole[name] = self._whole(name, member, file)
+                if member.is_whole:
+                    whole[name] = np.lib.format.read_array(file, allow_pickle=False)
                 else:
                     _header(file)
                     files[name] = file
@@ -141,17 +147,15 @@ class NpzFile:
                 found[name] = _Member(entry, shape, fortran, dtype)
         return found
 
-    def _whole(
-        self, name: str, member: _Member, file: IO[bytes]
-    ) -> NDArray[np.generic]:
-        if self.rows * member.row_bytes > _MOST_BYTES:
+    def _check_whole(self) -> None:
+        whole = {n: m for n, m in self._members.items() if m.is_whole}
+        size = sum(self.rows * member.row_bytes for member in whole.values())
+        if size > _MOST_BYTES:
             raise DataError(
-                f"{self._path}:{name}",
-                f"is in Fortran order and more than {_MOST_BYTES >> 30} GiB; save it with "
-                "np.ascontiguousarray",
+                f"{self._path}:{', '.join(whole)}",
+                f"found {size >> 20} MiB in Fortran order; want at most "
+                f"{_MOST_BYTES >> 20} MiB, or arrays saved with np.ascontiguousarray",
             )
-        found: NDArray[np.generic] = np.lib.format.read_array(file, allow_pickle=False)
-        return found
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from drift.column_ring import DTYPES
 from drift.errors import DataError
-from drift.intake import DTYPES
 from drift.season import hours_of_week
 from drift.tables.arrow_file import ArrowFile
 from drift.tables.layout import Column, Layout, columns_of, tensors_of
@@ -71,12 +71,12 @@ class Table:
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are, where the file says so beforehand."""
+        """Return how many rows there are, where the file says so beforehand."""
         return self._file.rows
 
     @property
     def dialect(self) -> str | None:
-        """How a CSV file is written, where that is not with commas and points."""
+        """Describe how a CSV file is written, where that is not with commas and points."""
         return self._file.dialect
 
     @property
@@ -86,7 +86,7 @@ class Table:
         return tuple(s for s in self._file.skipped if s.split(" (")[0] != time)
 
     def schema(self) -> Schema:
-        """What is watched of it, by the choices."""
+        """Return the watched features, by the choices."""
         return self._choices.layout.watched(
             self.tensors, categorical=self._choices.categorical
         )

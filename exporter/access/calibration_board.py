@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
-    from exporter.numerics.calibration import Calibration
+    from exporter.numerics.confidence_calibration import Calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,6 @@ class CalibrationBoard:
             self._known.pop(key, None)
 
     def get(self, key: ModelKey) -> Calibrated | None:
-        """What is known of one model version."""
+        """Return the calibration of one model version; None if there is none."""
         with self._lock:
             return self._known.get(key)

@@ -133,6 +133,19 @@ class CallEvidence:
                 self.waiting[key] = self.waiting.get(key, NOTHING) + held
         return called
 
+    def add_unseen(self) -> dict[ModelKey, Booking]:
+        """Take in a request that was not bracketed; returns what it has surely called.
+
+        What it may have called besides is held back, by the brackets so far.
+        """
+        if self._rises:
+            self._requests += 1
+        for key, rises in self._rises.items():
+            held = NOTHING if key in self.calls else _estimate(rises, self._others[key])
+            if held != NOTHING:
+                self.waiting[key] = self.waiting.get(key, NOTHING) + held
+        return {key: calls for key, calls in self.calls.items() if calls != NOTHING}
+
     def _check(self, key: ModelKey, rise: Booking) -> None:
         """Correct calls that two of the latest requests have not made."""
         if self.calls[key] == NOTHING:

@@ -1,24 +1,26 @@
-"""What every collector is, and what it is given to work with."""
+"""The interface of collectors, and what they are built with."""
 
 from __future__ import annotations
 
+import secrets
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import Field
 
 from exporter.access.calibration_board import CalibrationBoard
+from exporter.access.inventory import InventoryBoard
+from exporter.access.mirror_hub import MirrorHub
+from exporter.access.own_traffic import OwnTraffic
 from exporter.access.readiness import ReadinessHold
+from exporter.access.span_buffer import SpanBuffer
 from exporter.access.work_board import WorkBoard
 from exporter.settings import ModelFilter, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from exporter.access.inventory import InventoryBoard
-    from exporter.access.mirror_hub import MirrorHub
-    from exporter.access.own_traffic import OwnTraffic
-    from exporter.access.span_buffer import SpanBuffer
     from exporter.samples import AnySample
     from exporter.triton.grpc import GrpcClient
     from exporter.triton.http import HttpClient
@@ -46,7 +48,32 @@ class Access:
     work: WorkBoard = field(default_factory=WorkBoard)
     """How busy the models were, for those that divide what it took."""
     calibration: CalibrationBoard = field(default_factory=CalibrationBoard)
-    """How right the models are where they are how sure, as golden probes found."""
+    """Measured accuracy by confidence, as golden probes found it."""
+
+    @classmethod
+    def detached(
+        cls,
+        grpc: GrpcClient,
+        *,
+        http: HttpClient | None = None,
+        metrics: HttpClient | None = None,
+        models: ModelFilter | None = None,
+        own: OwnTraffic | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Access:
+        """Return an access without a sidecar around it, for commands and `/probe`."""
+        return cls(
+            grpc=grpc,
+            http=http,
+            metrics=metrics,
+            models=models or ModelFilter(),
+            board=InventoryBoard(),
+            own=OwnTraffic(run_id=secrets.token_hex(4)) if own is None else own,
+            clock=clock,
+            spans=SpanBuffer(time.time_ns, secrets.SystemRandom()),
+            exposed=tuple,
+            mirror=MirrorHub(),
+        )
 
 
 class Collector(Protocol):

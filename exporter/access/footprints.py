@@ -77,6 +77,10 @@ class _Learned:
             for key, total in bracket.totals.items()
         }
 
+    def is_complete(self, *, failed: bool) -> bool:
+        known = self.evidence[failed].calls
+        return self.tries >= _MOST_TRIES or known.keys() >= self.present
+
     def calls(self, *, failed: bool) -> Rises:
         evidence, other = self.evidence[failed], self.evidence[not failed]
         calls = evidence.calls or other.calls
@@ -119,7 +123,7 @@ class Footprints:
                 # What it could not call before it may call now.
                 learned.present |= frozenset(present)
                 learned.tries = 0
-            if learned.is_silent or learned.tries >= _MOST_TRIES:
+            if learned.is_silent:
                 return False
             # Between two brackets the usual rate is measured.
             if (
@@ -127,11 +131,20 @@ class Footprints:
                 and self._clock() < learned.last.ended + self._space_seconds
             ):
                 return False
-            known = learned.evidence[learned.has_failed].calls
-            if known.keys() >= learned.present or not self._has_credit():
+            if learned.is_complete(failed=learned.has_failed) or not self._has_credit():
                 return False
             learned.tries += 1
             return True
+
+    def are_known(self, spec: ModelSpec) -> bool:
+        """Say whether nothing more is to be learnt of the next request's calls."""
+        with self._lock:
+            learned = self._learned.get((spec.name, spec.version))
+            return (
+                learned is None
+                or learned.is_silent
+                or learned.is_complete(failed=learned.has_failed)
+            )
 
     def wants_check(self, spec: ModelSpec) -> bool:
         """Say whether to bracket the next request to check its known calls."""
@@ -174,10 +187,12 @@ class Footprints:
             learned.has_failed, learned.is_silent = failed, False
             given_up = learned.evidence[not failed].given_up()
             learned.evidence[failed].unused = 0
-            if bracket is None:
-                return _sum(learned.calls(failed=failed), given_up)
-            is_last = learned.tries >= _MOST_TRIES
             evidence = learned.evidence[failed]
+            if bracket is None:
+                if learned.is_complete(failed=failed):
+                    return _sum(learned.calls(failed=failed), given_up)
+                return _sum(evidence.add_unseen(), given_up)
+            is_last = learned.tries >= _MOST_TRIES
             usual = learned.usual(bracket)
             called = evidence.add(bracket, usual, learned.present, is_last=is_last)
             return _sum(called, given_up)

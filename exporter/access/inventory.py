@@ -108,7 +108,7 @@ class InventoryBoard:
             return self._rereads.setdefault(key, threading.Lock())
 
     def may_reread(self, key: ModelKey, now: float) -> bool:
-        """Whether this signature may be read again now; if so, `now` is noted."""
+        """Return whether this signature may be read again now; if so, `now` is noted."""
         with self._lock:
             if now - self._reread_at.get(key, -REREAD_SECONDS) < REREAD_SECONDS:
                 return False
@@ -131,7 +131,7 @@ class InventoryBoard:
 
     @property
     def looked(self) -> bool:
-        """Whether the server was read at least once, with or without success."""
+        """Return whether the server was read at least once, with or without success."""
         return self._seen.is_set()
 
 

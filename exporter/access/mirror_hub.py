@@ -86,7 +86,7 @@ class MirrorHub:
             )
 
     def wanted(self, model: str) -> bool:
-        """Whether anybody looks at this model's requests."""
+        """Return whether anybody looks at this model's requests."""
         return any(s.models(model) for s in self._subscriptions)
 
     def publish(self, requests: Sequence[Mirrored]) -> None:

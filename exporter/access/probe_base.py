@@ -106,7 +106,7 @@ class Probe(Protocol):
     """Asks targets, one attempt at a time; the schedule is not its business."""
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
-        """What is to be probed of this inventory."""
+        """Return the targets to probe in this inventory."""
         ...
 
     def attempt(self, target: Target) -> Verdict | None:

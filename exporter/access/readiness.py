@@ -55,7 +55,7 @@ class ReadinessHold:
                 self._last_end = now
 
     def held_up(self, since: float) -> bool:
-        """Whether a question of ours held up the server at some time after `since`."""
+        """Return whether one of our questions held up the server after `since`."""
         with self._lock:
             now = self._clock()
             slow = any(now - begun > SLOW_SECONDS for begun in self._begun.values())

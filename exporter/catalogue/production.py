@@ -15,6 +15,17 @@ REQUESTS: Final = MetricSpec(
     " the model; own probes are taken out.",
     (*_MODEL, "outcome"),
 )
+CLIENT_REQUESTS: Final = MetricSpec(
+    "triton_client_requests_total",
+    "counter",
+    "Requests by the outcome that their clients saw (success, failure, abandoned: the"
+    " client left before the answer) and by source: access_log (of nginx or Envoy; every"
+    " request through the proxy) or mirror (answers that a logger sends, of those read;"
+    " only of models of which it sent an error); own requests are left out where they"
+    " name themselves. Includes failures that Triton counts as successes, and requests"
+    " that it refuses.",
+    (*_MODEL, "outcome", "source"),
+)
 INFERENCES: Final = MetricSpec(
     "triton_inferences_total",
     "counter",

@@ -23,6 +23,19 @@ TAP_SAMPLES: Final = MetricSpec(
     " comparisons, by model and the tap they came by.",
     ("model", "source", "direction"),
 )
+ACCESS_LOG_LINES: Final = MetricSpec(
+    "tritonwatch_access_log_lines_total",
+    "counter",
+    "Lines of the access logs by outcome: counted, own, other (no inference request),"
+    " unknown_model, malformed, too_long.",
+    ("outcome",),
+)
+ACCESS_LOG_TRUNCATIONS: Final = MetricSpec(
+    "tritonwatch_access_log_truncations_total",
+    "counter",
+    "Times an access log was found shorter than before: lines written between the poll"
+    " before and the truncation are not counted.",
+)
 TRACE_TENSORS_REFUSED: Final = MetricSpec(
     "tritonwatch_trace_tensors_refused_total",
     "counter",
@@ -49,6 +62,13 @@ ADMISSION_REFUSED: Final = MetricSpec(
     " was full, and the connection that had waited longest was ended), descriptors (the"
     " process has no file descriptor left), handshake (TLS failed or took too long),"
     " passwords (too many wait to be checked), cross_site (sent by a web page of another"
-    " site).",
+    " site), memory (more is resident than tritonwatch_admission_memory_limit_bytes).",
     ("listener", "reason"),
+)
+ADMISSION_MEMORY_LIMIT: Final = MetricSpec(
+    "tritonwatch_admission_memory_limit_bytes",
+    "gauge",
+    "Resident memory above which taps refuse what they are sent: the lower of"
+    " listen.memory_bytes and three quarters of the control group's limit.",
+    unit="bytes",
 )

@@ -1,4 +1,4 @@
-"""Unloads and loads one model again and again, and times what its users would feel."""
+"""Unload and load one model again and again, and time the load and the first answers."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Server:
         return send(request, timeout_seconds=self._timeout_seconds).duration_seconds
 
     def memory(self, model: str) -> Memory:
-        """What is in use now."""
+        """Return the memory in use now."""
         gpu = host = None
         if self._metrics is not None:
             gpu, host = self._told_by_triton()
@@ -182,7 +182,7 @@ class Server:
 
 
 class Victim(Background):
-    """Asks another model all the while."""
+    """Sends requests to another model meanwhile."""
 
     def __init__(self, server: Server, model: str) -> None:
         super().__init__(end_seconds=_ASK_SECONDS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from exporter.commands.common_options import add_config
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
@@ -22,7 +23,7 @@ def add(commands: Subparsers) -> None:
         "users feel meanwhile. The model gives no answers while it is away, and is left "
         "as it was found. Needs --model-control-mode=explicit.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file")
+    add_config(parser)
     parser.add_argument("--model", required=True, help="the model to load")
     parser.add_argument(
         "--repeat", type=_count, default=10, metavar="N", help="loads (default 10)"

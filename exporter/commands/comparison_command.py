@@ -22,7 +22,7 @@ from exporter.features.comparison.comparison_collector import (
 )
 from exporter.features.comparison.comparison_inputs import GoldenInputs
 from exporter.features.comparison.comparison_settings import ComparisonSettings
-from exporter.features.comparison.verdicts import Finding
+from exporter.features.comparison.comparison_verdicts import Finding
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.features.statistics.statistics_collector import StatisticsSettings
 
@@ -78,7 +78,7 @@ class Report:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the challenger is no worse in everything that was asked for."""
+        """Return whether the challenger is no worse in everything that was asked for."""
         found = {finding.metric: finding for finding in self.findings}
         if any(f.verdict == "worse" for f in self.findings):
             return "failed"
@@ -88,7 +88,7 @@ class Report:
 
     @property
     def waited(self) -> list[Metric]:
-        """What has to be known: all but what may be measured nowhere."""
+        """Return the metrics that must be known: all but those that may be unmeasured."""
         return [
             metric
             for metric in self.settings.wanted
@@ -98,7 +98,7 @@ class Report:
 
     @property
     def held_back(self) -> str:
-        """What keeps the next pair waiting, and for how long; "" where nothing does."""
+        """Return what the next pair waits for, and for how long; "" if for nothing."""
         wait, budget = self.document["next_pair"], self.settings.budget
         if wait is None or wait["limit"] == "rate":
             return ""
@@ -391,7 +391,7 @@ def _percent(value: float) -> str:
 
 
 def _speed_up(finding: Finding) -> str:
-    """What the mean latency is in speed: 1.25 is a quarter more in the same time."""
+    """Return the mean latency as speed: 1.25 is a quarter more in the same time."""
     interval = finding.interval
     if interval.low <= -1 or interval.high == float("inf"):
         return ""

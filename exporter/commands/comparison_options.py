@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from exporter.commands.common_options import add_config
+
 if TYPE_CHECKING:
     from exporter.features.comparison.comparison_settings import ComparisonSettings
 
@@ -28,7 +30,7 @@ def add(commands: Subparsers) -> None:
         help="champion against challenger: which is better, for people and pipelines",
         description=_DESCRIPTION,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file")
+    add_config(parser)
     parser.add_argument(
         "--name", help="run this entry of the file's `comparisons:`, and nothing else"
     )
@@ -147,7 +149,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _shares(budget: float | Literal["none"] | None) -> dict[str, float | None]:
-    """What --budget sets; nothing where it was not given."""
+    """Return what --budget sets; nothing where it was not given."""
     if budget is None:
         return {}
     share = None if budget == "none" else budget

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import secrets
-import time
 import zipfile
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,10 +12,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from exporter.access.collector_base import Access
-from exporter.access.inventory import InventoryBoard, latest_of
-from exporter.access.mirror_hub import MirrorHub
-from exporter.access.own_traffic import OwnTraffic
-from exporter.access.span_buffer import SpanBuffer
+from exporter.access.inventory import latest_of
 from exporter.config import connect
 from exporter.config.configuration import load
 from exporter.errors import ConfigError, GoldenDataError, InvalidRequestError
@@ -28,7 +23,6 @@ from exporter.features.golden.golden_request import Asker
 from exporter.features.golden.golden_scoring import Scoring
 from exporter.features.golden.golden_settings import GoldenData
 from exporter.features.golden.golden_signature import prepare
-from exporter.settings import ModelFilter
 from exporter.system import whole_file
 
 if TYPE_CHECKING:
@@ -140,7 +134,7 @@ def _asked(
     scoring = Scoring(prepared, settings, spec)
     rng = np.random.default_rng(0)
     asker = Asker(
-        _access(client),
+        Access.detached(client),
         spec,
         protocol="grpc",
         timeout_seconds=_TIMEOUT_SECONDS,
@@ -169,21 +163,6 @@ def _asked(
     joined = {name: np.concatenate(arrays)[back] for name, arrays in parts.items()}
     return Asked(
         golden, spec, joined, {**dict(scoring.scores()), **dict(scoring.errors())}
-    )
-
-
-def _access(client: GrpcClient) -> Access:
-    return Access(
-        grpc=client,
-        http=None,
-        metrics=None,
-        models=ModelFilter(),
-        board=InventoryBoard(),
-        own=OwnTraffic(run_id=secrets.token_hex(4)),
-        clock=time.monotonic,
-        spans=SpanBuffer(time.time_ns, secrets.SystemRandom()),
-        exposed=tuple,
-        mirror=MirrorHub(),
     )
 
 

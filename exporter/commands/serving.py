@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -22,6 +24,7 @@ from exporter.web.routes import Surface
 if TYPE_CHECKING:
     import socket
     import ssl
+    from collections.abc import Sequence
     from pathlib import Path
 
     from exporter.network.admission import Entrance
@@ -35,8 +38,29 @@ log = structlog.get_logger()
 _SWITCH_INTERVAL_SECONDS: Final = 0.0005
 
 
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Options that override the configuration file, also after a reload."""
+
+    addresses: Sequence[tuple[str, int]] | None = None
+    """Hosts ("" for all) and ports to listen on."""
+    metrics_path: str = "/metrics"
+    log_level: str | None = None
+    log_format: str | None = None
+
+    def applied(self, config: Config) -> Config:
+        """Return the configuration with them."""
+        given = {"level": self.log_level, "format": self.log_format}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return config.model_copy(update={"log": config.log.model_copy(update=chosen)})
+
+
 def serve(
-    path: Path | None, *, lifecycle: bool = False, web_config: Path | None = None
+    path: Path | None,
+    overrides: Overrides,
+    *,
+    lifecycle: bool = False,
+    web_config: Path | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP reads the file again.
 
@@ -45,7 +69,7 @@ def serve(
         ListenError: the address cannot be bound.
     """
     memory.use_few_arenas()
-    file = _ConfigFile(path)
+    file = _ConfigFile(path, overrides)
     config = file.read()
     web = None
     if web_config is not None:
@@ -55,16 +79,18 @@ def serve(
         web = WebConfigFile(web_config)
     logs.configure(config.log)
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-    listener = bind(config.listen.address, config.listen.port)
-    with listener:
-        asyncio.run(_serve(config, file, listener, web, lifecycle=lifecycle))
+    addresses = overrides.addresses or [(config.listen.address, config.listen.port)]
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(bind(host, port)) for host, port in addresses]
+        asyncio.run(_serve(config, file, listeners, web, lifecycle=lifecycle))
 
 
 class _ConfigFile:
     """The file that `--config` names, if it does, over all reloads."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, overrides: Overrides) -> None:
         self.name = str(path) if path else None
+        self.overrides = overrides
         self._path = path
         self._raw = b""
 
@@ -75,7 +101,7 @@ class _ConfigFile:
             ConfigError: with every problem of the file.
         """
         if self._path is None:
-            return Config()
+            return self.overrides.applied(Config())
         raw = config_file.content(self._path)
         if config_file.is_cut_off(raw, self._raw):
             problem = (
@@ -85,13 +111,13 @@ class _ConfigFile:
             raise ConfigError(str(self._path), [problem])
         config = parse(raw, str(self._path), os.environ)
         self._raw = raw
-        return config
+        return self.overrides.applied(config)
 
 
 async def _serve(
     config: Config,
     file: _ConfigFile,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     web: WebConfigFile | None,
     *,
     lifecycle: bool,
@@ -110,7 +136,9 @@ async def _serve(
         log.info("reloaded", file=file.name)
         return None
 
-    surface = Surface(sidecar, reload if lifecycle else None)
+    surface = Surface(
+        sidecar, reload if lifecycle else None, file.overrides.metrics_path
+    )
     server = _guarded(surface, sidecar.admission.web, web)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -119,9 +147,10 @@ async def _serve(
     try:
         sidecar.start()
         memory.settle()
-        address = host_port(*listener.getsockname()[:2])
-        log.info("serving", address=address, triton=config.target.grpc)
-        await server.serve(sockets=[listener])
+        for listener in listeners:
+            address = host_port(*listener.getsockname()[:2])
+            log.info("serving", address=address, triton=config.target.grpc)
+        await server.serve(sockets=listeners)
     finally:
         await sidecar.stop()
         log.info("stopped")
@@ -132,7 +161,7 @@ def _guarded(
 ) -> HttpServer:
     if web is None:
         return make_server(surface, entrance)
-    from exporter.web.guard import Guard  # noqa: PLC0415 - bcrypt, only where it is wanted
+    from exporter.web.basic_auth import Guard  # noqa: PLC0415 - bcrypt, only where it is wanted
 
     def latest() -> ssl.SSLContext:
         context = web.context

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from exporter.features.access_log.access_log_collector import AccessLogSettings
 from exporter.features.cold_start.cold_start_collector import ColdStartSettings
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.features.outputs.outputs_settings import OutputsSettings
@@ -20,7 +21,8 @@ from exporter.features.traces.traces_collector import TracesSettings
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 
 AnyCollector = Annotated[
-    ColdStartSettings
+    AccessLogSettings
+    | ColdStartSettings
     | MirrorSettings
     | OutputsSettings
     | ProcessSettings

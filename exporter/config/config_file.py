@@ -75,7 +75,7 @@ def content(path: Path) -> bytes:
 
 
 def is_cut_off(raw: bytes, complete: bytes) -> bool:
-    """Whether `raw` is the beginning of `complete` up to the middle of a line."""
+    """Return whether `raw` is the beginning of `complete` up to the middle of a line."""
     continued = complete[len(raw) : len(raw) + 1] not in {b"", b"\n"}
     return complete.startswith(raw) and continued and raw[-1:] not in {b"", b"\n"}
 
@@ -259,7 +259,7 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """What YAML calls a value of this type."""
+    """Return YAML's name for the type of a value."""
     for types, name in _KINDS:
         if isinstance(value, types):
             return name

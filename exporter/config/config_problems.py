@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in sentences: path, value, what would be right.
+"""Errors of pydantic as sentences: path, value, what would be right.
 
 Values are shown as the file has them, never with variables set, and those of headers
 not at all.
@@ -34,7 +34,7 @@ Node = dict[str, Any]
 def validated(
     model: type[AnyModel], raw: bytes, source: str, environment: Mapping[str, str]
 ) -> AnyModel:
-    """What `raw` says, as `model`.
+    """Return the values of `raw`, validated as `model`.
 
     Raises:
         ConfigError: with every problem found.
@@ -52,7 +52,7 @@ def validated(
 
 
 def check(document: Document, model: type[BaseModel]) -> list[str]:
-    """What pydantic lets pass and nobody means: `true` where a number is wanted."""
+    """Return what pydantic accepts by mistake: `true` where a number is wanted."""
     schema = _schema_of(model)
     return [
         f"{dotted(path)}: found {json.dumps(value)}; want a number"
@@ -102,7 +102,7 @@ class _Schema:
         return self.plain(options[0]) if len(options) == 1 else node
 
     def child(self, node: Node, part: str | int) -> Node:
-        """What is under a key or a list position; nothing known is no constraint."""
+        """Return the schema under a key or a list position; empty where it is unknown."""
         if isinstance(part, str):
             properties = node.get("properties", {})
             child = properties.get(part) or node.get("additionalProperties")
@@ -226,6 +226,8 @@ def _masked(place: _Place, document: Document) -> str:
 
 
 def _value(path: FilePath, document: Document) -> Any:
+    if path and path[-1] == "[key]":  # pydantic's word for the key before it
+        return path[-2]
     value: Any = document.written
     for part in path:
         value = value[part]

@@ -37,7 +37,7 @@ _ADDRESS: Final = re.compile(
 
 
 def is_address(text: str) -> bool:
-    """Whether `text` is "host:port" with a port a server can have."""
+    """Return whether `text` is "host:port" with a port a server can have."""
     match = _ADDRESS.fullmatch(text)
     if match is None or not 0 < int(match["port"]) < 65536:  # noqa: PLR2004
         return False
@@ -129,8 +129,15 @@ class ListenSettings(Settings):
     hosts: tuple[str, ...] = Field(default=(), max_length=1_000)
     """Host names (shell-style patterns) under which browsers may open the pages, besides
     addresses, names without a dot and internal ones (*.local, *.internal, *.svc)."""
+    memory_bytes: int | None = Field(default=None, ge=64 << 20)
+    """Resident memory above which taps refuse what they are sent. Three quarters of the
+    control group's limit, where that is lower or this is not set. Needs a restart."""
     tap: TapSettings = Field(default=TapSettings())
     """The taps' own listener."""
+
+
+_INTERNAL_DOMAINS: Final = frozenset({"internal", "lan", "local", "localhost", "svc"})
+"""Whose names no public DNS server can answer for."""
 
 
 class MultiTargetSettings(Settings):
@@ -142,6 +149,21 @@ class MultiTargetSettings(Settings):
     """Ask any address. Whoever can reach /probe can then reach this network."""
     max_concurrent: int = Field(default=4, ge=1, le=64)
     """Most /probe requests worked on at once; more are answered 503."""
+
+    @property
+    def broad(self) -> list[str]:
+        """Patterns of `allow` that match names in domains which anyone may register."""
+        return [pattern for pattern in self.allow if _is_broad(pattern)]
+
+
+def _is_broad(pattern: str) -> bool:
+    """Return whether the pattern also matches host names in domains of others."""
+    _, star, rest = pattern.rpartition(":")[0].rpartition("*")
+    label, dot, domain = rest.partition(".")
+    if not star:
+        return False
+    open_ended = not dot or (label != "" and "." not in domain)
+    return open_ended or ("." not in domain and domain not in _INTERNAL_DOMAINS)
 
 
 class LogSettings(Settings):
@@ -203,6 +225,7 @@ class Config(Settings):
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
         problems += doubled_entries(self.drift)
+        problems += self._unlogged(kinds)
         problems += [
             f"found a probe called {name!r}, a collector's name; choose another"
             for name in sorted(
@@ -212,6 +235,17 @@ class Config(Settings):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _unlogged(self, kinds: list[str]) -> list[str]:
+        """Objectives on an access log that nothing reads."""
+        if "access_log" in kinds:
+            return []
+        return [
+            f"found the source access_log in slos called {objective.name!r}; add a "
+            "collector of kind access_log"
+            for objective in self.slos
+            if objective.kind == "availability" and objective.source == "access_log"
+        ]
 
     def all_probes(self) -> tuple[AnyProbe, ...]:
         """Every probe that runs, the configured ones in place of the defaults."""

@@ -9,19 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
+import math
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from exporter.demo.demo_line import Line
-from exporter.demo.demo_mirror import Mirror
-from exporter.demo.demo_traffic import Traffic
+from exporter.demo.demo_config import (
+    LATER_RATE,
+    Addresses,
+    sidecar_settings,
+    trace_arguments,
+)
+from exporter.demo.demo_readings import Reader, Troubles
+from exporter.demo.demo_scenarios import SCENES, Act, Scene, Stage
+from exporter.demo.demo_screen import Screen
+from exporter.demo.demo_traffic import Mirror, Traffic
 from exporter.errors import EmbeddedTritonError, ListenError, TritonError
 from exporter.network.listening import bind
 from exporter.triton.embedded import EmbeddedTriton, Ports, exit_on_sigterm
@@ -30,13 +40,11 @@ from exporter.triton.http import HttpClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from exporter.demo.demo_scenarios import Act, SilentFailure
 
 MOVES_AFTER_SECONDS: Final = 60.0
 DEFAULT_PORTS: Final = Ports(grpc=8001, http=8000, metrics=8002)
 DEFAULT_TAP_PORT: Final = 8004
 
-_TRACE_FILES: Final = "trace"
 _PERIOD_SECONDS: Final = 1.0
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 5.0
@@ -48,22 +56,25 @@ def run(
     traffic: bool,
     port: int,
     default_ports: bool = False,
-    trace_rate: int = 2,
-    moves_after_seconds: float = MOVES_AFTER_SECONDS,
+    trace_rate: int | None = None,
+    moves_after_seconds: float | None = None,
     scenario: str | None = None,
     scenario_after_seconds: float = 20.0,
 ) -> int:
     """Run the demo until Ctrl-C, SIGTERM or the duration ends it; the exit status.
 
-    The traffic's patients become older ones after `moves_after_seconds`; a `scenario`
-    has something else go wrong after `scenario_after_seconds`, once a line has shown it
-    correct. With `default_ports`
-    Triton and the taps are where every other command looks for them.
+    The traffic's patients become older ones after `moves_after_seconds`, by default
+    after a minute; beside a `scenario`, which has something else go wrong after
+    `scenario_after_seconds`, they do not. One request in `trace_rate` is traced, by
+    default every one at first and few later. With `default_ports` Triton and the taps
+    are where every other command looks for them.
 
     Raises:
         EmbeddedTritonError: the embedded Triton is not installed or does not start.
         ListenError: the port is taken.
     """
+    if moves_after_seconds is None:
+        moves_after_seconds = math.inf if scenario else MOVES_AFTER_SECONDS
     models = demo_models()
     started = time.monotonic()
     # Taken before the seconds it takes to start a server are spent.
@@ -72,44 +83,55 @@ def run(
         stack.enter_context(exit_on_sigterm())
         print(f"starting Triton with {_as_seen_from_here(models)} …", flush=True)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        chosen = _scenario(scenario, models, folder)
-        repository = models if chosen is None else chosen.repository
+        scene = (SCENES[scenario] if scenario else Scene)(models, folder)
+        scene.prepare()
         triton = stack.enter_context(
             EmbeddedTriton(
-                repository,
+                scene.repository,
                 ports=DEFAULT_PORTS if default_ports else None,
-                arguments=_tracing(folder, trace_rate),
+                arguments=(*trace_arguments(folder, trace_rate), *scene.arguments),
+                model_control=scene.model_control,
             )
         )
-        settings = _config(models, triton, port, tap_port)
-        _follow(settings, folder, trace_rate)
-        if chosen is not None:
-            _extend(settings, chosen.config(triton, print))
-        config = folder / "demo.yaml"
+        settings = sidecar_settings(
+            models, folder, triton, Addresses(port, tap_port), traced=trace_rate != 0
+        )
+        settings |= {k: [*settings[k], *v] for k, v in scene.settings().items()}
+        config, log = folder / "demo.yaml", folder / "sidecar.log"
         config.write_text(yaml.safe_dump(settings), "utf-8")
-        stack.enter_context(_sidecar(config))
+        stack.enter_context(_sidecar(config, log))
         client = HttpClient(f"127.0.0.1:{port}")
         stack.callback(client.close)
         _wait_ready(client)
         _announce(triton, port, tap_port, time.monotonic() - started)
+        acts = []
+        if trace_rate is None:
+            acts.append(Act(scene.full_tracing_seconds, lambda: _trace_less(triton)))
         if traffic:
             mirror = stack.enter_context(Mirror(tap_port))
-            stack.enter_context(
-                Traffic(
-                    triton.grpc,
-                    models,
-                    mirror=mirror,
-                    moves_after_seconds=moves_after_seconds,
-                )
-            )
-        line, act = Line(), None
-        if chosen is not None:
-            act = chosen.act(scenario_after_seconds)
-            line = Line(_alerts(stack, chosen, folder, port))
+            sent = Traffic(triton.grpc, models, mirror=mirror, answered=mirror.answered)
+            stack.enter_context(sent)
+            stage = Stage(triton, sent, f"http://127.0.0.1:{port}/")
+            if moves_after_seconds < math.inf:
+                acts += Scene(models, folder).acts(stage, moves_after_seconds)
+            if scenario:
+                acts += scene.acts(stage, scenario_after_seconds)
+        firing = _alerts(stack, scene, folder, port)
         with contextlib.suppress(KeyboardInterrupt):
-            _watch(client, duration_seconds, line, act)
+            _Watch(triton, client, acts, firing).go_on(log, duration_seconds)
         print("stopping …", flush=True)
     return 0
+
+
+def _trace_less(triton: EmbeddedTriton) -> str:
+    client = HttpClient(triton.http)
+    with contextlib.closing(client):
+        try:
+            body = json.dumps({"trace_rate": str(LATER_RATE)}).encode()
+            client.post("/v2/trace/setting", body, timeout_seconds=_PERIOD_SECONDS)
+        except TritonError as error:
+            return f"the trace rate could not be set: {error}"
+    return f"from now on one request in {LATER_RATE} is traced; before, every one was"
 
 
 def _free_ports(port: int, tap_port: int) -> tuple[int, int]:
@@ -144,60 +166,22 @@ def _as_seen_from_here(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-def _tracing(folder: Path, rate: int) -> tuple[str, ...]:
-    """To files: Triton 2.51 dies of so many traced requests, and sooner of spans sent."""
-    if not rate:
-        return ()
-    return (
-        f"--trace-config=triton,file={folder / _TRACE_FILES}",
-        "--trace-config=triton,log-frequency=1",
-        f"--trace-config=rate={rate}",
-        "--trace-config=level=TIMESTAMPS",
-    )
-
-
-def _follow(settings: dict[str, Any], folder: Path, rate: int) -> None:
-    files = {"path": str(folder / _TRACE_FILES), "owner": True}
-    settings["collectors"] = [
-        {**one, "otlp": None, "files": files} if one["kind"] == "traces" else one
-        for one in settings["collectors"]
-        if rate or one["kind"] != "traces"
-    ]
-
-
-def _config(
-    models: Path, triton: EmbeddedTriton, port: int, tap_port: int
-) -> dict[str, Any]:
-    base = yaml.safe_load((models.parent / "demo.yaml").read_text("utf-8"))
-    return {
-        **base,
-        "target": {"grpc": triton.grpc, "http": triton.http, "metrics": triton.metrics},
-        "listen": {"address": "127.0.0.1", "port": port, "tap": {"port": tap_port}},
-        "log": {"level": "warning"},
-        "drift": [
-            # The file speaks of its own folder, the demo runs in any.
-            {**entry, "reference": str(models.parent / entry["reference"])}
-            for entry in base["drift"]
-        ],
-        "cost": {
-            **base["cost"],
-            "storage": {**base["cost"]["storage"], "repository": str(models)},
-        },
-    }
-
-
 @contextlib.contextmanager
-def _sidecar(config: Path) -> Generator[None]:
-    process = subprocess.Popen(  # noqa: S603 - our own program and file
-        [sys.executable, "-m", "exporter.cli", "serve", "--config", str(config)],
-        stdin=subprocess.DEVNULL,
-        # A Ctrl-C in the terminal is ours to pass on, once the traffic has ended.
-        start_new_session=True,
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads yet
-    )
+def _sidecar(config: Path, log: Path) -> Generator[None]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(  # noqa: S603 - our own program and file
+            [sys.executable, "-m", "exporter.cli", "serve", "--config", str(config)],
+            stdin=subprocess.DEVNULL,
+            stderr=output,
+            # A Ctrl-C in the terminal is ours to pass on, once the traffic has ended.
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads yet
+        )
     try:
         yield
     finally:
+        if process.poll() is not None:
+            print(f"the sidecar ended: {log.read_text('utf-8')}", file=sys.stderr)
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(_STOP_SECONDS)
@@ -235,67 +219,100 @@ def _announce(triton: EmbeddedTriton, port: int, tap_port: int, seconds: float) 
         f"metrics http://{triton.metrics}/metrics\n"
         f"  Triton's log {triton.log}\n"
         f"  taps         http://127.0.0.1:{tap_port}\n"
-        'Ctrl-C ends all of it. A "?" is what the requests so far cannot support.',
+        "Ctrl-C ends all of it. Brackets are 95 % intervals; a “?” has its reason.",
         flush=True,
     )
 
 
-def _scenario(name: str | None, models: Path, folder: Path) -> SilentFailure | None:
-    if name is None:
-        return None
-    from exporter.demo.demo_scenarios import SilentFailure  # noqa: PLC0415 - only on request
-
-    scenario = SilentFailure(models, folder)
-    scenario.prepare()
-    return scenario
-
-
-def _extend(settings: dict[str, Any], added: dict[str, Any]) -> None:
-    """Lists are joined: a scenario adds collectors and probes."""
-    for key, value in added.items():
-        settings[key] = [*settings.get(key, ()), *value]
-
-
 def _alerts(
-    stack: contextlib.ExitStack, chosen: SilentFailure, folder: Path, port: int
-) -> Callable[[], Sequence[str]] | None:
+    stack: contextlib.ExitStack, scene: Scene, folder: Path, port: int
+) -> Callable[[], Sequence[str]]:
+    """Watches for firing alerts; scenes with alerting rules run a Prometheus for it."""
     from exporter.demo import demo_alerts  # noqa: PLC0415 - only on request
 
+    if scene.rules is None:
+        return tuple
+    rules = scene.models.parent / "prometheus" / "rules" / scene.rules
     if not demo_alerts.installed():
         print(
-            "no Prometheus here, so no alert is evaluated: apt-get install prometheus; "
-            f"the rules are in {chosen.rules}",
+            "no Prometheus here, so no alert is evaluated: apt-get install prometheus\n"
+            f"  the rules    {rules}",
             flush=True,
         )
-        return None
+        return tuple
     sidecar = f"127.0.0.1:{port}"
     place = folder / "prometheus"
-    alerts = demo_alerts.Alerts(place, chosen.rules, sidecar, _die_with_parent)
+    alerts = demo_alerts.Alerts(place, rules, sidecar, _die_with_parent)
     stack.enter_context(alerts)
     print(f"  alerts       http://{alerts.address}/alerts", flush=True)
     return alerts.firing
 
 
-def _watch(
-    client: HttpClient,
-    duration_seconds: float | None,
-    line: Line,
-    act: Act | None,
-) -> None:
-    """Print a line a second, and play the act when it is due."""
-    started = time.monotonic()
-    due = started
-    while duration_seconds is None or due - started < duration_seconds:
-        due += _PERIOD_SECONDS
-        time.sleep(max(0.0, due - time.monotonic()))
-        if act is not None and act.is_due(
-            due - started, golden_was_correct=line.golden_was_correct
+class _Watch:
+    """Shows a reading a second, plays the acts that are due, and keeps Triton alive."""
+
+    def __init__(
+        self,
+        triton: EmbeddedTriton,
+        client: HttpClient,
+        acts: Sequence[Act],
+        firing: Callable[[], Sequence[str]],
+    ) -> None:
+        self._triton = triton
+        self._client = client
+        self._acts = sorted(acts, key=lambda act: act.after_seconds)
+        self._firing = firing
+        self._reader = Reader()
+        self._screen = Screen(sys.stdout)
+        self._troubles: Troubles = {}
+        self._was_correct = False
+
+    def go_on(self, log: Path, duration_seconds: float | None) -> None:
+        """Until the duration is over, or an exception ends it."""
+        started = due = time.monotonic()
+        with log.open(encoding="utf-8", errors="replace") as sidecar:
+            while duration_seconds is None or due - started < duration_seconds:
+                due += _PERIOD_SECONDS
+                time.sleep(max(0.0, due - time.monotonic()))
+                self._play(due - started)
+                self._revive()
+                for line in sidecar:
+                    self._screen.event(f"sidecar: {_shortened(line)}")
+                self._look()
+
+    def _play(self, elapsed_seconds: float) -> None:
+        while self._acts and self._acts[0].is_due(
+            elapsed_seconds, golden_was_correct=self._was_correct
         ):
-            print(act.play(), flush=True)
-            act = None
+            self._screen.event(self._acts.pop(0).play())
+
+    def _revive(self) -> None:
+        """Triton 2.51 dies now and then of a traced request (server#7795)."""
+        if not self._triton.running:
+            self._screen.event(
+                "Triton ended (2.51 can die of a trace); it is restarted"
+            )
+            self._triton.start()
+
+    def _look(self) -> None:
         try:
-            page = client.get("/metrics", timeout_seconds=_PERIOD_SECONDS)
+            page = self._client.get("/metrics", timeout_seconds=_PERIOD_SECONDS)
         except TritonError as error:
-            print(f"no answer from the sidecar: {error}", flush=True)
-            continue
-        print(line.of(page, time.monotonic()), flush=True)
+            self._screen.event(f"no answer from the sidecar: {error}")
+            return
+        now = time.monotonic()
+        reading = self._reader.read(page, now)
+        self._was_correct |= reading.golden_correct
+        troubles: Troubles = dict(reading.troubles)
+        troubles |= {("ALERT", name): f"alert fires: {name}" for name in self._firing()}
+        for key in troubles.keys() - self._troubles.keys():
+            self._screen.event(f"! {troubles[key]}")
+        for key in self._troubles.keys() - troubles.keys():
+            self._screen.event(f"  no longer: {self._troubles[key]}")
+        self._troubles = troubles
+        self._screen.show(reading, now)
+
+
+def _shortened(line: str) -> str:
+    """A line of the log without time and level."""
+    return re.sub(r"^ts=\S+ level=", "", line.strip())

@@ -23,7 +23,7 @@ _STOP_SECONDS: Final = 5.0
 
 
 def installed() -> bool:
-    """Whether this machine has one."""
+    """Return whether this machine has one."""
     return shutil.which("prometheus") is not None
 
 

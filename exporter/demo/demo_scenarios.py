@@ -1,29 +1,36 @@
-"""What can go wrong in the demo on request: a model that starts to lie."""
+"""Scenes of the demo: what goes wrong, when, and where it shows."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import yaml
-
-from exporter.commands import golden_command
-from exporter.commands.golden_command import Wanted
+from exporter.demo.demo_config import FULL_TRACING_SECONDS
+from exporter.errors import TritonError
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
+from exporter.triton.http import HttpClient
+from exporter.triton.http_path import control_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
-    from exporter.triton.embedded import EmbeddedTriton
+    from exporter.demo.demo_traffic import Traffic
+    from exporter.triton.embedded import EmbeddedTriton, ModelControl
 
 LIAR: Final = "digits_fp32"
-_COLUMN: Final = "label"
-
-
+DEAD: Final = "digits_int8"
 HEALTHY_WITHIN_SECONDS: Final = 30.0
-"""How long a scenario waits, once it is due, for a line that shows correct answers."""
+"""Longest wait for correct answers before a scene that is due begins."""
+
+_CONTROL_SECONDS: Final = 30.0
+_CROWD_SECONDS: Final = 30.0
+_REPAIR_SECONDS: Final = 60.0
+_ROLL_BACK_SECONDS: Final = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,62 +42,237 @@ class Act:
     """Do it; returns what to print."""
 
     def is_due(self, elapsed_seconds: float, *, golden_was_correct: bool) -> bool:
-        """Whether to play it now."""
+        """Return whether to play it now."""
         beyond = elapsed_seconds - self.after_seconds
         return beyond >= (0.0 if golden_was_correct else HEALTHY_WITHIN_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class SilentFailure:
-    """A repository in which one model can be made to lie, and the sidecar's eyes for it.
+class Stage:
+    """What a scene plays with, once everything runs."""
 
-    `models` is the demo's own repository, `folder` a place for a copy of it.
+    triton: EmbeddedTriton
+    traffic: Traffic
+    page: str
+    """URL of the status page."""
+
+    def look(self, metric: str, dashboard: str) -> str:
+        """Where to look, in lines to print."""
+        return f"    look at {self.page}, {metric},\n    dashboard “{dashboard}”"
+
+
+class Scene:
+    """The demo as it is: clients whose patients are older ones after a while.
+
+    `models` is the demo's own repository, `folder` a place for what the scene writes.
     """
 
-    models: Path
-    folder: Path
+    rules: ClassVar[str | None] = None
+    """The file of alert rules that detect it, in deploy/prometheus/rules."""
+    model_control: ClassVar[ModelControl] = "none"
+    full_tracing_seconds: ClassVar[float] = FULL_TRACING_SECONDS
+    """For so long every request is traced."""
 
-    @property
-    def repository(self) -> Path:
-        """What Triton serves."""
-        return self.folder / "models"
-
-    @property
-    def rules(self) -> Path:
-        """The alerts that tell of it."""
-        return self.models.parent / "prometheus" / "rules" / "golden.yaml"
+    def __init__(self, models: Path, folder: Path) -> None:
+        self.models = models
+        self.folder = folder
+        self.repository = models
 
     def prepare(self) -> None:
-        """Copy the models; the one that is to lie is honest at first."""
+        """Write what Triton has to find when it starts."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """More arguments of Triton."""
+        return ("--load-model=*",) if self.model_control == "explicit" else ()
+
+    def settings(self) -> dict[str, Any]:
+        """What is added to the lists of the sidecar's configuration."""
+        return {}
+
+    def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
+        """What happens, in order."""
+
+        def grow_older() -> str:
+            stage.traffic.grow_older()
+            return (
+                "--- from now on diabetes is asked about patients of 60 years and older\n"
+                + stage.look("triton_feature_drift_alarm", "Drift and data quality")
+            )
+
+        return [Act(after_seconds, grow_older)]
+
+
+class Drift(Scene):
+    """Production's data are no longer those of the reference."""
+
+    rules = "drift.yaml"
+
+
+class _OwnCopy(Scene):
+    """A repository of its own, with a model that can be made faulty."""
+
+    def prepare(self) -> None:
+        """Copy the models; the faulty one is correct at first."""
+        self.repository = self.folder / "models"
         shutil.copytree(
             self.models, self.repository, ignore=lambda _, names: {LIAR} & set(names)
         )
         write_faulty_model(self.repository, LIAR, source=self.models / LIAR)
 
-    def config(
-        self, triton: EmbeddedTriton, tell: Callable[[str], None]
-    ) -> dict[str, Any]:
-        """What is added to the sidecar's configuration, the golden set recorded first."""
-        golden = self.folder / "golden.npz"
-        held_out = self.models / LIAR / "data" / "held_out.npz"
-        data = golden_command.settings_of(held_out, label=_COLUMN)
-        wanted = Wanted(None, triton.grpc, LIAR, "", data)
-        asked = golden_command.record(wanted, golden, lambda _: None)
-        tell(f"recorded what {LIAR} answers to {asked.golden.rows} held-out digits")
-        file = self.models.parent / "demo-silent-failure.yaml"
-        added: dict[str, Any] = yaml.safe_load(file.read_text("utf-8"))
-        for probe in added["probes"]:
-            probe["data"]["file"] = str(golden)
-        return added
 
-    def act(self, after_seconds: float) -> Act:
-        """The model starts to lie."""
-        return Act(after_seconds, self.lie)
+class SilentFailure(_OwnCopy):
+    """A model starts to return wrong answers."""
 
-    def lie(self) -> str:
-        """Make the model answer each class's score at its neighbour's place."""
-        set_fault(self.repository, LIAR, Fault("shifted_class"))
-        return (
-            f"--- from now on {LIAR} answers each digit's score at the next digit's place:"
-            " ready, quick, confident and wrong"
-        )
+    rules = "golden.yaml"
+
+    def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
+        """Each class's score at its neighbour's place."""
+
+        def lie() -> str:
+            set_fault(self.repository, LIAR, Fault("shifted_class"))
+            return (
+                f"--- from now on {LIAR} gives each digit's score to the next: quick, confident, wrong\n"
+                + stage.look("triton_golden_failing", "Silent failures and comparisons")
+            )
+
+        return [Act(after_seconds, lie)]
+
+
+class Overload(Scene):
+    """More clients than a model has capacity for."""
+
+    rules = "tritonwatch.yaml"
+
+    def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
+        """A crowd comes, and leaves."""
+
+        def come() -> str:
+            stage.traffic.crowd(clients=8, delay_ms=50, seconds=_CROWD_SECONDS)
+            return (
+                f"--- for {_CROWD_SECONDS:.0f} s eight more clients ask slow, 50 ms of work each:"
+                " requests queue\n"
+                + stage.look('triton_slo_burn_rate{slo="slow-latency"}', "Latency")
+            )
+
+        def leave() -> str:
+            return "--- the crowd has left; p99 keeps it for five minutes, the queue is empty"
+
+        return [Act(after_seconds, come), Act(after_seconds + _CROWD_SECONDS, leave)]
+
+
+class DeadBackend(Scene):
+    """A model's backend process dies, and Triton goes on to call the model ready."""
+
+    rules = "tritonwatch.yaml"
+    model_control = "explicit"
+
+    def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
+        """Kill it; repair it a minute later."""
+
+        def kill() -> str:
+            for pid in _backend_pids(stage.triton, DEAD):
+                os.kill(pid, signal.SIGKILL)
+            return (
+                f"--- the backend process of {DEAD} was killed; Triton still calls it ready\n"
+                + stage.look("triton_model_serving", "Fleet overview")
+            )
+
+        def repair() -> str:
+            _control(stage.triton, DEAD, "unload", "load")
+            return (
+                f"--- {DEAD} is unloaded and loaded again: a load alone repairs nothing"
+            )
+
+        return [Act(after_seconds, kill), Act(after_seconds + _REPAIR_SECONDS, repair)]
+
+
+class SlowRollout(_OwnCopy):
+    """A new version of a model is slower, and gets half of the requests."""
+
+    rules = "comparisons.yaml"
+    model_control = "explicit"
+    full_tracing_seconds = 150.0
+
+    def settings(self) -> dict[str, Any]:
+        """Production's own answers of both versions, compared."""
+        rollout = {
+            "name": "rollout",
+            "mode": "ab",
+            "champion": f"{LIAR}:1",
+            "challenger": f"{LIAR}:2",
+            # Each metric would take a share of the error rate: one is decided sooner.
+            "metrics": ["latency_mean"],
+        }
+        return {"comparisons": [rollout]}
+
+    def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
+        """Roll version 2 out, and back."""
+
+        def roll_out() -> str:
+            model = self.repository / LIAR
+            shutil.copytree(model / "1", self.folder / "new")
+            (self.folder / "new").rename(model / "2")
+            set_fault(
+                self.repository, LIAR, Fault("slow", factor=1, delay_ms=6), version="2"
+            )
+            with (model / "config.pbtxt").open("a", encoding="utf-8") as config:
+                config.write("version_policy { all {} }\n")
+            _control(stage.triton, LIAR, "load")
+            stage.traffic.canary(LIAR, "2", 0.5)
+            return (
+                f"--- version 2 of {LIAR} takes half of the requests; it is 6 ms slower. The verdict\n"
+                "    takes one to two minutes: it holds however often it is looked at\n"
+                + stage.look(
+                    'triton_comparison_verdict{comparison="rollout"}',
+                    "Silent failures and comparisons",
+                )
+            )
+
+        def roll_back() -> str:
+            stage.traffic.canary(LIAR, "1", 1.0)
+            return f"--- every request to {LIAR} goes to version 1 again"
+
+        return [
+            Act(after_seconds, roll_out),
+            Act(after_seconds + _ROLL_BACK_SECONDS, roll_back),
+        ]
+
+
+SCENES: Final[dict[str, type[Scene]]] = {
+    "silent-failure": SilentFailure,
+    "drift": Drift,
+    "overload": Overload,
+    "dead-backend": DeadBackend,
+    "slow-rollout": SlowRollout,
+}
+
+
+def _backend_pids(triton: EmbeddedTriton, model: str) -> list[int]:
+    found = []
+    for pid in triton.stub_pids():
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if f"/{model}/".encode() in command:
+            found.append(pid)
+    return found
+
+
+def _control(triton: EmbeddedTriton, model: str, *what: str) -> None:
+    """Unload or load a model, beside what is shown meanwhile."""
+
+    def ask() -> None:
+        client = HttpClient(triton.http)
+        try:
+            for one in what:
+                client.post(
+                    f"{control_path(model)}/{one}",
+                    b"{}",
+                    timeout_seconds=_CONTROL_SECONDS,
+                )
+        except TritonError:
+            # The sidecar reports a model that is not there.
+            return
+        finally:
+            client.close()
+
+    threading.Thread(target=ask, name="control", daemon=True).start()

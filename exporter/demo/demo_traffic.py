@@ -1,36 +1,125 @@
-"""Gentle traffic for the demo: real held-out rows, at a steady pace."""
+"""Gentle traffic for the demo, real held-out rows at a steady pace, and its mirror."""
 
 from __future__ import annotations
 
-import math
+import contextlib
+import json
+import queue
 import threading
 import time
-from itertools import cycle
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
 from exporter.triton.model import InferRequest
+from exporter.triton.tensors import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from exporter.triton.model import Array
+    from exporter.triton.model import Array, InferReply
 
-_PER_SECOND: Final = 20.0
+
+_WAITING: Final = 100
+_MIRROR_TIMEOUT_SECONDS: Final = 0.5
+
+
+class Mirror:
+    """Sends copies to the tap: requests byte for byte, answers as KServe's logger does."""
+
+    def __init__(self, port: int) -> None:
+        self._address = f"127.0.0.1:{port}"
+        self._client = HttpClient(self._address)
+        self._loggers: dict[str, HttpClient] = {}
+        self._waiting: queue.Queue[Callable[[], object] | None] = queue.Queue(_WAITING)
+        self._thread = threading.Thread(
+            target=self._pass_on, name="mirror", daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        """Start passing on."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop; copies that still wait are let go."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._waiting.get_nowait()
+        self._waiting.put(None)
+        self._thread.join(2 * _MIRROR_TIMEOUT_SECONDS)
+        for client in (self._client, *self._loggers.values()):
+            client.close()
+
+    def __call__(self, request: InferRequest) -> None:
+        """Pass a request on, unless too many wait already."""
+        self._later(
+            lambda: self._client.infer(request, timeout_seconds=_MIRROR_TIMEOUT_SECONDS)
+        )
+
+    def answered(self, model: str, reply: InferReply) -> None:
+        """Pass an answer on, unless too many wait already."""
+        self._later(lambda: self._log(model, reply))
+
+    def _later(self, send: Callable[[], object]) -> None:
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait(send)
+
+    def _pass_on(self) -> None:
+        while (send := self._waiting.get()) is not None:
+            # A tap answers, but with no inference; whoever mirrors does not look.
+            with contextlib.suppress(TritonError):
+                send()
+
+    def _log(self, model: str, reply: InferReply) -> None:
+        outputs: list[dict[str, Any]] = [
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": list(tensor.shape),
+                "data": decode(tensor).ravel().tolist(),
+            }
+            for tensor in reply.outputs
+        ]
+        body = json.dumps({"model_name": model, "outputs": outputs}).encode()
+        self._logger(model).post("/", body, timeout_seconds=_MIRROR_TIMEOUT_SECONDS)
+
+    def _logger(self, model: str) -> HttpClient:
+        if model not in self._loggers:
+            headers = {
+                "ce-type": "org.kubeflow.serving.inference.response",
+                "ce-id": "demo",
+                "ce-source": "demo",
+                "ce-specversion": "1.0",
+                "ce-inferenceservicename": model,
+            }
+            self._loggers[model] = HttpClient(self._address, headers=headers)
+        return self._loggers[model]
+
+
 _TIMEOUT_SECONDS: Final = 2.0
-# One in twenty goes to the slow model, as in a mix where it would not dominate.
-_MIX: Final = ("digits_fp32", "digits_int8", "diabetes") * 6 + ("stream", "slow")
+# Behind by more than this the missed requests are left out: clients come at a steady
+# pace, not in a burst once a server answers again.
+_BEHIND_SECONDS: Final = 0.5
+RATES: Final = {
+    "digits_fp32": 18.0,
+    "digits_int8": 14.0,
+    "diabetes": 14.0,
+    "stream": 14.0,
+    "slow": 14.0,
+}
+"""Requests a second: each model's p99 needs 368, within half a minute."""
+_LOGGED: Final = ("digits_fp32", "digits_int8", "diabetes")
 
 
 class Traffic:
-    """A thread that asks the demo models in turn, one request at a time.
+    """One client for each demo model, one request at a time.
 
-    Each request goes to `mirror` as well. From `moves_after_seconds` on the patients
-    are those of 60 years and older, whom the model was never trained on.
+    Each request goes to `mirror` as well, and so do answers of the classifiers.
     """
 
     def __init__(
@@ -39,60 +128,118 @@ class Traffic:
         models: Path,
         *,
         mirror: Callable[[InferRequest], None] = lambda _: None,
-        moves_after_seconds: float = math.inf,
+        answered: Callable[[str, InferReply], None] = lambda _, __: None,
         seed: int = 0,
     ) -> None:
         self._client = GrpcClient(grpc)
         self._mirror = mirror
-        self._moves_after_seconds = moves_after_seconds
-        self._moves_at = math.inf
-        self._rng = np.random.default_rng(seed)
+        self._answered = answered
+        self._moved = threading.Event()
+        self._canary: tuple[str, str, float] = ("", "", 0.0)
+        self._rngs = {
+            model: np.random.default_rng([seed, number])
+            for number, model in enumerate(RATES)
+        }
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._send, name="traffic", daemon=True)
+        self._threads = [self._thread(self._send, model) for model in RATES]
         self._digits = _rows(models / "digits_fp32" / "data" / "held_out.npz")
         self._patients = _rows(models / "diabetes" / "data" / "held_out.npz")
         self._older = _rows(models / "diabetes" / "data" / "drift.npz")
 
     def __enter__(self) -> Self:
         """Start sending."""
-        self._moves_at = time.monotonic() + self._moves_after_seconds
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop sending and wait for the last answer."""
+        """Stop sending and wait for the last answers."""
         self._stop.set()
-        self._thread.join(2 * _TIMEOUT_SECONDS)
+        for thread in self._threads:
+            thread.join(2 * _TIMEOUT_SECONDS)
         self._client.close()
 
-    def _send(self) -> None:
-        due = time.monotonic()
-        for number, model in enumerate(cycle(_MIX)):
-            due += 1 / _PER_SECOND
+    def grow_older(self) -> None:
+        """From now on patients are 60 years and older, unlike the training data."""
+        self._moved.set()
+
+    def canary(self, model: str, version: str, share: float) -> None:
+        """From now on a `share` of the requests to `model` asks for `version`."""
+        self._canary = (model, version, share)
+
+    def crowd(self, *, clients: int, delay_ms: int, seconds: float) -> None:
+        """More clients of `slow`, each with its next request as soon as one is answered.
+
+        A request of theirs occupies the model for `delay_ms`.
+        """
+        ends = time.monotonic() + seconds
+        for number in range(clients):
+            thread = self._thread(self._hurry, delay_ms, ends, number)
+            self._threads.append(thread)
+            thread.start()
+
+    def _thread(
+        self, target: Callable[..., None], *arguments: object
+    ) -> threading.Thread:
+        return threading.Thread(
+            target=target, args=arguments, name="traffic", daemon=True
+        )
+
+    def _hurry(self, delay_ms: int, ends: float, number: int) -> None:
+        inputs = {"input": np.zeros(8, np.float32)}
+        while time.monotonic() < ends and not self._stop.is_set():
+            request = InferRequest(
+                *("slow", "", f"crowd-{number}", inputs, {"input": "FP32"}),
+                parameters={"delay_ms": delay_ms},
+            )
+            try:
+                self._client.infer(request, timeout_seconds=2 * _TIMEOUT_SECONDS)
+            except TritonError:
+                # A server that does not answer is not asked in a tight loop.
+                self._stop.wait(0.1)
+
+    def _send(self, model: str) -> None:
+        due, number = time.monotonic(), 0
+        while True:
+            due = max(due + 1 / RATES[model], time.monotonic() - _BEHIND_SECONDS)
             if self._stop.wait(max(0.0, due - time.monotonic())):
                 return
-            send: Callable[..., object] = (
-                self._client.infer_stream if model == "stream" else self._client.infer
-            )
+            number += 1
             request = self._request(model, number)
             self._mirror(request)
-            try:
-                send(request, timeout_seconds=_TIMEOUT_SECONDS)
-            except TritonError:
-                # The sidecar is what tells of failures; the traffic goes on.
-                continue
+            # The sidecar is what reports failures; the traffic continues.
+            with contextlib.suppress(TritonError):
+                if model == "stream":
+                    self._client.infer_stream(request, timeout_seconds=_TIMEOUT_SECONDS)
+                    continue
+                reply = self._client.infer(request, timeout_seconds=_TIMEOUT_SECONDS)
+                if model in _LOGGED:
+                    self._answered(model, reply)
 
     def _request(self, model: str, number: int) -> InferRequest:
         inputs, datatypes = self._inputs(model)
-        return InferRequest(model, "", f"demo-{number}", inputs, datatypes)
+        name, version, share = self._canary
+        chosen = model == name and self._rngs[model].random() < share
+        return InferRequest(
+            model,
+            version if chosen else self._stable(model),
+            f"demo-{number}",
+            inputs,
+            datatypes,
+        )
+
+    def _stable(self, model: str) -> str:
+        # Beside a canary the version that was there before is asked for by its number.
+        return "1" if model == self._canary[0] else ""
 
     def _inputs(self, model: str) -> tuple[dict[str, Array], dict[str, str]]:
         if model in {"slow", "stream"}:
             name = "input" if model == "slow" else "values"
-            return {name: self._rng.random(8, dtype=np.float32)}, {name: "FP32"}
+            return {name: self._rngs[model].random(8, dtype=np.float32)}, {name: "FP32"}
         if model == "diabetes":
-            moved = time.monotonic() >= self._moves_at
-            row = self._row(self._older if moved else self._patients)
+            row = self._row(
+                model, self._older if self._moved.is_set() else self._patients
+            )
             # Text goes as bytes objects, one element each.
             inputs = {
                 name: value.astype(object) if value.dtype.kind == "S" else value
@@ -102,11 +249,11 @@ class Traffic:
                 n: "BYTES" if v.dtype == object else "FP32" for n, v in inputs.items()
             }
             return {name: v.reshape(1, 1) for name, v in inputs.items()}, types
-        pixels = self._row(self._digits)["pixels"].astype(np.float32)
+        pixels = self._row(model, self._digits)["pixels"].astype(np.float32)
         return {"pixels": pixels.reshape(1, -1)}, {"pixels": "FP32"}
 
-    def _row(self, rows: dict[str, Array]) -> dict[str, Array]:
-        place = self._rng.integers(len(next(iter(rows.values()))))
+    def _row(self, model: str, rows: dict[str, Array]) -> dict[str, Array]:
+        place = self._rngs[model].integers(len(next(iter(rows.values()))))
         return {name: column[place : place + 1] for name, column in rows.items()}
 
 

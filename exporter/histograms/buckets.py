@@ -96,7 +96,7 @@ _CELL_BOUND: Final = UPPER[_CELL_SLOT].view(np.int64)
 
 
 def tally(values: NDArray[np.float64], first: int, last: int) -> NDArray[np.int64]:
-    """How many values lie in each slot of [first, last], which holds them all.
+    """Return how many values lie in each slot of [first, last], which holds them all.
 
     `values` is one-dimensional and contiguous, every element >= 0 and finite.
     """
@@ -174,7 +174,7 @@ class SparseCounts:
         return twin
 
     def minus(self, other: SparseCounts) -> SparseCounts | None:
-        """What is left without the other's counts; None if it has more in any slot."""
+        """Return the rest without the other's counts; None if it has more in any slot."""
         first, counts = self.populated()
         other_first, others = other.populated()
         left = counts.copy()

@@ -197,9 +197,12 @@ class Histogram:
         return self._ranked().middle(rank) if self._count else None
 
     def quantile_interval(
-        self, q: float, confidence: float = 0.95
+        self, q: float, confidence: float = 0.95, effective: float | None = None
     ) -> tuple[float, float] | None:
         """A distribution-free confidence interval for the true q-quantile in seconds.
+
+        Without `effective` the observations are taken as independent; else they tell as
+        much as so many independent ones (`process_quantiles` measures how many).
 
         Between two order statistics (`interval_ranks`), read from the buckets so that
         it is never too narrow (`RankedBuckets.between`), and never without the estimate
@@ -210,13 +213,30 @@ class Histogram:
         Raises:
             ValueError: if q or the confidence is not inside (0, 1).
         """
-        ranks = interval_ranks(self._count, q, confidence)
+        ranks = interval_ranks(self._count, q, confidence, effective)
         if ranks is None:
             return None
         ranked = self._ranked()
         estimate = ranked.middle(quantile_rank(self._count, q))
         low, high = ranked.between(*ranks)
         return min(low, estimate), max(high, estimate)
+
+    def edges_about(self, q: float) -> tuple[int, int]:
+        """The slots at and after which what lies above the q-quantile may begin."""
+        rank = quantile_rank(self._count or 1, q)
+        if rank <= self._zero:
+            return 0, 1
+        running = np.cumsum(self._counts.held) + self._zero
+        slot = self._counts.base + int(np.searchsorted(running, rank))
+        return slot, slot + 1
+
+    def above(self, slots: Sequence[int]) -> list[int]:
+        """Observations in each slot of `slots` and all beyond it."""
+        held, base = self._counts.held, self._counts.base
+        return [
+            int(held[max(slot - base, 0) :].sum()) + (self._zero if slot <= 0 else 0)
+            for slot in slots
+        ]
 
     def cumulative(self, bounds: Sequence[float]) -> tuple[int, ...]:
         """Observations at or below each bound: the counts of classic `le` buckets.
@@ -313,67 +333,6 @@ class Histogram:
             lowest=self._min,
             highest=self._max,
         )
-
-
-class WindowedHistogram:
-    """The observations of the last `window_seconds`, in a ring of histograms.
-
-    Time is cut into slots of window / slots seconds; the window is the slot that holds
-    `now` and the slots - 1 before it, so it spans between 1 - 1 / slots and 1 of its
-    length. `now` is monotonic seconds at recording. Should it step back, the slots that
-    are still in the ring take what belongs to them; a step of more than a window is a
-    clock that was set anew, and empties the ring.
-    """
-
-    __slots__ = ("_newest", "_ring", "_slot_seconds", "_slots")
-
-    def __init__(self, window_seconds: float, slots: int) -> None:
-        if not 0.0 < window_seconds < inf or slots < 1:
-            raise ValueError(
-                f"window_seconds is {window_seconds!r} and slots {slots!r}; "
-                "expected a finite length above 0, and at least 1 slot"
-            )
-        self._slot_seconds = window_seconds / slots
-        self._slots = slots
-        self._newest: int | None = None
-        self._ring: dict[int, Histogram] = {}
-
-    def record(self, value_seconds: float, now: float) -> None:
-        """Count one value at `now`. Raises ValueError as `Histogram.record` does."""
-        self._at(now).record(value_seconds)
-
-    def record_many(self, values: ArrayLike, now: float) -> None:
-        """Count an array at `now`. Raises ValueError as `Histogram.record_many` does."""
-        self._at(now).record_many(values)
-
-    def snapshot(self, now: float) -> Histogram:
-        """All observations of the window that ends at `now`, in a new histogram."""
-        self._advance(now)
-        whole = Histogram()
-        for histogram in self._ring.values():
-            whole.merge(histogram)
-        return whole
-
-    def _at(self, now: float) -> Histogram:
-        slot = self._advance(now)
-        histogram = self._ring.get(slot)
-        if histogram is None:
-            histogram = self._ring[slot] = Histogram()
-        return histogram
-
-    def _advance(self, now: float) -> int:
-        """The slot of `now`, after dropping what has left the window."""
-        if not -inf < now < inf:
-            raise ValueError(f"now is {now!r}; expected finite monotonic seconds")
-        slot = math.floor(now / self._slot_seconds)
-        if self._newest is None or slot > self._newest:
-            self._newest = slot
-            for old in [s for s in self._ring if s <= slot - self._slots]:
-                del self._ring[old]
-        elif slot <= self._newest - self._slots:
-            self._newest = slot
-            self._ring.clear()
-        return slot
 
 
 def _value_error(value: float) -> ValueError:

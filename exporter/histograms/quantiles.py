@@ -1,5 +1,7 @@
 """How far a sample quantile can be trusted: order-statistic intervals, no distribution.
 
+For independent observations; `process_quantiles` has the intervals of dependent ones.
+
 Let B be the number of observations at or below the true q-quantile x_q among n
 independent ones: B is binomial(n, q) whatever the (continuous) distribution. So
 P(X_(l) > x_q) = P(B < l) and P(X_(u) < x_q) = P(B >= u), where X_(r) is the r-th
@@ -67,8 +69,8 @@ def minimum_count(q: float, confidence: float = 0.95) -> int:
     return math.ceil(math.log(tail) / math.log1p(-min(q, 1.0 - q)))
 
 
-def supports(count: int, q: float, confidence: float = 0.95) -> bool:
-    """Whether `count` observations carry a two-sided interval for the q-quantile.
+def supports(count: float, q: float, confidence: float = 0.95) -> bool:
+    """Return whether `count` observations carry a two-sided interval for the q-quantile.
 
     Raises:
         ValueError: if q or the confidence is not inside (0, 1).
@@ -77,7 +79,7 @@ def supports(count: int, q: float, confidence: float = 0.95) -> bool:
 
 
 def interval_ranks(
-    count: int, q: float, confidence: float = 0.95
+    count: int, q: float, confidence: float = 0.95, effective: float | None = None
 ) -> tuple[float, float] | None:
     """Fractional ranks l < u so that [X_(l), X_(u)] covers the true q-quantile.
 
@@ -88,18 +90,26 @@ def interval_ranks(
     continuity terms) stands in for the inverse of the incomplete beta function: off by
     at most 0.02 ranks at 95 %. None when the sample does not support the interval.
 
+    Dependent observations tell as much as `effective` independent ones, at most `count`:
+    the ranks of so many are stretched to the sample.
+
     Raises:
         ValueError: if q or the confidence is not inside (0, 1).
     """
-    if not supports(count, q, confidence):
+    worth = float(count) if effective is None else min(effective, float(count))
+    if not supports(worth, q, confidence):
         return None
     z = _normal_quantile(1.0 - _tail(q, confidence))
     variance = q * (1.0 - q)
-    sigma = math.sqrt(count * variance)
-    centre = count * q + 0.5 + (1.0 - 2.0 * q) * (z * z - 1.0) / 6.0
+    sigma = math.sqrt(worth * variance)
+    centre = worth * q + 0.5 + (1.0 - 2.0 * q) * (z * z - 1.0) / 6.0
     narrowing = (z * z + 2.0 - 2.0 * variance * (7.0 - z * z)) / (72.0 * sigma)
     reach = z * (sigma - narrowing)
-    return max(centre - reach, 1.0), min(centre + reach, float(count))
+    stretch = count / worth
+    low, high = (
+        (end - 0.5) * stretch + 0.5 for end in (centre - reach, centre + reach)
+    )
+    return max(low, 1.0), min(high, float(count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +179,7 @@ class RankedBuckets:
         return self._clipped(low * GROWTH**share)
 
     def _is_smooth(self, slot: int) -> bool:
-        """Whether a bucket's neighbours hold about as much as it does.
+        """Return whether a bucket's neighbours hold about as much as it does.
 
         That is: together no less than the bucket, and each within a factor of two, give
         or take three standard deviations of a Poisson count.

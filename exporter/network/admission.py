@@ -1,7 +1,8 @@
 """Admission: how many may be connected to each listener, and who has to leave for whom.
 
 Every listener of the process takes its connections from one `Admission`, so that all of
-them together leave file descriptors for what the sidecar itself does. A full listener
+them together leave file descriptors for what the sidecar itself does, and refuse what
+they are sent while too much memory is in use. A full listener
 ends the connection that has waited longest among those of the address that holds most:
 nobody who is being answered is cut off, and one sender cannot keep the others out.
 """
@@ -20,6 +21,7 @@ import structlog
 
 from exporter import catalogue
 from exporter.samples import Sample
+from exporter.system.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 Listener = Literal["web", "tap", "grpc"]
-Reason = Literal["crowded", "descriptors", "handshake", "passwords", "cross_site"]
+Reason = Literal[
+    "crowded", "descriptors", "handshake", "passwords", "cross_site", "memory"
+]
 CONNECTIONS: Final[dict[Listener, int]] = {"web": 128, "tap": 128, "grpc": 64}
 """Connections at once, by listener."""
 _DESCRIPTORS: Final[dict[Listener, int]] = {"web": 1, "tap": 1, "grpc": 3}
@@ -98,14 +102,21 @@ class ParseSlot:
 
 
 class Entrance:
-    """The connections of one listener, and the parse slot that all listeners share."""
+    """The connections of one listener; all share a parse slot and a memory budget."""
 
-    def __init__(self, listener: Listener, limit: int, parsing: ParseSlot) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        limit: int,
+        parsing: ParseSlot,
+        memory: MemoryBudget | None = None,
+    ) -> None:
         self.limit = limit
         self.parsing = parsing
         self.visitors: set[Visitor] = set()
         self.refused: Counter[Reason] = Counter()
         self._listener = listener
+        self._memory = memory or MemoryBudget(None)
 
     def enter(self, peer: str, now: float) -> Visitor:
         """Take a connection, at the expense of another where the listener is full.
@@ -135,6 +146,13 @@ class Entrance:
         longest.leave()
         longest.end()
 
+    def lacks_memory(self) -> bool:
+        """Whether to refuse what was sent, since too much memory is in use; counts it."""
+        if not self._memory.exceeded:
+            return False
+        self.refused["memory"] += 1
+        return True
+
     def samples(self) -> Iterator[Sample]:
         """How full the listener is and who was turned away."""
         labels = (self._listener,)
@@ -146,9 +164,11 @@ class Entrance:
 
 
 class Admission:
-    """The listeners' entrances, within the file descriptors of the process."""
+    """The listeners' entrances, within the file descriptors and memory of the process."""
 
-    def __init__(self, descriptors: int | None = None) -> None:
+    def __init__(
+        self, memory: MemoryBudget | None = None, descriptors: int | None = None
+    ) -> None:
         available = _raised_limit() if descriptors is None else descriptors
         wanted = sum(CONNECTIONS[each] * _DESCRIPTORS[each] for each in CONNECTIONS)
         share = min(1.0, max(0, available - OWN_DESCRIPTORS) / wanted)
@@ -160,15 +180,24 @@ class Admission:
                 effect=f"listeners take {share:.0%} of their connections",
                 remedy="raise the limit of open files (ulimit -n, LimitNOFILE)",
             )
+        self.memory = memory or MemoryBudget(None)
+
+        def entrance(listener: Listener, least: int) -> Entrance:
+            limit = max(least, int(share * CONNECTIONS[listener]))
+            return Entrance(listener, limit, slot, self.memory)
+
         slot = ParseSlot()
-        self.web = Entrance("web", max(8, int(share * CONNECTIONS["web"])), slot)
-        self.tap = Entrance("tap", max(4, int(share * CONNECTIONS["tap"])), slot)
-        self.grpc = Entrance("grpc", max(2, int(share * CONNECTIONS["grpc"])), slot)
+        self.web = entrance("web", 8)
+        self.tap = entrance("tap", 4)
+        self.grpc = entrance("grpc", 2)
 
     def samples(self) -> Iterator[Sample]:
         """Of every listener."""
         for entrance in (self.web, self.tap, self.grpc):
             yield from entrance.samples()
+        limit = self.memory.limit_bytes
+        if limit is not None:
+            yield Sample(catalogue.ADMISSION_MEMORY_LIMIT, limit)
 
 
 def _raised_limit() -> int:

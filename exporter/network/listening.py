@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     LatestTls = Callable[[], ssl.SSLContext]
 
 _TICK_SECONDS: Final = 0.5
-_BACKLOG: Final = 128
-_ACCEPTED_AT_ONCE: Final = 64
+_BACKLOG: Final = 1024
+_ACCEPTED_AT_ONCE: Final = 16
+"""Few of what a listener takes, so that a flood ends no connection before it is read."""
 _EXHAUSTED_SECONDS: Final = 0.1
 
 
@@ -203,14 +204,14 @@ def make_server(
 
 
 def bind(address: str, port: int) -> socket.socket:
-    """A listening socket.
+    """A listening socket; an empty address is every address.
 
     Raises:
         ListenError: the address is in use, not ours, or no address.
     """
     try:
         family, kind, proto, _, where = socket.getaddrinfo(
-            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, proto)
     except (OSError, ValueError) as error:  # ValueError: what no host name can hold

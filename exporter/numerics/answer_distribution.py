@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from exporter.numerics.normal import Floats, Ints
-    from exporter.triton.model import Array
 
 MAX_CLASSES: Final = 1_000
 _ROUNDING: Final = 1e-3
@@ -33,7 +34,7 @@ class Shape:
     """Number of the class; -1 where none stands out: all zeros are no answer."""
 
 
-def looked_at(output: Array, *, classes: bool | None = None) -> Shape:
+def looked_at(output: NDArray[np.generic], *, classes: bool | None = None) -> Shape:
     """The rows of an output tensor, rows first.
 
     `classes` says whether its last axis is classes; None takes it for that where there

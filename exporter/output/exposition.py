@@ -222,7 +222,7 @@ def _histogram(
 def _exemplars(
     bounds: Sequence[float], exemplars: Iterable[Exemplar]
 ) -> dict[int, str]:
-    """What to append to the line of a bucket, by the bucket's place."""
+    """Return what to append to the line of a bucket, by the bucket's place."""
     chosen: dict[int, str] = {}
     for exemplar in exemplars:
         if sum(len(k) + len(v) for k, v in exemplar.labels.items()) > _EXEMPLAR_RUNES:

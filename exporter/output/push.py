@@ -115,7 +115,7 @@ class OtlpRunner:
             workers.close()
 
     def samples(self) -> list[AnySample]:
-        """How the pushes went."""
+        """Return the counters of the pushes."""
         kinds = ("metrics", "traces") if self.settings.traces else ("metrics",)
         samples: list[AnySample] = [
             Sample(

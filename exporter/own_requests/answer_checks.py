@@ -21,7 +21,7 @@ _SHOWN: Final = 20
 def output_fault(
     spec: ModelSpec, outputs: Sequence[OutputTensor], checks: frozenset[Check]
 ) -> str | None:
-    """What is wrong with the outputs of a successful request, or None.
+    """Return the fault in the outputs of a successful request, or None.
 
     Always wrong: a declared output that is missing, another dtype or shape than
     declared, content that does not fill the shape. NaN, Inf, all zeros and all equal

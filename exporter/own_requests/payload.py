@@ -216,7 +216,7 @@ def _choices(tensor: TensorSpec, values: tuple[Scalar, ...]) -> Array:
 
 
 def _is_member(value: Scalar, datatype: str) -> bool:
-    """Whether the datatype has this value, floats up to their precision."""
+    """Return whether the datatype has this value, floats up to their precision."""
     if isinstance(value, str):
         return False
     if datatype in FLOATS:

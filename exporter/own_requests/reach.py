@@ -59,7 +59,8 @@ def own_inference(
     activity = own.activity()
     before = _read(access, footprints) if is_bracketed else None
     began = access.clock()
-    with own.request(touched, calls=calls, calls_known=not is_open) as asked:
+    is_known = footprints.are_known(spec)
+    with own.request(touched, calls=calls, calls_known=is_known) as asked:
         ending: Ending = "ok"
         try:
             yield asked
@@ -96,7 +97,7 @@ def _raised_by_others(
     before: Activity,
     after: Activity,
 ) -> dict[ModelKey, Booking]:
-    """What other requests of ours may have raised, by about how much."""
+    """Return what our other requests may have raised, and by about how much."""
     is_alone = not before.undecided and (
         after.undecided_begun == before.undecided_begun + 1
     )

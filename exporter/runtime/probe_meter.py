@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
 from exporter.access.probe_base import OUTCOMES, UNJUDGED, Target, Verdict
-from exporter.histograms.histogram import Histogram, WindowedHistogram
+from exporter.histograms.histogram import Histogram
 from exporter.histograms.quantiles import supports
+from exporter.histograms.windowed_histogram import WindowedHistogram
 from exporter.samples import Exemplar, HistogramSample, Sample
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class ProbeMeter:
         return samples
 
     def serving(self, now: float, fresh_seconds: float) -> dict[ModelKey, bool]:
-        """Whether the latest probe of every protocol went through, by model version.
+        """Return whether the latest probe of every protocol went through, by model version.
 
         A model whose probes prove nothing is left out.
         """

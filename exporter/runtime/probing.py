@@ -77,7 +77,7 @@ class ProbeRunner:
 
     @property
     def fresh_seconds(self) -> float:
-        """How long a verdict speaks for its target.
+        """Return how long a verdict speaks for its target.
 
         Two turns and the last answer; targets that give no answer share a few workers,
         so that many of them have their turns less often than once an interval.
@@ -155,7 +155,7 @@ class ProbeRunner:
         ]
 
     def serving(self, now: float) -> dict[ModelKey, bool]:
-        """Whether a tensor goes through, by model version."""
+        """Return whether a tensor goes through, by model version."""
         if not self.settings.decides_serving:
             return {}
         return self.results.serving(now, self.fresh_seconds)
@@ -239,7 +239,7 @@ class ProbeRunner:
         settings = self.settings
 
         async def ends_within(seconds: float) -> bool:
-            """Whether it ends within so much time in which this process could run."""
+            """Return whether it ends within so much time of this process."""
             left = seconds
             while left > _LEAST_WAIT_SECONDS and not run.done():
                 await asyncio.wait({run}, timeout=left)
@@ -270,7 +270,7 @@ class ProbeRunner:
 def _undelayed(
     verdict: Verdict, elapsed: float, delayed: float, timeout_seconds: float
 ) -> Verdict:
-    """What an attempt shows of the server when this process was delayed meanwhile."""
+    """Return the verdict of an attempt during which this process was delayed."""
     if verdict.outcome == "timeout" and elapsed - delayed <= timeout_seconds:
         return Verdict(
             "late",

@@ -20,7 +20,7 @@ _PARENT, _STARTED = 1, 19  # fields of /proc/PID/stat after the name
 
 
 def is_local(address: str) -> bool:
-    """Whether "host:port" is an address of this machine's loopback."""
+    """Return whether "host:port" is an address of this machine's loopback."""
     return address.rpartition(":")[0].lower() in LOOPBACK
 
 

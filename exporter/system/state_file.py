@@ -19,7 +19,7 @@ MAX_BYTES: Final = 64 << 20
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """What the file holds; None where there is none, or none that can be used.
+    """Return the content; None where there is no file, or none that can be used.
 
     One that cannot be used is renamed, so that it can be looked at, and told once.
 
@@ -54,7 +54,7 @@ def write(path: Path, content: dict[str, Any]) -> str:
 
 
 def set_aside(path: Path, reason: str) -> None:
-    """Rename what cannot be used."""
+    """Rename a file that cannot be used."""
     kept_as = problem = ""
     try:
         kept_as = str(whole_file.set_aside(path))

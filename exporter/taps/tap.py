@@ -269,6 +269,8 @@ class Tap:
         """Account for so many bytes more; raises when they are too many."""
         if self._held_bytes + number > self._max_held_bytes:
             raise _RefusedError(_overloaded("too many bodies wait to be read"))
+        if number and self._entrance.lacks_memory():
+            raise _RefusedError(_overloaded("too much memory is in use"))
         self._held_bytes += number
 
     def let_go(self, number: int) -> None:

@@ -279,6 +279,9 @@ class GrpcTap:
         if self._workers is None or self._held_bytes + size > MAX_HELD_BYTES:
             self._outcomes[route.source, "overloaded"] += 1
             return "overloaded", "too many messages wait to be read"
+        if self._entrance.lacks_memory():
+            self._outcomes[route.source, "overloaded"] += 1
+            return "overloaded", "too much memory is in use"
         self._held_bytes += size
         future = self._workers.submit(self._entrance.parsing.run, route.take, message)
         future.add_done_callback(lambda done: self._worked(route, size, done))

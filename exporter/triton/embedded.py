@@ -169,7 +169,7 @@ class EmbeddedTriton:
 
     @property
     def running(self) -> bool:
-        """Whether the server's process is there; a frozen one is."""
+        """Return whether the server's process is there; a frozen one is."""
         return self._keeper is not None and self._keeper.poll() is None
 
     def stub_pids(self) -> list[int]:

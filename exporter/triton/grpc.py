@@ -28,6 +28,7 @@ from exporter.triton.model import (
     TensorSpec,
 )
 from exporter.triton.sequence_ids import common_type, types_of_config
+from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +63,7 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     # A channel of our own: one that another client broke is no witness.
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.primary_user_agent", USER_AGENT),
 )
 
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
@@ -112,14 +114,14 @@ class GrpcClient:
         self._channel.close()
 
     def live(self, *, timeout_seconds: float) -> bool:
-        """Whether the server says it is live."""
+        """Return whether the server says it is live."""
         reply = self._call(
             self._stub.ServerLive, pb.ServerLiveRequest(), timeout_seconds
         )
         return bool(reply.live)
 
     def ready(self, *, timeout_seconds: float) -> bool:
-        """Whether the server says it is ready."""
+        """Return whether the server says it is ready."""
         reply = self._call(
             self._stub.ServerReady, pb.ServerReadyRequest(), timeout_seconds
         )

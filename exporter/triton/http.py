@@ -23,6 +23,7 @@ from exporter.triton.http_tensors import (
 )
 from exporter.triton.model import InferReply, InferRequest
 from exporter.triton.patience import MAX_BODY_BYTES, pool_of
+from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,7 +52,7 @@ class HttpClient:
     ) -> None:
         self.address = address
         self._base = f"{'https' if tls else 'http'}://{address}"
-        self._headers = dict(headers or {})
+        self._headers = {"User-Agent": USER_AGENT, **(headers or {})}
         self._connections = connections
         self._pool = pool_of(connections, tls)
         self._binary: bool | None = None
@@ -133,7 +134,7 @@ class HttpClient:
         return status, reply_headers, reply, time.perf_counter() - started
 
     def _takes_binary(self, timeout_seconds: float) -> bool | None:
-        """Whether the server lists binary tensors among its extensions; None if unknown."""
+        """Return whether the server lists binary tensors; None if unknown."""
         # Some close the connection after such an error without announcing it.
         self._pool.clear()
         try:

@@ -25,12 +25,12 @@ class ServerInfo:
 
     @property
     def is_triton(self) -> bool:
-        """Whether it is Triton, whose name --id may change, and not another server."""
+        """Return whether it is Triton; --id may change its name."""
         return self.name == "triton" or "schedule_policy" in self.extensions
 
     @property
     def product(self) -> str:
-        """What to call it: "Triton", or the name that another server gives itself."""
+        """Return "Triton", or the name that another server gives itself."""
         return "Triton" if self.is_triton else self.name
 
     @property
@@ -54,7 +54,7 @@ class IndexEntry:
 
     @property
     def ready(self) -> bool:
-        """Whether the server calls this version ready."""
+        """Return whether the server calls this version ready."""
         # MLServer tells "State.READY" over gRPC.
         return self.state.removeprefix("State.") == "READY"
 

@@ -9,8 +9,6 @@ debug   true: the probe's log, its samples and the module's settings as text
 from __future__ import annotations
 
 import json
-import random
-import secrets
 import time
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -21,10 +19,6 @@ import structlog
 
 from exporter import catalogue
 from exporter.access.collector_base import Access
-from exporter.access.inventory import InventoryBoard
-from exporter.access.mirror_hub import MirrorHub
-from exporter.access.own_traffic import OwnTraffic
-from exporter.access.span_buffer import SpanBuffer
 from exporter.config import connect
 from exporter.config.configuration import TargetSettings, is_address
 from exporter.errors import PartialResultError, TritonwatchError
@@ -39,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from exporter.access.inventory import ModelKey
+    from exporter.access.own_traffic import OwnTraffic
     from exporter.access.probe_base import Target, Verdict
     from exporter.config.configuration import Config
     from exporter.config.probe_union import AnyProbe
@@ -212,19 +207,12 @@ def _look(
         and config.target.http is not None
         and addresses.same_server(config.target.http, target.http)
     )
-    own = watched if same else OwnTraffic(run_id=secrets.token_hex(4))
     result = ProbeResult(settings=_masked(module))
-    access = Access(
-        grpc=connect.grpc_client(target),
+    access = Access.detached(
+        connect.grpc_client(target),
         http=connect.http_client(target),
-        metrics=None,
         models=config.models,
-        board=InventoryBoard(),
-        own=own,
-        clock=time.monotonic,
-        spans=SpanBuffer(time.time_ns, random.Random()),  # noqa: S311 - nobody exports them
-        exposed=tuple,
-        mirror=MirrorHub(),
+        own=watched if same else None,
     )
     try:
         remaining = max(0.05, deadline - started)
@@ -297,7 +285,7 @@ def _judge_models(
 
 
 def _targets(access: Access, module: AnyProbe) -> Sequence[Target]:
-    """What the module probes of the listed models, those included that were not read."""
+    """Return the targets among the listed models, unread ones included."""
     inventory = access.board.current
     listed = {(e.name, e.version) for e in inventory.index if e.ready}
     unread = {

@@ -58,7 +58,10 @@ class Surface:
     """The routes. `reload` is None unless the lifecycle endpoints are enabled."""
 
     def __init__(
-        self, sidecar: Sidecar, reload: Callable[[], str | None] | None
+        self,
+        sidecar: Sidecar,
+        reload: Callable[[], str | None] | None,
+        metrics_path: str = "/metrics",
     ) -> None:
         self._sidecar = sidecar
         self._reload = reload
@@ -67,7 +70,7 @@ class Surface:
         self._routes: dict[
             tuple[str, str], Callable[[Request], Awaitable[Response]]
         ] = {
-            ("GET", "/metrics"): self._metrics,
+            ("GET", metrics_path): self._metrics,
             ("GET", "/-/healthy"): self._healthy,
             ("GET", "/-/ready"): self._ready,
             ("GET", "/probe"): self._probe,

@@ -1,8 +1,9 @@
-"""Rendered /metrics pages, with a bound on the memory that unread ones take.
+"""Rendered /metrics pages, with bounds on the memory and the time that they take.
 
 A page stays in memory until its client has read it, so many clients that do not read would
 keep as many pages. Beyond `MAX_UNREAD_BYTES` a scrape gets the latest page of its format,
-which is in memory already.
+which is in memory already. So it does when more than `RENDERING_SHARE` of the time went
+into rendering: a flood of scrapes would leave no time for connections and probes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ MAX_UNREAD_BYTES: Final = 32 << 20
 """All pages that are being read, together."""
 _SHARED_SECONDS: Final = 5.0
 """Age limit of a shared page: slightly old values are better than no scrape."""
+
+
+RENDERING_SHARE: Final = 0.2
+"""Of the time, beyond a burst."""
+_BURST_SECONDS: Final = 0.5
+"""Of rendering, at once."""
 
 
 class Rendered(NamedTuple):
@@ -41,6 +48,8 @@ class ScrapePages:
         self._clock = clock
         self._latest: dict[str, _Page] = {}
         self._pages: dict[int, _Page] = {}
+        self._paid_at = 0.0
+        """When all that was rendered is the allowed share of the time."""
         self.unread_bytes = 0
         """Of pages that are being read, each counted once."""
 
@@ -48,7 +57,7 @@ class ScrapePages:
         """Return a page of a kind (its format and encoding) for one more reader."""
         page = self._latest.get(kind)
         if page is None or not self._shall_share(page):
-            page = self._latest[kind] = _Page(render(), self._clock())
+            page = self._latest[kind] = self._rendered(render)
         if page.readers == 0:
             self._pages[id(page.rendered)] = page
             self.unread_bytes += len(page.rendered.body)
@@ -62,12 +71,24 @@ class ScrapePages:
         if page.readers == 0:
             del self._pages[id(rendered)]
             self.unread_bytes -= len(rendered.body)
-            # What nobody reads is not kept for those who may come.
+            # What nobody reads is not kept, unless those who come will have to share it.
+            if self._rendered_much:
+                return
             for kind in [k for k, latest in self._latest.items() if latest is page]:
                 del self._latest[kind]
 
+    def _rendered(self, render: Callable[[], Rendered]) -> _Page:
+        began = self._clock()
+        rendered = render()
+        now = self._clock()
+        self._paid_at = max(self._paid_at, began) + (now - began) / RENDERING_SHARE
+        return _Page(rendered, now)
+
+    @property
+    def _rendered_much(self) -> bool:
+        return self._paid_at - self._clock() > _BURST_SECONDS / RENDERING_SHARE
+
     def _shall_share(self, page: _Page) -> bool:
         return (
-            self.unread_bytes > MAX_UNREAD_BYTES
-            and self._clock() - page.at_seconds < _SHARED_SECONDS
-        )
+            self.unread_bytes > MAX_UNREAD_BYTES or self._rendered_much
+        ) and self._clock() - page.at_seconds < _SHARED_SECONDS

@@ -85,12 +85,12 @@ class TlsServerConfig(Settings):
         return self
 
     def files(self) -> tuple[Path, ...]:
-        """What is read besides the file itself."""
+        """Return the files that are read besides this one."""
         found = (self.cert_file, self.key_file, self.client_ca_file)
         return tuple(path for path in found if path is not None)
 
     def context(self) -> ssl.SSLContext:
-        """What the settings say, for a server.
+        """Return the TLS context of a server.
 
         Raises:
             OSError: a file cannot be read, or holds no certificate or key.
@@ -210,7 +210,7 @@ class WebConfigFile:
 
     @property
     def config(self) -> WebConfig:
-        """What is in force."""
+        """Return the configuration in force."""
         self._look()
         return self._config
 

@@ -12,15 +12,15 @@ from pydantic import Field
 
 from exporter.settings import Settings
 from loadtests.capacity.estimate import RESAMPLES, Estimate
-from loadtests.capacity.knee import Knee, knee
-from loadtests.capacity.saturation import Saturation, saturated
+from loadtests.capacity.scalability import fitted, knee
 from loadtests.capacity.search import Search, SearchSettings
-from loadtests.capacity.usl import Usl, fitted
+from loadtests.capacity.search_report import KneeReport, SaturationReport, UslReport
+from loadtests.capacity.server_side import saturated
 from loadtests.errors import LoadError
-from loadtests.guard import GuardLimits, drifted
+from loadtests.machine_guard import GuardLimits, drifted
 
 if TYPE_CHECKING:
-    from loadtests.capacity.measuring import Bench, Record
+    from loadtests.capacity.guarded_runs import Bench, Record
     from loadtests.capacity.search import Ending
 
 _SEARCH, _BOOTSTRAP, _ORDER = 11, 12, 13  # streams of random numbers of one seed
@@ -57,9 +57,9 @@ class Findings:
     """Median latency of one request at a time, at the start and at the end."""
     closed: list[tuple[int, float, float | None]]
     """(concurrency, throughput, p50) of each closed loop."""
-    usl: Usl | None
-    knee: Knee | None
-    saturation: Saturation
+    usl: UslReport | None
+    knee: KneeReport | None
+    saturation: SaturationReport
     repetitions: int
     spent_seconds: float
     reasons: list[str] = field(default_factory=list)
@@ -176,9 +176,9 @@ def _hopeless(bench: Bench, unloaded: float, began: float) -> Findings:
         closed=[],
         usl=None,
         knee=None,
-        saturation=Saturation(
-            "unknown",
-            f"one request at a time takes {unloaded * 1e3:.3g} ms (median), longer than "
+        saturation=SaturationReport(
+            resource="unknown",
+            evidence=f"one request at a time takes {unloaded * 1e3:.3g} ms (median), longer than "
             f"{bench.slo.text} allows",
         ),
         repetitions=0,
@@ -231,10 +231,10 @@ def _beside(
     return [r for r in records if low <= r.observation.rate <= high]
 
 
-def _saturation(bench: Bench, found: Estimate | None) -> Saturation:
+def _saturation(bench: Bench, found: Estimate | None) -> SaturationReport:
     """At the lowest rate measured above the boundary, or the highest of all."""
     if not bench.records:
-        return Saturation("unknown", "no run counted")
+        return SaturationReport(resource="unknown", evidence="no run counted")
     boundary = np.inf if found is None else found.rate
     ordered = sorted(bench.records, key=lambda record: record.observation.rate)
     above = [r for r in ordered if r.observation.rate > boundary] or ordered[-1:]

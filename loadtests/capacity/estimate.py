@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy import stats
+from scipy import optimize
 
-from loadtests.capacity.isotonic import crossing, pooled
-from loadtests.capacity.trend import trend
+from exporter.numerics import dependence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +31,9 @@ _ENOUGH_BLOCKS: Final = 30
 _NONE_SEEN: Final = 0.25  # misses that stand for "none in so many requests" ...
 _NONE_SHARE: Final = 0.25  # ... and never more than this of what is allowed
 _BLOCKS_A_RUN: Final = 2
+_STEPS: Final = 60
+_LONGEST_STEP: Final = 3.0
+_LEAST_SLOPE: Final = 0.5  # a share that hardly grows with the rate has no boundary
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class Levels:
     def fitted(self, misses: Floats) -> Floats:
         """Never-falling shares (L, K) for the sums of misses (L, K)."""
         return np.stack(
-            [pooled(column / self.counts, self.counts) for column in misses.T], axis=1
+            [never_falling(column / self.counts, self.counts) for column in misses.T],
+            axis=1,
         )
 
     def capacity(self, misses: Floats, allowed: Floats) -> Floats:
@@ -193,9 +196,7 @@ def estimate(
 
 def widening(blocks: int, confidence: float) -> float:
     """Return Student's t of B / 2 - 2 degrees of freedom over the normal quantile."""
-    freedom = max(blocks // _BLOCKS_A_RUN - 2, 2)
-    upper = (1.0 + confidence) / 2
-    return float(stats.t.ppf(upper, freedom) / stats.norm.ppf(upper))
+    return dependence.widening(max(blocks // _BLOCKS_A_RUN - 2, 2), confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +286,77 @@ def _drawn_in(levels: Levels, term: int, boundary: float, allowed: Floats) -> Fl
         smooth = np.log(np.minimum(line.shares(levels.rates), 1.0))
         mixed = np.exp(weight * np.log(share) + (1.0 - weight) * smooth)
         share = np.where(near, mixed, share)
-    return pooled(np.maximum.accumulate(share), levels.counts)
+    return never_falling(np.maximum.accumulate(share), levels.counts)
 
 
 def _by_level(level: NDArray[np.int64], values: Floats, levels: int) -> Floats:
     """Sums (L, K) of what each block (B, K) has."""
     sums = [np.bincount(level, column, levels) for column in values.T]
     return np.stack(sums, axis=1).astype(np.float64)
+
+
+def crossing(rates: Floats, shares: Floats, floor: Floats, allowed: float) -> float:
+    """The rate at which the never-falling `shares` (N,) reach `allowed`.
+
+    Between rates the logarithm of the share is linear: tails of queues are exponential
+    in the load. `floor` (N,) stands for shares of 0, which have none. Infinite where
+    all are below, and 0 where all are above.
+    """
+    heights = np.log(np.maximum(shares, floor))
+    heights = np.maximum.accumulate(heights)
+    target = np.log(allowed)
+    above = np.flatnonzero(heights > target)
+    if not above.size:
+        return np.inf
+    first = int(above[0])
+    if first == 0:
+        return 0.0
+    low, high = heights[first - 1], heights[first]
+    part = (target - low) / (high - low)
+    return float(rates[first - 1] * (rates[first] / rates[first - 1]) ** part)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """log share = intercept + slope log (rate / centre)."""
+
+    intercept: float
+    slope: float
+    centre: float
+
+    def shares(self, rates: Floats) -> Floats:
+        """Expected shares at rates (N,)."""
+        found: Floats = np.exp(
+            self.intercept + self.slope * np.log(rates / self.centre)
+        )
+        return found
+
+
+def trend(rates: Floats, counts: Floats, misses: Floats) -> Trend | None:
+    """The line through levels (L,), by Poisson quasi-likelihood with a log link.
+
+    Weighs each level by what it can tell, zeros included; over-dispersion does not move
+    the line (McCullagh & Nelder 1989, 9.2). By Newton's method with bounded steps. None
+    where there were no misses, or the share does not grow.
+    """
+    if misses.sum() <= 0:
+        return None
+    centre = float(np.exp(np.log(rates).mean()))
+    x = np.log(rates / centre)
+    design = np.stack([np.ones_like(x), x], axis=1)
+    line = np.array([np.log(misses.sum() / counts.sum()), 5.0])
+    for _ in range(_STEPS):
+        expected = counts * np.exp(np.clip(design @ line, -30.0, 5.0))
+        bend = design.T @ (design * expected[:, None]) + 1e-9 * np.eye(2)
+        step = np.linalg.solve(bend, design.T @ (misses - expected))
+        longest = float(np.abs(step).max())
+        line = line + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
+    if not np.isfinite(line).all() or line[1] < _LEAST_SLOPE:
+        return None
+    return Trend(float(line[0]), float(line[1]), centre)
+
+
+def never_falling(values: Floats, weights: Floats) -> Floats:
+    """The never-falling values (N,) nearest to `values` in weighted squares."""
+    found: Floats = optimize.isotonic_regression(values, weights=weights).x
+    return found

@@ -1,22 +1,31 @@
-"""The server's own view of a search: counters and instances, and their number."""
+"""The server's own view of a search: its counters, its instances, and what is full."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
-from loadtests.capacity.saturation import looked
+from loadtests.capacity.search_report import SaturationReport
 from loadtests.errors import LoadError
 from loadtests.tls import grpc_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from exporter.triton.model import ModelStatistics
+    from loadtests.machine_guard import Watch
     from loadtests.target import Target
 
+Resource = Literal["queue", "compute", "server cpu", "sender", "unknown"]
+_TIMEOUT_SECONDS: Final = 2.0
+_FULL_CPU: Final = 0.85
+_QUEUED: Final = 0.3
+_BUSY: Final = 0.7
+_SENDER: Final = 0.8
 _LOAD_SECONDS: Final = 120.0
 
 
@@ -41,7 +50,13 @@ class ServerSide:
 
     def statistics(self) -> list[ModelStatistics]:
         """Cumulative counters of the models; empty where unknown."""
-        return looked(self._client, self._models)
+        if self._client is None:
+            return []
+        try:
+            found = self._client.statistics(timeout_seconds=_TIMEOUT_SECONDS)
+        except TritonError:
+            return []
+        return [entry for entry in found if entry.name in self._models]
 
     def instances(self) -> int | None:
         """Instances of the model; None for a mix, or where unknown."""
@@ -109,3 +124,112 @@ class ServerSide:
             ) from None
         finally:
             client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Mean seconds of a request in the server over a run, and what executed."""
+
+    queue_seconds: float
+    compute_input_seconds: float
+    compute_infer_seconds: float
+    compute_output_seconds: float
+    requests: int
+    mean_batch: float | None
+    busy: float
+    """Executions under way on average: busy seconds a second."""
+
+    @property
+    def compute_seconds(self) -> float:
+        """Everything but the queue."""
+        return (
+            self.compute_input_seconds
+            + self.compute_infer_seconds
+            + self.compute_output_seconds
+        )
+
+    @property
+    def queue_share(self) -> float:
+        """The queue's part of the whole."""
+        whole = self.queue_seconds + self.compute_seconds
+        return self.queue_seconds / whole if whole else 0.0
+
+
+def phases(
+    before: Sequence[ModelStatistics], after: Sequence[ModelStatistics], seconds: float
+) -> Phases | None:
+    """Return what rose between two looks; None where nothing did, or counters fell."""
+    started = {(s.name, s.version): s for s in before}
+    pairs = [
+        (started[key], s) for s in after if (key := (s.name, s.version)) in started
+    ]
+
+    def rise(name: str) -> tuple[int, float]:
+        return (
+            sum(getattr(b, name).count - getattr(a, name).count for a, b in pairs),
+            sum(getattr(b, name).ns - getattr(a, name).ns for a, b in pairs) / 1e9,
+        )
+
+    requests = rise("success")[0]
+    if requests <= 0 or seconds <= 0:
+        return None
+    executions = sum(b.execution_count - a.execution_count for a, b in pairs)
+    inferences = sum(b.inference_count - a.inference_count for a, b in pairs)
+    # In the batch statistics an execution's time stands once, not once a request.
+    spent = sum(_busy_ns(b) - _busy_ns(a) for a, b in pairs) / 1e9
+    return Phases(
+        queue_seconds=rise("queue")[1] / requests,
+        compute_input_seconds=rise("compute_input")[1] / requests,
+        compute_infer_seconds=rise("compute_infer")[1] / requests,
+        compute_output_seconds=rise("compute_output")[1] / requests,
+        requests=requests,
+        mean_batch=inferences / executions if executions > 0 else None,
+        busy=spent / seconds,
+    )
+
+
+def _busy_ns(statistics: ModelStatistics) -> int:
+    return sum(
+        part.ns
+        for batch in statistics.batches
+        for part in (batch.compute_input, batch.compute_infer, batch.compute_output)
+    )
+
+
+def saturated(
+    phase: Phases | None, watch: Watch | None, *, instances: int | None, cpus: int
+) -> SaturationReport:
+    """Return what gives way at the boundary.
+
+    The sender first, since nothing else can be said then; the server's processors
+    next; then its instances, if they are busy while requests queue.
+    """
+    sender = watch.mean("sender_cpu") if watch else None
+    if sender is not None and sender > _SENDER:
+        return _full("sender", f"the sender used {sender:.0%} of its core")
+    server = watch.mean("server_cpu") if watch else None
+    if server is not None and server > _FULL_CPU * cpus:
+        return _full("server cpu", f"the server used {server:.2g} of {cpus} processors")
+    if phase is None:
+        return _full(
+            "unknown", "the server has no statistics (an extension of Triton's)"
+        )
+    told = (
+        f"{phase.queue_share:.0%} of a request's time in the server was spent in the "
+        f"queue ({phase.queue_seconds * 1e3:.3g} ms; compute "
+        f"{phase.compute_seconds * 1e3:.3g} ms)"
+    )
+    busy = None if not instances else phase.busy / instances
+    if busy is not None and busy > _BUSY:
+        return _full(
+            "compute",
+            f"its {instances} instance{'s' * (instances != 1)} executed {busy:.0%} of "
+            f"the time; {told}",
+        )
+    if phase.queue_share > _QUEUED:
+        return _full("queue", told)
+    return _full("unknown", told)
+
+
+def _full(resource: Resource, evidence: str) -> SaturationReport:
+    return SaturationReport(resource=resource, evidence=evidence)

@@ -6,24 +6,16 @@ usage, or refused; 3: no valid numbers; 130: interrupted.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from loadtests.chaos import experiment_commands, journal_commands
 
 if TYPE_CHECKING:
     from exporter.cli import Subparsers
 
-_PARTS: Final = (
-    "loadtests.chaos.commands.list_command",
-    "loadtests.chaos.commands.report_command",
-    "loadtests.chaos.commands.run_command",
-    "loadtests.chaos.commands.soak_command",
-    "loadtests.chaos.commands.undo_command",
-)
-"""What has an `add(commands)`; the heavy imports are made inside the commands."""
-
 
 def add(commands: Subparsers) -> None:
-    """Add `chaos` and its own commands."""
+    """Add `chaos` and its own commands; the heavy imports are made inside them."""
     parser = commands.add_parser(
         "chaos",
         help="experiments: break it on purpose, under load, and measure",
@@ -31,5 +23,8 @@ def add(commands: Subparsers) -> None:
         "users saw and when they were served again. What was broken is always undone.",
     )
     parts = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name in _PARTS:
-        importlib.import_module(name).add(parts)
+    experiment_commands.add_list(parts)
+    journal_commands.add_report(parts)
+    experiment_commands.add_run(parts)
+    experiment_commands.add_soak(parts)
+    journal_commands.add_undo(parts)

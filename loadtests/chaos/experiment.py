@@ -28,6 +28,7 @@ from pydantic import Field, ValidationError, model_validator
 from exporter.config import config_file, config_problems
 from exporter.errors import ConfigError
 from exporter.settings import Settings
+from loadtests import scenario as scenarios
 from loadtests.chaos import faults
 from loadtests.chaos.measuring.detection import DetectSettings
 from loadtests.chaos.measuring.recovery import RecoverySettings
@@ -44,7 +45,7 @@ from loadtests.chaos.targets import AnyTarget
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loadtests.chaos.faults.base import Fault
+    from loadtests.chaos.faults.fault import Fault
     from loadtests.scenario import Scenario
 
 NAME: Final = "tritonwatch"
@@ -245,12 +246,7 @@ def load(path: Path, environment: Mapping[str, str] = os.environ) -> Loaded:
     Raises:
         ConfigError: with every problem of the file.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(config_file.MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    document = config_file.read(raw, str(path), environment)
+    document = scenarios.read(path, environment)
     if document.problems:
         raise ConfigError(str(path), document.problems)
     return replace(

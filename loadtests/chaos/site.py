@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from loadtests.chaos.primitives.processes import ProcessRef
+    from loadtests.chaos.primitives.process_refs import ProcessRef
 
 
 @dataclass

@@ -15,12 +15,14 @@ import numpy as np
 from exporter.settings import Settings
 from loadtests.chaos import experiment
 from loadtests.chaos.running.activities import TOOLKIT
+from pages.blocks import Document, Facts, Items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loadtests.chaos.experiment import Loaded
-    from loadtests.chaos.measuring.evidence import Evidence, Scrape
+    from loadtests.chaos.measuring.findings import Findings
+    from loadtests.chaos.measuring.observations import Evidence, Scrape
 
 MODEL: Final = "digits_fp32"
 FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (
@@ -56,6 +58,7 @@ _BLOCK_SECONDS: Final = 10.0
 _MEMORY_BLOCK_SECONDS: Final = 60.0
 """The same of memory, which goes in steps: blocks within one are one look."""
 _LEAST_BLOCKS: Final = 8
+_KEPT: Final = {True: "yes", False: "no", None: "unknown"}
 _LEAST_SECONDS: Final = 600.0
 """Shorter than that after the warm-up, a slope by the hour says nothing."""
 _FLAT: Final = 4
@@ -260,3 +263,33 @@ def _growth(blocks: np.ndarray) -> int | None:
     quarter = len(blocks) // 4
     first, last = np.median(blocks[:quarter, 1]), np.median(blocks[-quarter:, 1])
     return round(float(last - first))
+
+
+def document(soak: Soak, judged: Findings) -> Document:
+    """Return the report of a soak."""
+    back = [fault.recovery.state for fault in judged.faults if fault.recovery]
+    served = sum(state in {"recovered", "unaffected"} for state in back)
+    sidecar = {
+        "seconds after the warm-up": f"{soak.watched_seconds:.0f}",
+        "resident memory": f"{_mega(soak.resident_bytes_first)} to "
+        f"{_mega(soak.resident_bytes_last)}",
+        "growth an hour": f"{_mega(soak.growth_bytes_per_hour)} "
+        f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}], "
+        f"{_mega(soak.growth_late)} in the second half",
+        f"less than {_mega(GROWTH_BYTES_PER_HOUR)} an hour": _KEPT[soak.kept],
+        "descriptors": _signed(soak.open_fds_growth),
+        "threads": _signed(soak.threads_growth),
+    }
+    title = (
+        f"soak: {judged.verdict.upper()}; {soak.faults} faults, "
+        f"served again after {served} of {len(back)}"
+    )
+    return Document(title, (Facts(sidecar), Items((*judged.reasons, *soak.broken))))
+
+
+def _mega(value: float | None) -> str:
+    return "unknown" if value is None else f"{value / 1e6:.2f} MB"
+
+
+def _signed(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:+d}"

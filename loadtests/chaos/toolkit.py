@@ -13,13 +13,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from loadtests.chaos import faults
-from loadtests.chaos.faults.base import FaultFailedError
+from loadtests.chaos.faults.fault import FaultFailedError
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.faults.base import Fault
+    from loadtests.chaos.faults.fault import Fault
     from loadtests.chaos.measuring.live import LiveWindow
     from loadtests.chaos.site import Site
 

@@ -21,12 +21,12 @@ from locust.runners import (
 )
 
 from exporter.errors import TritonwatchError
-from loadtests.announce import announcers_of
-from loadtests.cli import add_announcers, add_target
+from loadtests.announce import announcers_among
+from loadtests.command_options import add_announcers, add_target
 from loadtests.distributed import locust_numbers
 from loadtests.distributed.coordinator import Coordinator
-from loadtests.distributed.summary import text
 from loadtests.distributed.worker import WorkerRun
+from loadtests.run_text import distributed_text
 from loadtests.scenario import ClosedLoop
 from loadtests.scenario_options import scenario_of
 
@@ -151,13 +151,8 @@ def _scenario(environment: Any) -> Scenario:
 def _begin(environment: Any, **_: object) -> None:
     if LOAD.scenario is None:
         return
-    options, runner = environment.parsed_options, environment.runner
-    announcers = announcers_of(
-        sidecar=options.sidecar,
-        grafana=options.grafana,
-        grafana_token_file=options.grafana_token_file,
-        otlp=options.otlp,
-    )
+    _options, runner = environment.parsed_options, environment.runner
+    announcers = announcers_among(environment.parsed_options)
 
     def send(what: str, content: dict[str, Any], worker: str) -> None:
         runner.send_message(f"tritonwatch_{what}", content, worker)
@@ -201,7 +196,7 @@ def _conclude(environment: Any) -> None:
         gevent.sleep(_LOOK_SECONDS)
     LOAD.coordinator = None
     coordinator.close()
-    sys.stdout.write(text(coordinator))
+    sys.stdout.write(distributed_text(coordinator))
     sys.stdout.flush()
     if coordinator.reasons() and environment.process_exit_code is None:
         environment.process_exit_code = EXIT_INVALID

@@ -2,7 +2,8 @@
 
 First a scenario as JSON; when its requests are ready it says so, and waits for
 {"start_at", "worker", "workers"}. {"concurrency": n} resizes a closed loop, {"stop":
-true} ends the run, and so does the end of stdin: no sender outlives its worker.
+true} ends the run, and so does the end of stdin: no sender outlives its worker. It
+answers in frames: JSON lines, some with requests that ended.
 """
 
 from __future__ import annotations
@@ -13,29 +14,60 @@ import queue
 import signal
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from exporter.errors import TritonwatchError
 from loadtests import plan
-from loadtests.distributed import frames
-from loadtests.distributed.frames import Frame
 from loadtests.engine import Options, Progress, run_closed, run_open
 from loadtests.prepare import prepared
-from loadtests.profiles.seeding import arrivals_of
-from loadtests.result_file import summary
+from loadtests.profiles.profile import arrivals_of
+from loadtests.result_file import packed, summary, unpacked
 from loadtests.scenario import ClosedLoop, Scenario
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Mapping
 
     from loadtests.engine.loops import ClosedLoop as Loop
     from loadtests.mix import Mix
-    from loadtests.result import RunResult
+    from loadtests.result import Requests, RunResult
 
 _PROGRESS_SECONDS: Final = 0.1
 _STOP: Final = '{"stop": true}'
 _TOO_SOON: Final = "the run was stopped before anything was sent"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message: `kind` is ready, batch, result or failed."""
+
+    kind: str
+    content: Mapping[str, Any]
+    requests: Requests | None = None
+
+
+def write(out: IO[bytes], frame: Frame) -> None:
+    """Write it, and flush."""
+    head = {"kind": frame.kind, **frame.content}
+    if frame.requests is not None:
+        head["requests"] = packed(frame.requests)
+    out.write(json.dumps(head, separators=(",", ":")).encode() + b"\n")
+    out.flush()
+
+
+def read(source: IO[bytes]) -> Frame | None:
+    """The next frame; None at the end.
+
+    Raises:
+        ValueError: it ends in the middle, or is no frame.
+    """
+    line = source.readline()
+    if not line:
+        return None
+    content = json.loads(line)
+    kind, columns = content.pop("kind"), content.pop("requests", None)
+    return Frame(kind, content, None if columns is None else unpacked(columns))
 
 
 def main() -> int:
@@ -167,7 +199,7 @@ class _Writer:
             if frame is None:
                 return
             try:
-                frames.write(self._out, frame)
+                write(self._out, frame)
             except (BrokenPipeError, ValueError):
                 return  # the worker is gone
 

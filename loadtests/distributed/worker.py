@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import gevent
 from gevent import subprocess
 
-from loadtests.distributed import frames
+from loadtests.distributed import sender
 from loadtests.distributed.tally import Tally
 from loadtests.result import Outcome
 
@@ -105,7 +105,7 @@ class WorkerRun:
 
     def _read(self) -> None:
         try:
-            while (frame := frames.read(self._sender.stdout)) is not None:
+            while (frame := sender.read(self._sender.stdout)) is not None:
                 self._take(frame)
         except ValueError as error:
             self._fail(f"the sender broke off: {error}")
@@ -114,7 +114,7 @@ class WorkerRun:
         self._sender.stdin.close()
         self._sender.wait()
 
-    def _take(self, frame: frames.Frame) -> None:
+    def _take(self, frame: sender.Frame) -> None:
         match frame.kind:
             case "ready":
                 self._entries = list(frame.content["entries"])

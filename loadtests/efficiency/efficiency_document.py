@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.efficiency.report_model import MODELLED
+from loadtests.efficiency.efficiency_report import MODELLED
 from pages import units
 from pages.blocks import (
     Document,
@@ -23,7 +23,7 @@ from pages.plots import Axis, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.efficiency.report_model import (
+    from loadtests.efficiency.efficiency_report import (
         EfficiencyLevel,
         EfficiencyReport,
         Interval,

@@ -15,12 +15,12 @@ import numpy as np
 from exporter.own_requests.own_request import own_request
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.tensors import array_dtype, decode
-from loadtests.efficiency import estimates
-from loadtests.efficiency.report_model import PairReport
+from loadtests.efficiency import efficiency_report
+from loadtests.efficiency.efficiency_report import PairReport
 from loadtests.engine import Options
 from loadtests.errors import PlanError
 from loadtests.execute import execute
-from loadtests.guard import Guard, GuardLimits
+from loadtests.machine_guard import Guard, GuardLimits
 from loadtests.prepare import prepared
 from loadtests.scenario import ClosedLoop
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from loadtests.efficiency.efficiency_report import Interval
     from loadtests.efficiency.metering import PowerMeter
-    from loadtests.efficiency.report_model import Interval
     from loadtests.mix import Mix
     from loadtests.result import RunResult
     from loadtests.scenario import Scenario
@@ -102,11 +102,11 @@ def compare(scenario: Scenario, meter: PowerMeter, options: PairOptions) -> Pair
         pairs=options.pairs,
         block_seconds=options.block_seconds,
         concurrency=options.concurrency,
-        speed_up=estimates.median_ratio(
+        speed_up=efficiency_report.median_ratio(
             seen[1].rates, seen[0].rates, seed=scenario.seed
         ),
         energy_ratio={
-            name: estimates.median_ratio(
+            name: efficiency_report.median_ratio(
                 seen[1].joules[name], seen[0].joules[name], seed=scenario.seed
             )
             for name in meter.sources
@@ -168,7 +168,7 @@ def _accuracy(
         right = {name: _right(client, name, options) for name in names}
     finally:
         client.close()
-    change = estimates.paired_change(right[names[0]], right[names[1]])
+    change = efficiency_report.paired_change(right[names[0]], right[names[1]])
     accuracy = {name: float(found.mean()) for name, found in right.items()}
     return accuracy, change, len(right[names[0]])
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2
-from loadtests.engine.answers import message_outputs
-from loadtests.engine.grpc_messages import sequence_parameters
+from loadtests.engine.answer_frames import message_outputs
 from loadtests.engine.keeping import MAX_ANSWER_BYTES
-from loadtests.engine.turns import ACCEPTED, Turn, Turns
+from loadtests.engine.senders import ACCEPTED, Turn, Turns
+from loadtests.engine.sequences import sequence_parameters
 from loadtests.errors import LoadError
 from loadtests.result import Outcome
 from loadtests.tls import grpc_credentials, require_trusted

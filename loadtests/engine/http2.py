@@ -20,17 +20,17 @@ from loadtests.engine.http2_frames import (
     SETTING,
     WORD,
     ProtocolViolation,
+    Stream,
     frame,
     unpadded,
     within,
 )
-from loadtests.engine.http2_streams import Stream
 from loadtests.engine.keeping import SMALL_BYTES, Keeping, joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadtests.engine.http2_streams import Answered
+    from loadtests.engine.http2_frames import Answered
 
 _DATA, _HEADERS, _RESET, _SETTINGS = 0, 1, 3, 4
 _PUSH, _PING, _GOAWAY, _WINDOW, _CONTINUATION = 5, 6, 7, 8, 9

@@ -1,9 +1,15 @@
-"""HTTP/2 frames: what one looks like on the wire, and what may stand in it."""
+"""HTTP/2 frames and open streams: what one looks like on the wire, and what may stand in it."""
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadtests.engine.hpack import Header
 
 HEAD: Final = struct.Struct(">BHBBI")
 """Length in two parts, type, flags, stream."""
@@ -14,6 +20,7 @@ DEFAULT_WINDOW: Final = 65_535
 _SETTINGS, _WINDOW = 4, 8
 _ENABLE_PUSH, _INITIAL_WINDOW = 2, 4
 _PADDED: Final = 8
+_NOTHING: Final = memoryview(b"")
 
 
 class ProtocolViolation(Exception):  # noqa: N818 - what the other side did
@@ -61,4 +68,41 @@ HELLO: Final = b"".join(
         frame(_WINDOW, 0, 0, WORD.pack(LARGEST_WINDOW - DEFAULT_WINDOW)),
     )
 )
+
+
 """What a client begins with: no pushes, windows as large as they go."""
+
+
+class Answered(Protocol):
+    """Who waits for the answer to one request."""
+
+    def answered(self, headers: Sequence[Header], content: bytes) -> None:
+        """All of it came: the headers and trailers, and the data."""
+        ...
+
+    def spoilt(self, fault: str) -> None:
+        """What comes is more than is kept of an answer."""
+        ...
+
+    def unheard(self, reason: str) -> None:
+        """The server did nothing with it: it may be sent on another connection."""
+        ...
+
+    def broken(self, reason: str) -> None:
+        """It will not come."""
+        ...
+
+
+@dataclass(slots=True)
+class Stream:
+    """One request and what has come of its answer."""
+
+    waiting: Answered
+    request: bytes
+    tries: int
+    unsent: memoryview = _NOTHING
+    window: int = 0
+    headers: tuple[Header, ...] = ()
+    content: bytes | bytearray = b""
+    kept: int = 0
+    """Bytes that have been counted."""

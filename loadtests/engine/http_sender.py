@@ -15,7 +15,7 @@ import httptools
 
 from loadtests.engine.http_messages import Answer, head_of, sequence_wire, wire_of
 from loadtests.engine.keeping import SMALL_BYTES, Keeping, joined
-from loadtests.engine.turns import ACCEPTED, Turn, Turns
+from loadtests.engine.senders import ACCEPTED, Turn, Turns
 from loadtests.errors import LoadError, PlanError
 from loadtests.result import Outcome
 from loadtests.tls import ssl_context, told

@@ -6,8 +6,8 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
+from loadtests.engine.backoff import Pauses
 from loadtests.engine.pacer import Timer
-from loadtests.engine.pauses import Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Callable

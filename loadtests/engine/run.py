@@ -16,8 +16,8 @@ from loadtests import plan, surroundings
 from loadtests.engine.backoff import Backoff
 from loadtests.engine.loops import ClosedLoop, OpenLoop
 from loadtests.engine.recorder import Recorder
+from loadtests.engine.sender_verdict import verdict_of
 from loadtests.engine.senders import open_sender
-from loadtests.engine.verdict import verdict_of
 from loadtests.errors import PlanError
 from loadtests.result import About, Mode, Outcome, Requests, RunResult
 

@@ -1,17 +1,29 @@
-"""The interface of a protocol's sender: begin a request, report its end."""
+"""What every protocol's sender is and keeps: whose turn it is, and what its answers must be."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
+from loadtests.engine.answer_frames import AnswerCheck
+from loadtests.engine.sequences import Sequences
+from loadtests.result import Outcome
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
     from loadtests.engine.backoff import Backoff
     from loadtests.engine.recorder import Recorder
-    from loadtests.mix import Mix
+    from loadtests.engine.sequences import Sequence
+    from loadtests.mix import Body, Mix
     from loadtests.target import Target
+
+_SEQUENCES = 3  # a stream of random numbers of the seed
+ACCEPTED = "a corrupt request was answered with success"
 
 
 class Sender(Protocol):
@@ -74,3 +86,68 @@ def open_sender(
     from loadtests.engine.http_sender import HttpSender  # noqa: PLC0415
 
     return HttpSender(target, mix, timeout_seconds=timeout_seconds, seed=seed)
+
+
+class Turns:
+    """What every sender keeps of the entries; `place` is an entry's in the mix."""
+
+    def __init__(self, mix: Mix, seed: int) -> None:
+        self.entries = mix.entries
+        self.checks = [AnswerCheck(entry) for entry in mix.entries]
+        self.refused = [entry.refused for entry in mix.entries]
+        """Whether the right answer is an error."""
+        rng = np.random.default_rng((seed, _SEQUENCES))
+        self._sequences = [Sequences(entry, rng) for entry in mix.entries]
+
+    def take(self, place: int) -> Sequence:
+        """The sequence whose next request is sent now."""
+        return self._sequences[place].take()
+
+    def wind_up(self, close: Callable[[int, Body, Sequence], None]) -> None:
+        """Have the sequences that have begun ended; nobody times those requests."""
+        for place, sequences in enumerate(self._sequences):
+            sequences.wind_up(partial(self._close, place, close))
+
+    def _close(
+        self,
+        place: int,
+        close: Callable[[int, Body, Sequence], None],
+        sequence: Sequence,
+    ) -> None:
+        sequence.last = True
+        close(place, self.entries[place].bodies[0], sequence)
+
+    def ended(self, turn: Turn, outcome: Outcome, now: float, told: str | None) -> None:
+        """A request ended at `now`, an instant of `perf_counter`."""
+        if turn.sequence is not None:
+            answered = outcome is Outcome.OK
+            self._sequences[turn.place].give_back(turn.sequence, answered=answered)
+        if turn.recorder is not None:
+            turn.recorder.finish(turn.index, outcome, now, told)
+
+    def lost(self, turn: Turn, now: float, told: str) -> None:
+        """A request ended without an answer."""
+        if turn.sequence is not None:
+            self._sequences[turn.place].give_back(turn.sequence, answered=False)
+        if turn.recorder is not None:
+            turn.recorder.lose(turn.index, now, told)
+
+
+class Turn:
+    """One request of a run. Without a recorder it ends a sequence, and nobody times it."""
+
+    __slots__ = ("body", "index", "place", "recorder", "sequence")
+
+    def __init__(
+        self,
+        index: int,
+        place: int,
+        body: Body,
+        recorder: Recorder | None,
+        sequence: Sequence | None,
+    ) -> None:
+        self.index = index
+        self.place = place
+        self.body = body
+        self.recorder = recorder
+        self.sequence = sequence

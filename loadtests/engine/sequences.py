@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.triton.kserve import service_pb2
 from exporter.triton.sequence_ids import draw_sequence_id
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from loadtests.mix import Entry
+
+pb: Final[Any] = service_pb2
 
 
 @dataclass(slots=True)
@@ -82,3 +85,16 @@ class Sequences:
         self._close = close
         while self._waiting:
             close(self._waiting.popleft())
+
+
+def sequence_parameters(sequence: Sequence) -> bytes:
+    """Return bytes that extend a message: fields in two parts are merged."""
+    message = pb.ModelInferRequest()
+    sequence_id = message.parameters["sequence_id"]
+    if isinstance(sequence.correlation_id, str):
+        sequence_id.string_param = sequence.correlation_id
+    else:
+        sequence_id.int64_param = sequence.correlation_id
+    message.parameters["sequence_start"].bool_param = sequence.starts
+    message.parameters["sequence_end"].bool_param = sequence.ends
+    return bytes(message.SerializeToString())

@@ -1,4 +1,4 @@
-"""Load profiles: when requests are due, one seeded module each.
+"""Load profiles: when requests are due, drawn from a seed.
 
 A profile is a settings model with `kind` and `arrivals`, and one line in `AnyProfile`.
 """
@@ -9,23 +9,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loadtests.profiles.constant import Constant
-from loadtests.profiles.diurnal import Diurnal
-from loadtests.profiles.gamma import Gamma
-from loadtests.profiles.growth import Growth
+from loadtests.profiles.levels import SpecPower, Steps
 from loadtests.profiles.mlperf import (
     MlperfMultiStream,
     MlperfOffline,
     MlperfServer,
     MlperfSingleStream,
 )
-from loadtests.profiles.on_off import OnOff
-from loadtests.profiles.poisson import Poisson
 from loadtests.profiles.replay import Replay
-from loadtests.profiles.soak import Soak
-from loadtests.profiles.specpower import SpecPower
-from loadtests.profiles.spike import Spike
-from loadtests.profiles.steps import Steps
+from loadtests.profiles.shaped import Diurnal, Growth, OnOff, Soak, Spike
+from loadtests.profiles.steady import Constant, Gamma, Poisson
 
 AnyProfile = Annotated[
     Constant

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.profiles.seeding import arrivals_of
+from loadtests.profiles.profile import arrivals_of
 from pages.plots import Axis, Plot, Series
 
 if TYPE_CHECKING:
-    from loadtests.profiles.base import Profile
-    from loadtests.profiles.curve import Floats
+    from loadtests.profiles.profile import Profile
+    from loadtests.profiles.rate_curve import Floats
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _SLICES: Final = 120

@@ -1,20 +1,20 @@
-"""The common part of profiles that run one level rate after another."""
+"""Profiles that hold one rate after another."""
 
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from loadtests.plan import MAX_REQUESTS
-from loadtests.profiles.base import Phase, Profile
-from loadtests.profiles.curve import Curve, Spacing
+from loadtests.profiles.profile import Phase, Profile
+from loadtests.profiles.rate_curve import Curve, Spacing
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from loadtests.profiles.curve import Floats
+    from loadtests.profiles.rate_curve import Floats
 
 
 class Level(NamedTuple):
@@ -71,3 +71,58 @@ class LeveledProfile(Profile):
     def arrivals(self, rng: np.random.Generator) -> Floats:
         """Seconds from the start, by inversion of the integrated rate."""
         return self.curve().arrivals(self.spacing, rng)
+
+
+class Steps(LeveledProfile):
+    """From one rate to another in equal steps."""
+
+    kind: Literal["steps"] = "steps"
+    first_requests_per_second: float = Field(default=5.0, gt=0, le=1e6)
+    """The rate of the first step."""
+    last_requests_per_second: float = Field(default=50.0, gt=0, le=1e6)
+    """The rate of the last step; below the first one leads down."""
+    steps: int = Field(default=10, ge=2, le=1000)
+    """Number of rates."""
+    step_seconds: float = Field(default=10.0, gt=0, le=86_400)
+    """Time at each."""
+
+    def levels(self) -> tuple[Level, ...]:
+        """Each step."""
+        rise = self.last_requests_per_second - self.first_requests_per_second
+        return tuple(
+            Level(
+                f"step-{i + 1}",
+                self.first_requests_per_second + rise * i / (self.steps - 1),
+                self.step_seconds,
+            )
+            for i in range(self.steps)
+        )
+
+
+class SpecPower(LeveledProfile):
+    """100 % of a calibrated maximum, then 90, 80 … 10 %, then active idle.
+
+    As SPECpower_ssj2008 has it: the score is the sum of the operations of all levels
+    over the sum of their mean power, active idle included. The maximum comes from a
+    capacity search.
+    """
+
+    kind: Literal["specpower"] = "specpower"
+    maximum_requests_per_second: float = Field(default=10.0, gt=0, le=1e6)
+    """What 100 % is."""
+    level_seconds: float = Field(default=240.0, gt=0, le=86_400)
+    """Time at each level; SPECpower takes 240 s."""
+    idle_seconds: float = Field(default=240.0, gt=0, le=86_400)
+    """Time without a request at the end."""
+
+    def levels(self) -> tuple[Level, ...]:
+        """Ten levels and idle."""
+        loads = tuple(
+            Level(
+                f"{percent}%",
+                self.maximum_requests_per_second * percent / 100,
+                self.level_seconds,
+            )
+            for percent in range(100, 0, -10)
+        )
+        return (*loads, Level("idle", 0.0, self.idle_seconds))

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from loadtests.mlperf.schedule import server_schedule
 from loadtests.plan import MAX_REQUESTS
-from loadtests.profiles.base import Profile
-from loadtests.profiles.curve import Curve
+from loadtests.profiles.profile import Profile
+from loadtests.profiles.rate_curve import Curve
 
 if TYPE_CHECKING:
-    from loadtests.profiles.curve import Floats
+    from loadtests.profiles.rate_curve import Floats
 
 _SECONDS = 600.0
 _LOADGEN_QUERIES = 100

@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import Field, PrivateAttr, model_validator
 
 from loadtests.plan import MAX_REQUESTS
-from loadtests.profiles.base import Phase, Profile, within
-from loadtests.profiles.curve import Curve
+from loadtests.profiles.profile import Phase, Profile, within
+from loadtests.profiles.rate_curve import Curve
 
 if TYPE_CHECKING:
-    from loadtests.profiles.curve import Floats
+    from loadtests.profiles.rate_curve import Floats
 
 _SECONDS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _MOST_BYTES: Final = 2**30

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.capacity.usl import law
+from loadtests.capacity.scalability import law
 from pages import units
 from pages.blocks import (
     Document,
@@ -25,7 +25,7 @@ from pages.plots import Axis, Mark, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.capacity.report_model import Bounds, CapacityReport
+    from loadtests.capacity.search_report import Bounds, CapacityReport
     from pages.blocks import Block, Tone
 
 _MS: Final = 1e3
@@ -152,7 +152,7 @@ def _interval(report: CapacityReport) -> Iterator[Series]:
 
 
 def _allowed(report: CapacityReport) -> dict[str, float]:
-    from loadtests.capacity.slo import parse  # noqa: PLC0415
+    from loadtests.capacity.load_objective import parse  # noqa: PLC0415
 
     return {term.text: term.allowed_ratio for term in parse(report.slo).terms}
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from loadtests.errors import PlanError
+from loadtests import json_file
 from pages import page_html, page_text
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from pages.blocks import Document
 
@@ -23,13 +22,6 @@ def publish(options: argparse.Namespace, document: Document, as_json: str) -> No
     """
     sys.stdout.write(page_text.render(document))
     if options.html is not None:
-        _write(options.html, page_html.render(document))
+        json_file.write(options.html, page_html.render(document))
     if options.json is not None:
-        _write(options.json, f"{as_json}\n")
-
-
-def _write(path: Path, content: str) -> None:
-    try:
-        path.write_text(content, "utf-8")
-    except OSError as error:
-        raise PlanError(f"cannot be written: {error.strerror}", str(path)) from None
+        json_file.write(options.json, f"{as_json}\n")

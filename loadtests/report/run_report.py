@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -11,14 +10,15 @@ import numpy as np
 from pydantic import Field
 
 from exporter.settings import Settings
-from loadtests.mlperf.judging import judged
-from loadtests.mlperf.verdict import Verdict as MlperfVerdict
+from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
+from loadtests.mlperf.loadgen_verdict import judged
 from loadtests.result import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from exporter.histograms.histogram import Histogram
+    from loadtests.profiles.profile import Phase
     from loadtests.result import Floats, Requests, RunResult
 
 SLICES: Final = 120
@@ -197,11 +197,6 @@ def report_of(result: RunResult) -> RunReport:
     )
 
 
-def schema() -> str:
-    """The JSON schema of a report."""
-    return json.dumps(RunReport.model_json_schema(), indent=2, sort_keys=True)
-
-
 def waits(requests: Requests) -> Floats:
     """Seconds (N,) from the intended send; infinite without a right answer."""
     right = requests.outcome == Outcome.OK
@@ -275,23 +270,23 @@ def _slices(result: RunResult) -> Iterator[Slice]:
 def _parts(result: RunResult) -> Iterator[Part]:
     late, due = waits(result.requests), result.requests.intended
     for phase in phases_of(result.about.profile):
-        start, end = phase["start_seconds"], phase["end_seconds"]
+        start, end = phase.start_seconds, phase.end_seconds
         inside = late[(due >= start) & (due < end)]
         missed = np.count_nonzero(~np.isfinite(inside))
         yield Part(
-            name=phase["name"],
+            name=phase.name,
             start_seconds=start,
             end_seconds=end,
             requests=inside.size,
             offered_per_second=inside.size / (end - start),
-            intended_per_second=phase["requests_per_second"],
+            intended_per_second=phase.requests_per_second,
             miss_ratio=float(missed / inside.size) if inside.size else None,
             p50=quantile(inside, 0.5),
             p99=quantile(inside, 0.99),
         )
 
 
-def phases_of(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
+def phases_of(profile: Mapping[str, Any]) -> tuple[Phase, ...]:
     """The phases of a profile as a result keeps it; none where it has one only."""
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
 
@@ -300,18 +295,8 @@ def phases_of(profile: Mapping[str, Any]) -> list[dict[str, Any]]:
     try:
         found = TypeAdapter(AnyProfile).validate_python(dict(profile)).phases()
     except ValidationError:  # a closed loop, or a recording that is not here
-        return []
-    if len(found) < 2:  # noqa: PLR2004 - one phase is the whole run
-        return []
-    return [
-        {
-            "name": phase.name,
-            "start_seconds": phase.start_seconds,
-            "end_seconds": phase.end_seconds,
-            "requests_per_second": phase.requests_per_second,
-        }
-        for phase in found
-    ]
+        return ()
+    return found if len(found) > 1 else ()
 
 
 def _curve(result: RunResult) -> Iterator[CurvePoint]:

@@ -5,8 +5,6 @@ All times are CPU time of one thread; nothing here waits or uses a second one.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 import tracemalloc
 from typing import TYPE_CHECKING
@@ -22,7 +20,7 @@ from drift.alarms.monitor import Monitor
 from drift.comparison import Baseline
 from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
-from drift.window import SlidingWindow, merged
+from drift.window import SlidingWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -181,8 +179,8 @@ def verdict(*, quick: bool = False) -> Figure:
     )
 
 
-def state() -> Iterator[Figure]:
-    """Bytes a feature after 2,000 windows, and whether merging is exact."""
+def state() -> Figure:
+    """Bytes a feature after 2,000 windows."""
     rng = np.random.default_rng(figures.SEED)
     profile = fit(MIXED, draw(rng, 10_000))
     monitor, sliding = Monitor(profile, BUDGET), SlidingWindow(4)
@@ -193,65 +191,13 @@ def state() -> Iterator[Figure]:
     evidence = monitor._ledger._since.nbytes + monitor._ledger._total.nbytes
     panes = sum(pane.cells.nbytes for pane in sliding.panes)
     features = len(MIXED.features)
-    yield figures.at_most(
+    return figures.at_most(
         "drift.state",
         (window.cells.nbytes + evidence + panes) / features / 1e3,
         "kB/feature",
         12.0,
         measured="open window, 4 sliding panes and evidence of 2,000 windows",
         n=features,
-    )
-    data = draw(rng, 50_000)
-    bounds = np.sort(rng.integers(0, 50_000, size=20))
-    parts = [
-        counted(profile, dict(zip(data, pair, strict=True)))
-        for pair in zip(
-            *(np.split(rows, bounds) for rows in data.values()), strict=True
-        )
-    ]
-    whole = counted(profile, data)
-    yield figures.at_most(
-        "drift.merge",
-        float((merged(parts).cells != whole.cells).sum()),
-        "cells",
-        0,
-        measured="cells that differ between 21 merged parts and one pass",
-        n=whole.cells.size,
-        seed=figures.SEED,
-    )
-
-
-def footprint() -> Iterator[Figure]:
-    """A fresh process: import, then 50 features watched over a million rows."""
-    script = (
-        "import sys,time;t=time.perf_counter();"
-        "import drift.alarms.monitor,drift.window,drift.fitting;"
-        "print(time.perf_counter()-t,'scipy' in sys.modules);"
-        "import numpy as np;from drift.features import *;from drift.fitting import fit;"
-        "s=Schema.from_tensors([Tensor('x','FP32',(50,))]);"
-        "r=np.random.default_rng(0).normal(size=(10000,50)).astype('f4');"
-        "p=fit(s,{'x':r});a=p.accumulator();m=drift.alarms.monitor.Monitor(p);"
-        "[(a.update({'x':r}),m.update(a.take())) for _ in range(100)];"
-        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    ).stdout.split()
-    yield figures.at_most(
-        "drift.footprint.import",
-        float(out[0]),
-        "s",
-        None,
-        measured=f"importing the library (scipy imported with it: {out[1]})",
-        n=1,
-    )
-    yield figures.at_most(
-        "drift.footprint.rss",
-        int(out[2]) / 1024,
-        "MiB",
-        None,
-        measured="peak of a process watching 50 features over 1,000,000 rows",
-        n=1,
     )
 
 

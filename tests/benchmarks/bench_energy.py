@@ -6,7 +6,6 @@ so ctypes, the binding and our code are timed; a driver's own time is not.
 
 from __future__ import annotations
 
-import random
 import tempfile
 import time
 from pathlib import Path
@@ -15,12 +14,8 @@ from typing import TYPE_CHECKING, Final
 import fake_nvml
 import figures
 import numpy as np
+from accesses import access_to
 
-from exporter.access.collector_base import Access
-from exporter.access.inventory import InventoryBoard
-from exporter.access.mirror_hub import MirrorHub
-from exporter.access.own_traffic import OwnTraffic
-from exporter.access.span_buffer import SpanBuffer
 from exporter.access.work_board import Look, ModelWork, WorkBoard
 from exporter.features.energy.energy_ledger import Ledger
 from exporter.features.energy.energy_settings import (
@@ -31,7 +26,6 @@ from exporter.features.energy.energy_settings import (
 from exporter.features.energy.sources.nvml import NvmlSettings
 from exporter.features.energy.sources.nvml_reader import NvmlPower
 from exporter.features.energy.sources.power_source import Surroundings
-from exporter.settings import ModelFilter
 from exporter.triton.grpc import GrpcClient
 
 if TYPE_CHECKING:
@@ -104,7 +98,7 @@ def collect_every_second(*, quick: bool = False) -> Figure:
     with tempfile.TemporaryDirectory() as name:
         _boards(Path(name))
         clock, work = _Clock(), WorkBoard()
-        access = _access(clock, work)
+        access = access_to(GrpcClient("127.0.0.1:1"), clock=clock, work=work)
         settings = energy_settings(
             PowerSettings(),
             CostSettings(gpu_hour_price=2.0, electricity_price_per_kwh=0.3),
@@ -143,22 +137,6 @@ def collect_every_second(*, quick: bool = False) -> Figure:
         measured="CPU time of the energy collector at an interval of 1 s (8 scripted "
         "boards, 10 models, windows of 5 s, averages over 300 s), as a share of one core; "
         "mean of n cycles, windows that close among them",
-    )
-
-
-def _access(clock: _Clock, work: WorkBoard) -> Access:
-    return Access(
-        grpc=GrpcClient("127.0.0.1:1"),
-        http=None,
-        metrics=None,
-        models=ModelFilter(),
-        board=InventoryBoard(),
-        own=OwnTraffic(run_id="bench"),
-        clock=clock,
-        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - ids of spans
-        exposed=tuple,
-        mirror=MirrorHub(),
-        work=work,
     )
 
 

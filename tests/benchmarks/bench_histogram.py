@@ -10,18 +10,16 @@ from figures import SEED
 from timing import cpu_seconds, in_turns
 
 from exporter.histograms.buckets import upper_bound
-from exporter.histograms.histogram import Histogram, WindowedHistogram
+from exporter.histograms.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from figures import Figure
     from numpy.typing import NDArray
 
 ARRAY = 1_000_000
 CALLS = 2_000
-SLOTS = 30
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _NOTE = "20 ms median, lognormal(sigma 0.5), CPU time of one thread"
 
 
@@ -76,36 +74,6 @@ def merge(*, quick: bool = False) -> Figure:
             whole.merge(part)
 
     return _cost("merge", every, "merging two histograms", goal=20.0, quick=quick)
-
-
-def read(*, quick: bool = False) -> Iterator[Figure]:
-    """Quantile, interval, classic buckets, and the snapshot of a sliding window."""
-    histogram = _histogram_of(_latencies(ARRAY))
-    window = WindowedHistogram(60.0, SLOTS)
-    for slot, values in enumerate(np.split(_latencies(SLOTS * 1000), SLOTS)):
-        window.record_many(values, slot * 2.0)
-    reads: dict[str, tuple[Callable[[], object], str]] = {
-        "quantile": (lambda: histogram.quantile(0.99), "one p99"),
-        "quantile_interval": (
-            lambda: histogram.quantile_interval(0.99),
-            "one 95 % interval of p99",
-        ),
-        "cumulative": (
-            lambda: histogram.cumulative(BOUNDS),
-            f"classic counts under {len(BOUNDS)} bounds",
-        ),
-        "window_snapshot": (
-            lambda: window.snapshot(59.0),
-            f"the snapshot of a window of {SLOTS} slots of 1,000 values",
-        ),
-    }
-    for name, (call, what) in reads.items():
-
-        def every(call: Callable[[], object] = call) -> None:
-            for _ in range(CALLS // 10):
-                call()
-
-        yield _cost(name, every, what, goal=None, calls=CALLS // 10, quick=quick)
 
 
 def _cost(

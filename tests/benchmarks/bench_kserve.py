@@ -1,7 +1,7 @@
 """Load on a KServe-v2 server that is no Triton: MLServer, without Triton's extensions.
 
 No model configuration, statistics, shared memory or binary tensors over HTTP. It lives in
-an environment of its own, which `peers/install.py mlserver` makes.
+an environment of its own; README.md says how to make it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import figures
 from monitoring import free_port
-from peers.install import ENVIRONMENTS
 from processes import COMMAND
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from figures import Figure
 
 ROOT = Path(__file__).parents[2]
-MLSERVER = ENVIRONMENTS / "mlserver" / "bin" / "mlserver"
+MLSERVER = ROOT / "build" / "mlserver" / "bin" / "mlserver"
 _START_SECONDS = 120
 _RUN_SECONDS = 120
 
@@ -46,7 +45,7 @@ def mlserver(*, quick: bool = False) -> Iterator[Figure]:
     figures.require(
         found=MLSERVER.is_file(),
         what="MLServer",
-        how="python tests/benchmarks/peers/install.py mlserver",
+        how="see Another KServe server in tests/benchmarks/README.md",
     )
     with _served() as ports:
         wrong = [told for told in _checked(ports, quick=quick) if told]

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from drift.alarms.monitor import AlarmSettings, Monitor
+from drift.alarms.monitor import AlarmSettings
 from drift.features import Feature, Schema, Tensor
-from drift.fitting import fit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,14 +56,3 @@ def counted(profile: Profile, rows: Rows) -> Counts:
     window = profile.accumulator()
     window.update(rows)
     return window.take()
-
-
-def false_alarms(
-    rng: np.random.Generator, *, reference: int, rows: int, windows: int
-) -> int:
-    """Alarms raised by clean windows beside a reference drawn anew."""
-    profile = fit(MIXED, draw(rng, reference))
-    monitor = Monitor(profile, BUDGET)
-    return sum(
-        monitor.update(counted(profile, draw(rng, rows))).raised for _ in range(windows)
-    )

@@ -111,10 +111,10 @@ AREAS: Final = {
          "tests/loadtests/test_load_locust.py::test_every_time_of_a_request_is_tallied_from_where_it_begins"),
     ),
     "guards": Area(
-        ("exporter/web/guard.py", "exporter/web/web_config.py", "exporter/network/connections.py",
+        ("exporter/web/basic_auth.py", "exporter/web/web_config.py", "exporter/network/connections.py",
          "exporter/network/admission.py",
          "exporter/taps/mirroring/mirror_sampling.py"),
-        ("tests/exporter/web/test_guard.py", "tests/exporter/web/test_web_config.py",
+        ("tests/exporter/web/test_basic_auth.py", "tests/exporter/web/test_web_config.py",
          "tests/exporter/taps/mirroring"),
     ),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exporter.catalogue import CATALOGUE, PARTS
-from exporter.commands import reference
+from exporter.commands import reference_pages
 from exporter.config.configuration import load
 from exporter.output.exposition import render
 from exporter.samples import MetricSpec
@@ -80,9 +80,9 @@ def test_no_name_is_used_twice_nor_is_the_beginning_of_anothers_series() -> None
 @pytest.mark.parametrize(
     ("file", "made"),
     [
-        ("METRICS.md", reference.metrics_page),
-        ("CONFIG.md", reference.config_page),
-        ("exporter/config.schema.json", reference.schema),
+        ("METRICS.md", reference_pages.metrics_page),
+        ("CONFIG.md", reference_pages.config_page),
+        ("exporter/config.schema.json", reference_pages.schema),
     ],
 )
 def test_a_generated_page_is_fresh(file, made) -> None:
@@ -93,7 +93,7 @@ def test_a_generated_page_is_fresh(file, made) -> None:
 def test_the_schema_accepts_the_shipped_files_as_the_program_does() -> None:
     for file in sorted((ROOT / "deploy").glob("*.yaml")):
         load(file, {})
-    assert json.loads(reference.schema())["title"] == "Config"
+    assert json.loads(reference_pages.schema())["title"] == "Config"
 
 
 def test_an_empty_page_is_a_page() -> None:

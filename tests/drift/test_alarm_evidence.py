@@ -9,7 +9,7 @@ import pytest
 from drifting_data import SCHEMA, draw
 from scipy import stats
 
-from drift.alarms import evidence
+from drift.alarms import likelihood_ratios
 from drift.alarms.monitor import CHANNELS, AlarmSettings, Monitor
 from drift.alarms.selection import e_benjamini_hochberg
 from drift.errors import StateError
@@ -19,10 +19,12 @@ from drift.fitting import fit
 def test_the_evidence_for_a_shift_has_mean_one_without_any():
     rng = np.random.default_rng(12)
     runs = 40_000
-    one = evidence.Tilts(*(np.ones((runs, len(evidence.SHIFTS))),) * 2)
+    one = likelihood_ratios.Tilts(
+        *(np.ones((runs, len(likelihood_ratios.SHIFTS))),) * 2
+    )
     n_b, n_a = np.full(runs, 2000.0), np.full(runs, 300.0)
     sums = rng.normal(size=runs) * np.sqrt(n_b), rng.normal(size=runs) * np.sqrt(n_a)
-    ratio = np.exp(evidence.of_mean((n_b, sums[0]), (n_a, sums[1]), one))
+    ratio = np.exp(likelihood_ratios.of_mean((n_b, sums[0]), (n_a, sums[1]), one))
     # Only the shifts of up to 0.1 have a variance small enough to average.
     assert ratio.mean() < 1.3
 
@@ -33,7 +35,7 @@ def test_the_evidence_for_a_raised_rate_is_at_most_one_on_average(rate):
     before = rng.binomial(5000, rate, size=20_000).astype(float)
     after = rng.binomial(500, rate, size=20_000).astype(float)
     n_b, n_a = np.full(20_000, 5000.0), np.full(20_000, 500.0)
-    ratio = np.exp(evidence.of_rate((n_b, before), (n_a, after)))
+    ratio = np.exp(likelihood_ratios.of_rate((n_b, before), (n_a, after)))
     assert ratio.mean() < 1.5
 
 
@@ -41,14 +43,14 @@ def test_the_evidence_for_another_shape_agrees_with_scipys_multinomials():
     before = np.array([[[4000.0, 3000.0, 2000.0, 1000.0]]])
     after = np.array([[[1.0, 5.0, 0.0, 2.0]]])
     used = np.array([4])
-    found = evidence.of_shape(before, after, used)[0, 0]
+    found = likelihood_ratios.of_shape(before, after, used)[0, 0]
     posterior = before[0, 0] + 0.5
     share = posterior / posterior.sum()
 
     def probability(alpha):
         return stats.dirichlet_multinomial(alpha, 8).logpmf(after[0, 0].astype(int))
 
-    others = [probability(c * share) for c in evidence.CONCENTRATIONS]
+    others = [probability(c * share) for c in likelihood_ratios.CONCENTRATIONS]
     expected = np.logaddexp.reduce(others) - np.log(3) - probability(posterior)
     assert np.isclose(found, expected)
 

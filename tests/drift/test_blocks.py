@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from drift.alarm_calibration import STEP
 from drift.block_sums import MAX_BLOCKS
-from drift.calibration import STEP
 from drift.features import Schema, Tensor
 from drift.fitting import ProfileBuilder
 

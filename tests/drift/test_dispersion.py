@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drift.alarms import evidence
+from drift.alarms import likelihood_ratios
 from drift.dispersion import Dispersion
 from drift.features import Schema, Tensor
 from drift.fitting import fit
@@ -83,7 +83,7 @@ def test_storms_raise_the_overdispersion_beyond_what_the_variance_asks_for():
     stormy = (stormy - stormy.mean()) / stormy.std()
     profile = profile_of(stormy, rng, share=1.0)
     calm = profile_of(gentle, rng, share=1.0)
-    tilt, _ = evidence.score_tilts(profile.projection, profile.counts.cells)
+    tilt, _ = likelihood_ratios.score_tilts(profile.projection, profile.counts.cells)
 
     def worst(profile, effect):
         """Log evidence of a window within the strongest stretch of the reference."""
@@ -94,7 +94,7 @@ def test_storms_raise_the_overdispersion_beyond_what_the_variance_asks_for():
         summary = profile.projection.summarise(window.take())
         whole = profile.summary
         return float(
-            evidence.of_mean(
+            likelihood_ratios.of_mean(
                 (whole.finite[None] / phi, whole.location[None] / phi),
                 (summary.finite[None] / phi, summary.location[None] / phi),
                 tilt,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shlex
@@ -10,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from passages import page_with
 
 from exporter.cli import main
 
 PAGE = Path(__file__).parents[2] / "drift" / "README.md"
-PEERS = Path(__file__).parents[1] / "benchmarks" / "peers"
 TEXT = PAGE.read_text("utf-8")
 
 
@@ -64,11 +61,3 @@ def test_the_program_of_the_page_finds_what_moved(capsys):
     [program] = blocks("python")
     exec(program, {})  # noqa: S102 - our own page
     assert capsys.readouterr().out == "drift ['x[0]', 'x[1]', 'x[2]', 'x[3]']\n"
-
-
-def test_the_table_is_the_one_that_was_measured():
-    spec = importlib.util.spec_from_file_location("peers_table", PEERS / "table.py")
-    table = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(table)
-    measured = json.loads((PEERS / "measured.json").read_text("utf-8"))
-    assert page_with(table.PASSAGE, table.table(measured), TEXT) == TEXT

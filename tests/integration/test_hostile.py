@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from attacks import ENDLESS, pour
 from fake_triton import FakeModel, FakeTriton
 from waiting import patience
 
@@ -90,35 +91,11 @@ def test_a_connection_that_drips_its_request_is_ended(sidecar):
     assert sidecar.get("/-/healthy").status == 200
 
 
-ENDLESS = {
-    "headers": (b"GET / HTTP/1.1\r\n", b"X-A: " + b"b" * 1000 + b"\r\n"),
-    "header": (b"GET / HTTP/1.1\r\nX: ", b"b" * 65536),
-    "path": (b"GET /", b"b" * 65536),
-    "query": (b"GET /?", b"&a=b" * 16384),
-    "trailer": (
-        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
-        b"b" * 65536,
-    ),
-    "body": (
-        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"10000\r\n" + b"b" * 65536 + b"\r\n",
-    ),
-    "requests": (b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 1000),
-}
-
-
-def pour(sidecar, start: bytes, more: bytes) -> None:
-    with connected(sidecar) as connection:
-        connection.sendall(start)
-        for _ in range(64 * MEBIBYTE // len(more)):
-            connection.sendall(more)
-
-
 def test_what_has_no_end_is_cut_off(sidecar):
     before = resident_mebibytes(sidecar)
     for start, more in ENDLESS.values():
         with pytest.raises(ConnectionError):
-            pour(sidecar, start, more)
+            pour(("127.0.0.1", sidecar.port), start, more, 64 * MEBIBYTE)
     assert resident_mebibytes(sidecar) < before + 30
     assert sidecar.get("/-/healthy").status == 200
     assert sidecar.log.count("\n") < 20

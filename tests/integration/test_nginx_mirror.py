@@ -4,11 +4,6 @@ the client nothing, whatever state it is in."""
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import subprocess
-import time
-from pathlib import Path
 
 import pytest
 from mirrored_traffic import (
@@ -22,63 +17,13 @@ from mirrored_traffic import (
 )
 from monitoring import free_port
 from parts import require
-from waiting import patience
+from proxies import Nginx
 
 pytestmark = pytest.mark.triton
 
-CONFIG = Path(__file__).parents[2] / "deploy" / "nginx" / "tritonwatch-mirror.conf"
 # The shipped patience of nginx with a tap is 100 ms: this one, made so long that who
 # had to wait for it would be seen on any machine.
 PATIENCE_SECONDS = 8
-
-
-class Proxy:
-    """nginx with the shipped configuration, its addresses replaced."""
-
-    def __init__(self, folder, triton, tap, **replaced):
-        folder.chmod(0o755)
-        self.port = free_port()
-        text = CONFIG.read_text("utf-8")
-        for old, new in {
-            **replaced,
-            "127.0.0.1:8000": triton,
-            "127.0.0.1:8004": tap,
-            "listen 8080": f"listen 127.0.0.1:{self.port}",
-            "/run/": f"{folder}/",
-        }.items():
-            assert old in text, old
-            text = text.replace(old, new)
-        scratch = "\n".join(
-            f"{kind}_temp_path {folder}/{kind};"
-            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        self._log = folder / "error.log"
-        config = folder / "nginx.conf"
-        user = "user root;" if os.geteuid() == 0 else ""
-        config.write_text(
-            f"daemon off; worker_processes 2; pid {folder}/pid; {user}\n"
-            f"error_log {self._log};\nevents {{ worker_connections 4096; }}\n"
-            f"http {{ access_log off;\n{scratch}\n{text}\n}}\n"
-        )
-        self._process = subprocess.Popen(
-            ["nginx", "-p", folder, "-e", self._log, "-c", config]
-        )
-        deadline = time.monotonic() + patience()
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            assert self._process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)
-
-    @property
-    def log(self):
-        return self._log.read_text("utf-8")
-
-    def close(self):
-        self._process.terminate()
-        self._process.wait(10)
 
 
 @pytest.fixture
@@ -89,7 +34,7 @@ def start_proxy(tmp_path_factory):
         def start(*args, **replaced):
             folder = tmp_path_factory.mktemp("nginx")
             return stack.enter_context(
-                contextlib.closing(Proxy(folder, *args, **replaced))
+                contextlib.closing(Nginx(folder, *args, **replaced))
             )
 
         yield start

@@ -38,12 +38,16 @@ NOT_IN_GOLDEN = {
     "tritonwatch_otlp_exports_total": "nothing is pushed",
     "tritonwatch_otlp_consecutive_failures": "nothing is pushed",
     "triton_request_latency_ci_seconds": "no traces are sent",
+    "triton_request_latency_effective_samples": "no traces are sent",
     "triton_request_latency_seconds": "no traces are sent",
     "triton_request_duration_seconds": "no traces are sent",
     "triton_request_phase_duration_seconds": "no traces are sent",
     "triton_trace_sampling_rate": "sampling is not controlled",
     "tritonwatch_trace_control_active": "sampling is not controlled",
     "tritonwatch_trace_files_total": "no trace files are followed",
+    "triton_client_requests_total": "no access log is read",
+    "tritonwatch_access_log_lines_total": "no access log is read",
+    "tritonwatch_access_log_truncations_total": "no access log is read",
     "tritonwatch_tap_requests_total": "nothing was sent to the tap",
     "tritonwatch_tap_samples_total": "nothing was sent to the tap",
     "tritonwatch_trace_tensors_refused_total": "no trace files are followed",
@@ -200,7 +204,7 @@ def scrape(playground, settings, start_sidecar) -> bytes:
         ],
     )
     config["collectors"].append({"kind": "traces", "interval_seconds": 0.5})
-    config["listen"]["tap"] = {"port": 0}
+    config["listen"] |= {"tap": {"port": 0}, "memory_bytes": 1 << 40}
     modelled = {"kind": "model", "idle_watts": 20, "full_watts": 60}
     config["power"] = {"window_seconds": 1, "sources": [modelled]}
     config["cost"] = {"electricity_price_per_kwh": 0.3, "grid_grams_per_kwh": 400}

@@ -44,8 +44,15 @@ def all_well(page) -> bool:
         page.value("triton_up") == page.value("triton_ready") == 1
         and page.values("triton_probe_success") == [1, 1, 1, 1]
         and set(page.values("triton_model_serving")) == {1}
-        and bool(page.all(PRODUCTION))
+        and page.label(PRODUCTION, "model")
+        == page.label("triton_model_serving", "model")
     )
+
+
+def others_are_well(page) -> bool:
+    """Beside the model that answers badly, n is served and both count as ready."""
+    is_served = page.value("triton_model_serving", model="n") == 1
+    return is_served and set(page.values("triton_model_ready")) == {1}
 
 
 def is_down(page) -> bool:
@@ -189,8 +196,10 @@ def test_a_model_that_answers_badly_costs_no_other(
     for protocol in PROTOCOLS:
         assert new(page, protocol) <= expected
     assert page.value("triton_model_serving", model="m") == 0
-    assert page.value("triton_model_serving", model="n") == 1
-    assert set(page.values("triton_model_ready")) == {1}
+    if isinstance(behaviour, Dropped | Garbage | HalfAnswer):
+        # Such an answer ends the connection, and with it what else was under way there.
+        page = sidecar.wait(others_are_well, limits.recovery)
+    assert others_are_well(page)
 
     fake.behave()
     sidecar.wait(all_well, limits.recovery)
@@ -276,9 +285,16 @@ def test_a_metrics_page_that_cannot_be_read_costs_only_the_comparison(
 
 
 def test_statistics_that_lie_backwards_let_no_counter_fall(well, fake, sidecar):
-    fake.served("m", 50)
     labels = {"model": "m", "outcome": "success"}
-    page = sidecar.wait(lambda p: (p.value(PRODUCTION, **labels) or 0) >= 50)
+
+    def shown(page):
+        # What our probes of the tests before are still owed may be any of the next.
+        unknown = page.value("triton_unattributed_requests_total", model="m")
+        return page.value(PRODUCTION, **labels) + unknown
+
+    before = shown(sidecar.page())
+    fake.served("m", 50)
+    page = sidecar.wait(lambda p: p.all(PRODUCTION) and shown(p) >= before + 50)
     highest = page.value(PRODUCTION, **labels)
     with fake.on("statistics").reply(Shifted(-20)):
         until = time.monotonic() + 2

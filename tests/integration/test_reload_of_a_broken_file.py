@@ -108,12 +108,3 @@ def test_a_file_that_was_cut_off_is_refused_wherever_in_a_line(fake, settings, s
         sidecar.file.write_text(complete[:size])
         assert_refused(sidecar, "cut off")
         put_back(sidecar, settings(fake))
-
-
-def test_an_empty_map_is_a_configuration(sidecar, fake, settings):
-    # The target is another one then: what is wanted is that it is taken.
-    sidecar.file.write_text("{}")
-    said = len(sidecar.log)
-    sidecar.process.send_signal(signal.SIGHUP)
-    sidecar.wait(lambda _: "event=reloaded" in sidecar.log[said:], PATIENCE_SECONDS)
-    put_back(sidecar, settings(fake))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.features.process.server_memory import SERVER
+from exporter.features.process.process_collector import SERVER
 from exporter.system import processes
 
 pytestmark = pytest.mark.triton

@@ -43,7 +43,8 @@ class Probed:
             for e in self.grpc.repository_index(timeout_seconds=10)
         }
         board = InventoryBoard()
-        board.publish(Inventory(up=True, ready=True, models=models))
+        info = self.grpc.server_info(timeout_seconds=10)
+        board.publish(Inventory(up=True, ready=True, info=info, models=models))
         access = access_to(self.grpc, http=self.http, board=board)
         chosen = {
             "interval_seconds": 0.5,
@@ -251,7 +252,8 @@ def test_names_that_may_stand_in_a_path_are_probed_over_http(
     write_model(models, "base", config())
     for name in (*NAMES, *UNREACHABLE):
         write_model(models, name, ensemble_of("base"))
-    server = start_triton(models)
+    # A Triton that was given a name of its own decodes no escapes either.
+    server = start_triton(models, arguments=["--id", "fraud"])
     for name in (*NAMES, *UNREACHABLE):
         probed = probing(server, name, timeout_seconds=10)
         assert probed.attempt() == {"ok"}, name

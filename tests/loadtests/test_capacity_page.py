@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from loadtests.capacity.command import exit_of
-from loadtests.capacity.report_model import CapacityReport
+from loadtests.capacity.capacity_command import exit_of
+from loadtests.capacity.search_report import CapacityReport
 from loadtests.report.capacity_document import document
-from loadtests.report.compare import capacities_compared
-from loadtests.report.comparison_document import sentence
+from loadtests.report.comparison_report import capacities_compared, sentence
 from pages import page_html, page_text
 
 

@@ -6,31 +6,18 @@ import numpy as np
 import pytest
 from scipy import optimize
 from simulated_queues import ALLOWED, QUEUES, search_of
-from sklearn.isotonic import IsotonicRegression
 
 from loadtests.capacity.campaign import CampaignSettings, left_to_search
-from loadtests.capacity.estimate import estimate, widening
-from loadtests.capacity.isotonic import crossing, pooled
-from loadtests.capacity.knee import knee, kneedle
+from loadtests.capacity.estimate import crossing, estimate, trend, widening
 from loadtests.capacity.littles_law import check
-from loadtests.capacity.observation import observed
+from loadtests.capacity.observation import observed, settled
+from loadtests.capacity.scalability import fitted, knee, kneedle, law
 from loadtests.capacity.search import Search, SearchSettings
-from loadtests.capacity.trend import trend
-from loadtests.capacity.usl import fitted, law
-from loadtests.capacity.warmup import settled
 from loadtests.result import Outcome, Requests
 
 
 def searching(queue, seed, **settings):
     return search_of(queue, np.random.default_rng([11, seed]), **settings)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_pooling_is_isotonic_regression(seed) -> None:
-    rng = np.random.default_rng(seed)
-    values, weights = rng.normal(np.arange(30) / 10, 1), rng.uniform(0.5, 5, 30)
-    model = IsotonicRegression().fit(np.arange(30), values, weights)
-    assert pooled(values, weights) == pytest.approx(model.predict(np.arange(30)))
 
 
 def test_a_crossing_is_where_an_exponential_share_reaches_what_is_allowed() -> None:
@@ -243,7 +230,9 @@ def test_the_law_s_parameters_are_found_and_the_peak_with_them() -> None:
     assert found.refused is None
     assert found.contention.low < 0.03 < found.contention.high
     assert found.peak_concurrency is not None
-    assert found.peak_concurrency.value == pytest.approx(np.sqrt(0.97 / 5e-4), rel=0.1)
+    assert found.peak_concurrency.estimate == pytest.approx(
+        np.sqrt(0.97 / 5e-4), rel=0.1
+    )
     assert found.r_squared > 0.99
 
 

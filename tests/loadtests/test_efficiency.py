@@ -12,17 +12,17 @@ from exporter.errors import UnavailableError
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.power_readings import Device, Reading
 from exporter.features.energy.sources.power_model import ModelSettings
-from loadtests.efficiency import estimates, metering
-from loadtests.efficiency.curve import disturbed_levels, score
+from loadtests.efficiency import efficiency_report, metering
+from loadtests.efficiency.efficiency_curve import disturbed_levels, score
 from loadtests.efficiency.efficiency_document import curve_document
-from loadtests.efficiency.report_model import (
+from loadtests.efficiency.efficiency_report import (
     EfficiencyLevel,
     EfficiencyReport,
     LevelPower,
 )
 from loadtests.errors import LoadError
-from loadtests.guard import GuardLimits, Watch, Window
-from loadtests.profiles.specpower import SpecPower
+from loadtests.machine_guard import GuardLimits, Watch, Window
+from loadtests.profiles.levels import SpecPower
 from pages import page_html, page_text
 
 RENDERERS = (page_html.render, page_text.render)
@@ -84,16 +84,18 @@ def test_joules_an_inference_are_a_ratio_of_sums_with_its_interval():
     rng = np.random.default_rng(3)
     answered = rng.poisson(100, 20).astype(float)
     joules = 0.5 * answered + rng.normal(0, 1, 20)
-    found = estimates.ratio_of_sums(joules, answered, seed=1)
+    found = efficiency_report.ratio_of_sums(joules, answered, seed=1)
     assert found.low < 0.5 < found.high
     assert found.high - found.low < 0.02
-    assert estimates.ratio_of_sums([1, 2], [1, 1], seed=1).low is None
+    assert efficiency_report.ratio_of_sums([1, 2], [1, 1], seed=1).low is None
 
 
 def test_a_speed_up_is_the_median_of_pairs():
     rng = np.random.default_rng(5)
     base = rng.uniform(50, 150, 12)
-    found = estimates.median_ratio(1.3 * base * rng.normal(1, 0.02, 12), base, seed=1)
+    found = efficiency_report.median_ratio(
+        1.3 * base * rng.normal(1, 0.02, 12), base, seed=1
+    )
     assert found.low < 1.3 < found.high
     assert found.estimate == pytest.approx(1.3, rel=0.03)
 
@@ -108,7 +110,7 @@ def test_a_change_of_accuracy_on_the_same_rows_has_an_interval_even_without_one(
     after = before.copy()
     after[:lost] = False
     after[-gained or len(after) :] = True
-    found = estimates.paired_change(before, after)
+    found = efficiency_report.paired_change(before, after)
     assert found.estimate == pytest.approx((gained - lost) / len(before))
     assert found.low < found.estimate < found.high
 
@@ -148,7 +150,11 @@ def test_one_disturbed_level_spoils_the_curve_though_most_of_the_run_was_quiet()
 
 
 def level(name, load, rate, watts, boundary="gpu"):
-    joules = estimates.ratio_of_sums([watts] * 6, [rate] * 6, seed=1) if rate else None
+    joules = (
+        efficiency_report.ratio_of_sums([watts] * 6, [rate] * 6, seed=1)
+        if rate
+        else None
+    )
     return EfficiencyLevel(
         name=name,
         load_ratio=load,

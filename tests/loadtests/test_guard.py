@@ -10,16 +10,17 @@ import time
 
 import pytest
 
-from loadtests import machine
-from loadtests.guard import (
+from loadtests.machine_guard import (
     Guard,
     GuardLimits,
+    Reading,
     Watch,
     drifted,
     guarded,
+    listeners,
+    read,
     windows_of,
 )
-from loadtests.machine import Reading, listeners
 from loadtests.result import About, Requests, RunResult
 
 LIMITS = GuardLimits()
@@ -129,11 +130,11 @@ def test_a_reference_level_that_moved_is_told() -> None:
 
 
 def test_the_machine_can_be_read() -> None:
-    first = machine.read()
+    first = read()
     end = time.process_time() + 0.1
     while time.process_time() < end:
         pass
-    second = machine.read()
+    second = read()
     assert second.monotonic > first.monotonic
     assert second.ours - first.ours == pytest.approx(0.1, abs=0.08)
     assert first.busy is not None

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from http2_wire import Waiting, Wire, frame
 
 from loadtests.engine import Options, hpack, run_closed
 from loadtests.engine.http2 import Http2Connection
@@ -24,11 +25,6 @@ from loadtests.target import Target
 PREFACE_BYTES = 24
 BEGINS = b"\x88"  # :status 200, of the static table
 PIECE = bytes(16_384)
-
-
-def frame(kind, flags, number, content=b"") -> bytes:
-    head = len(content).to_bytes(3, "big") + bytes([kind, flags])
-    return head + number.to_bytes(4, "big") + content
 
 
 def endless_data(number):
@@ -276,43 +272,6 @@ def test_a_server_that_never_says_what_it_is_leaves_no_connection(
 
 
 # What is kept, counted exactly.
-
-
-class Waiting:
-    def __init__(self) -> None:
-        self.told: list[object] = []
-
-    def answered(self, _, content) -> None:
-        self.told.append(content)
-
-    def unheard(self, reason) -> None:
-        self.told.append(reason)
-
-    def spoilt(self, fault) -> None:
-        self.told.append(fault)
-
-    def broken(self, reason) -> None:
-        self.told.append(ConnectionError(reason))
-
-
-class Wire(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-
-    def write(self, data) -> None:
-        self.written += data
-
-    def abort(self) -> None:
-        pass
-
-    close = abort
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 def talk(keeping, frames, requests=2):

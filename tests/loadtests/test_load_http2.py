@@ -10,6 +10,7 @@ from concurrent import futures
 import grpc
 import pytest
 from fake_triton import FakeModel, FakeTensor, FakeTriton, Slow
+from http2_wire import Waiting, Wire, frame
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,56 +64,6 @@ def test_any_bytes_are_headers_or_a_value_error(block) -> None:
         return
 
 
-class Waiting:
-    ended = 0
-    content = reason = None
-
-    def answered(self, _, content) -> None:
-        self.ended += 1
-        self.content = content
-
-    def unheard(self, reason) -> None:
-        self.ended += 1
-        self.reason = reason
-
-    def spoilt(self, fault) -> None:
-        self.ended += 1
-        self.reason = fault
-
-    def broken(self, reason) -> None:
-        self.ended += 1
-        self.reason = reason
-
-
-class Wire(asyncio.Transport):
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.writes = 0
-
-    def write(self, data) -> None:
-        self.written += data
-        self.writes += 1
-
-    def abort(self) -> None:
-        pass
-
-    close = abort
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-
-def frame(kind, flags, number, content=b"") -> bytes:
-    head = len(content).to_bytes(3, "big") + bytes([kind, flags])
-    return head + number.to_bytes(4, "big") + content
-
-
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
@@ -137,7 +88,7 @@ def test_settings_that_the_rfc_does_not_allow_end_the_connection(
         assert connection.usable is allowed
         connection.request(waiting, bytes(70_000))
         connection.connection_lost(None)
-        return waiting.reason
+        return str(waiting.told[0])
 
     reason = asyncio.run(talk())
     assert (f"a setting of {value}; want" in reason) is not allowed
@@ -163,7 +114,7 @@ def test_what_comes_and_goes_in_many_parts_is_whole() -> None:
         for place in range(0, len(content), 1000):
             connection.data_received(frame(0, 0, 1, content[place : place + 1000]))
         connection.data_received(frame(0, 1, 1))
-        return wire.written[start:], waiting.content
+        return wire.written[start:], waiting.told[0]
 
     written, answer = asyncio.run(talk())
     assert answer == content
@@ -182,6 +133,7 @@ class Again(Waiting):
     """Sends the next request when it is answered, as a closed loop does."""
 
     def __init__(self, connection) -> None:
+        super().__init__()
         self._connection = connection
 
     def answered(self, headers, content) -> None:
@@ -222,7 +174,7 @@ def test_any_bytes_on_the_wire_end_in_an_answer_or_the_end(data) -> None:
         connection.request(waiting, b"content")
         connection.data_received(data)
         connection.connection_lost(None)
-        return waiting.ended
+        return len(waiting.told)
 
     assert asyncio.run(talk()) == 1
 

@@ -20,7 +20,7 @@ from monitoring import free_port
 
 from exporter.histograms.histogram import Histogram
 from loadtests import plan
-from loadtests.distributed import frames
+from loadtests.distributed import sender
 from loadtests.distributed.coordinator import Coordinator
 from loadtests.distributed.tally import Tally
 from loadtests.result import Outcome, Requests
@@ -108,12 +108,12 @@ def test_frames_come_back_as_they_went(tmp_path) -> None:
     stream = recorded(100)
     file = tmp_path / "pipe"
     with file.open("wb") as out:
-        frames.write(out, frames.Frame("ready", {"entries": ["m"]}))
-        frames.write(out, frames.Frame("batch", {"in_flight": 3}, stream))
+        sender.write(out, sender.Frame("ready", {"entries": ["m"]}))
+        sender.write(out, sender.Frame("batch", {"in_flight": 3}, stream))
     with file.open("rb") as source:
-        assert frames.read(source) == frames.Frame("ready", {"entries": ["m"]})
-        batch = frames.read(source)
-        assert frames.read(source) is None
+        assert sender.read(source) == sender.Frame("ready", {"entries": ["m"]})
+        batch = sender.read(source)
+        assert sender.read(source) is None
     assert batch is not None
     assert batch.requests is not None
     assert np.array_equal(batch.requests.done, stream.done)
@@ -124,13 +124,13 @@ def test_frames_come_back_as_they_went(tmp_path) -> None:
 def test_half_a_frame_is_told(tmp_path, cut) -> None:
     file = tmp_path / "pipe"
     with file.open("wb") as out:
-        frames.write(out, frames.Frame("batch", {}, recorded(100)))
+        sender.write(out, sender.Frame("batch", {}, recorded(100)))
     file.write_bytes(file.read_bytes()[:cut])
     with (
         file.open("rb") as source,
-        pytest.raises(ValueError, match=r"in the middle|Unterminated|Expecting"),
+        pytest.raises(ValueError, match=r"Unterminated|Expecting"),
     ):
-        frames.read(source)
+        sender.read(source)
 
 
 # The coordinator alone, spoken to as workers do.

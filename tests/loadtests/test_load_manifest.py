@@ -74,4 +74,4 @@ def test_locust_takes_the_arguments(documents, name) -> None:
     ids=lambda f: f.name,
 )
 def test_every_scenario_that_is_shipped_is_one(file) -> None:
-    assert scenario.load(file, {}).models
+    assert scenario.parse(scenario.read(file, {}), str(file)).models

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from loadtests import result_file
-from loadtests.engine.verdict import verdict_of
+from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import PlanError
 from loadtests.result import About, Outcome, Requests, RunResult, Unanswered
 

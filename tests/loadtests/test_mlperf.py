@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loadtests.mlperf import early_stopping, verdict
-from loadtests.mlperf.judging import judged
+from loadtests.mlperf import loadgen_verdict
 from loadtests.mlperf.schedule import mersenne_twister, server_schedule
 from loadtests.result import About, Outcome, Requests, RunResult
 
@@ -65,13 +64,13 @@ def test_a_schedule_ends_with_the_first_query_that_is_late_enough() -> None:
     ],
 )
 def test_the_published_query_counts(percentile, misses, queries) -> None:
-    assert early_stopping.least_queries(misses, percentile) == queries
+    assert loadgen_verdict.least_queries(misses, percentile) == queries
 
 
 @pytest.mark.parametrize("percentile", [0.9, 0.99])
 def test_enough_is_enough_and_one_less_is_not_by_the_binomial(percentile) -> None:
     for misses in range(101):
-        count = early_stopping.least_queries(misses, percentile)
+        count = loadgen_verdict.least_queries(misses, percentile)
         assert stats.binom.cdf(misses, count, 1 - percentile) < 0.01
         assert stats.binom.cdf(misses, count - 1, 1 - percentile) >= 0.01
 
@@ -80,23 +79,23 @@ def test_enough_is_enough_and_one_less_is_not_by_the_binomial(percentile) -> Non
 def test_the_same_verdict_as_loadgen_on_the_same_latencies(case) -> None:
     latencies = np.full(case["queries"], 0.5 * case["limit_seconds"])
     latencies[: case["misses"]] = 3 * case["limit_seconds"]
-    found = early_stopping.holds(latencies, case["limit_seconds"], case["percentile"])
+    found = loadgen_verdict.holds(latencies, case["limit_seconds"], case["percentile"])
     assert found == case["early_stopping"]
 
 
 def test_the_estimate_is_the_order_statistic_that_the_misses_allow() -> None:
     latencies = np.random.default_rng(1).permutation(np.arange(1, 198) / 1000)
     # 197 queries carry 10 misses of p90: the tenth largest.
-    assert early_stopping.estimate(latencies, 0.9) == 0.188
-    assert early_stopping.estimate(latencies[:63], 0.9) is None
-    assert early_stopping.most_misses(43, 0.9) is None
+    assert loadgen_verdict.estimate(latencies, 0.9) == 0.188
+    assert loadgen_verdict.estimate(latencies[:63], 0.9) is None
+    assert loadgen_verdict.most_misses(43, 0.9) is None
 
 
 def test_the_estimate_is_above_the_percentile_in_99_of_100_iid_runs() -> None:
     rng = np.random.default_rng(2)
     true = -np.log(0.1)
     below = sum(
-        (early_stopping.estimate(rng.exponential(size=500), 0.9) or 0) < true
+        (loadgen_verdict.estimate(rng.exponential(size=500), 0.9) or 0) < true
         for _ in range(1000)
     )
     assert stats.binomtest(below, 1000, 0.01, "greater").pvalue > 0.001
@@ -110,13 +109,13 @@ def test_a_server_run_is_valid_with_all_its_checks() -> None:
         "least_seconds": 2.0,
         "least_queries": 100,
     }
-    good = verdict.server(np.full(due.size, 0.004), due, **demands)
+    good = loadgen_verdict.server(np.full(due.size, 0.004), due, **demands)
     assert good.valid
     assert good.result == pytest.approx(1000, rel=0.1)
     late = np.full(due.size, 0.004)
     late[: due.size // 50] = np.inf  # 2 % never answered
-    assert not verdict.server(late, due, **demands).constraints_met
-    short = verdict.server(
+    assert not loadgen_verdict.server(late, due, **demands).constraints_met
+    short = loadgen_verdict.server(
         np.full(due.size, 0.004), due, **{**demands, "least_seconds": 600.0}
     )
     assert not short.valid
@@ -125,7 +124,7 @@ def test_a_server_run_is_valid_with_all_its_checks() -> None:
 
 
 def test_streams_and_offline_report_what_mlperf_reports() -> None:
-    single = verdict.stream(
+    single = loadgen_verdict.stream(
         np.arange(1, 198) / 1000,
         scenario="SingleStream",
         percentile=0.9,
@@ -135,7 +134,9 @@ def test_streams_and_offline_report_what_mlperf_reports() -> None:
     )
     assert single.valid
     assert single.result == 0.188
-    offline = verdict.offline(24_576, 700.0, least_seconds=600.0, least_samples=24_576)
+    offline = loadgen_verdict.offline(
+        24_576, 700.0, least_seconds=600.0, least_samples=24_576
+    )
     assert offline.result == pytest.approx(24_576 / 700)
     assert offline.valid
 
@@ -176,7 +177,7 @@ def test_a_run_of_a_scenario_is_judged_by_its_own_rules(profile, valid, result) 
         timeout_seconds=1, in_flight=1, payload_sha256="", started_at=0, profile=profile,
     )  # fmt: skip
     run = RunResult.of(about, requests, duration_seconds=10, sender_cpu_seconds=0)
-    found = judged(run)
+    found = loadgen_verdict.judged(run)
     assert found is not None
     assert found.valid == valid
     assert found.result == pytest.approx(result, rel=0.01)

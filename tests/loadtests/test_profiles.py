@@ -14,11 +14,11 @@ from scipy import stats
 from exporter.cli import main
 from loadtests.plan import MAX_REQUESTS, checked
 from loadtests.profiles import AnyProfile
-from loadtests.profiles.curve import Curve
-from loadtests.profiles.seeding import arrivals_of
+from loadtests.profiles.profile import arrivals_of
+from loadtests.profiles.rate_curve import Curve
 
 if TYPE_CHECKING:
-    from loadtests.profiles.base import Profile
+    from loadtests.profiles.profile import Profile
 
 PROFILES = get_args(get_args(AnyProfile)[0])
 ADAPTER = TypeAdapter(AnyProfile)

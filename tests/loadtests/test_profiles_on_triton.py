@@ -17,7 +17,7 @@ from loadtests.engine import Options
 from loadtests.errors import LoadError
 from loadtests.execute import execute
 from loadtests.profiles import AnyProfile
-from loadtests.profiles.seeding import arrivals_of
+from loadtests.profiles.profile import arrivals_of
 from loadtests.report.run_document import document
 from loadtests.report.run_report import report_of
 from loadtests.result import Outcome

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from loadtests import result_file
-from loadtests.report import command, run_document
-from loadtests.report.compare import compared
+from loadtests.report import report_command, run_document
+from loadtests.report.comparison_report import compared
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import About, Outcome, Requests, RunResult, Verdict
 from pages import page_html, page_text
@@ -101,11 +101,11 @@ def whole(html: str) -> Tags:
     return tags
 
 
-@pytest.mark.parametrize("kind", command.SCHEMAS)
+@pytest.mark.parametrize("kind", report_command.SCHEMAS)
 def test_the_published_schema_is_the_code_s(kind) -> None:
     """`make generate` writes it anew."""
     committed = ROOT / "loadtests" / "report" / f"{kind}.schema.json"
-    assert committed.read_text("utf-8") == command.schema(kind) + "\n"
+    assert committed.read_text("utf-8") == report_command.schema(kind) + "\n"
 
 
 def test_a_report_counts_misses_as_infinitely_late() -> None:
@@ -245,7 +245,7 @@ def test_the_gate_s_exit_status(tmp_path, second, status) -> None:
         ("{", "is no JSON"),
         ("[]", "want a JSON object"),
         ('{"format": "x"}', "want tritonwatch-load-run or"),
-        ('{"format": "tritonwatch-load-capacity"}', "is no whole capacity report"),
+        ('{"format": "tritonwatch-load-capacity"}', "is not whole: model"),
         ('{"format": "tritonwatch-load-run", "version": 9}', "found version 9"),
     ],
 )

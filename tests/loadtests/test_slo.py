@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadtests.capacity.slo import parse
+from loadtests.capacity.load_objective import parse
 from loadtests.errors import PlanError
 from loadtests.result import Outcome, Requests
 

@@ -1,9 +1,11 @@
-"""Little that becomes much: compressed spaces, made without compressing them all."""
+"""Bodies that are worse than they look: small ones that become much, and hostile spans."""
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
+from typing import Any, Final
 
 MEBIBYTE = b" " * (1 << 20)
 
@@ -30,3 +32,115 @@ def _deflated(mebibytes: int) -> bytes:
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     block = packer.compress(MEBIBYTE) + packer.flush(zlib.Z_FULL_FLUSH)
     return block * mebibytes + b"\x03\x00"
+
+
+# Traces in OTLP. Each body is of one content type and below what a tap takes.
+
+
+def delimited(field: int, content: bytes) -> bytes:
+    """One field of a protobuf message."""
+    size, prefix = len(content), bytearray([field << 3 | 2])
+    while size > 127:
+        prefix.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*prefix, size]) + content
+
+
+_MANY: Final = 1_000_000
+_EMPTY_OBJECTS: Final = b",".join([b"{}"] * 690_000)
+DEEP_ARRAYS: Final = b"[" + b",".join([b"[" * 900 + b"]" * 900] * 1100) + b"]"
+_JSON: Final = {
+    "spans": b'{"resourceSpans":[{"scopeSpans":[{"spans":[%b]}]}]}' % _EMPTY_OBJECTS,
+    "attributes": b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":[%b]}]}]}]}'
+    % _EMPTY_OBJECTS,
+    "deep arrays": DEEP_ARRAYS,
+    "UTF-16": '["\u2200",'.encode("utf-16-le") + b"[\0]\0,\0" * 300_000 + b"[\0]\0]\0",
+}
+_PROTOBUF: Final = {
+    "resources": b"\x0a\0" * _MANY,
+    "scopes": delimited(1, b"\x12\0" * _MANY),
+    "spans": delimited(1, delimited(2, b"\x12\0" * _MANY)),
+    "attributes": delimited(1, delimited(2, delimited(2, b"\x4a\0" * _MANY))),
+    "events": delimited(1, delimited(2, delimited(2, b"\x5a\0" * _MANY))),
+}
+MILLION_EMPTY: Final = {
+    **{name: ("application/json", body) for name, body in _JSON.items()},
+    **{
+        f"{name} as protobuf": ("application/x-protobuf", body)
+        for name, body in _PROTOBUF.items()
+    },
+}
+"""Content type and body, by what there is so much of."""
+
+
+def unfinished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:
+    """Spans of ever other models that wait for the rest of their requests."""
+    return _export(_model_span(n, name_bytes) for n in range(first, first + number))
+
+
+def finished_spans(first: int, number: int, name_bytes: int = 0) -> bytes:
+    """Whole requests to ever other models."""
+    return _export(
+        span
+        for n in range(first, first + number)
+        for span in (
+            _span("InferRequest", n, {"HTTP_RECV_START": 0, "HTTP_SEND_END": 9}, "e"),
+            _model_span(n, name_bytes),
+            _span("compute", n, {"COMPUTE_START": 2, "COMPUTE_END": 8}, "c", "0"),
+        )
+    )
+
+
+def _model_span(number: int, name_bytes: int) -> dict[str, Any]:
+    name = f"m{number}".ljust(name_bytes, "x")
+    marks = {"REQUEST_START": 1, "QUEUE_START": 1, "REQUEST_END": 9}
+    return {
+        **_span(name, number, marks, "0", "e"),
+        "attributes": [
+            {"key": "triton.model_name", "value": {"stringValue": name}},
+            {"key": "triton.model_version", "value": {"intValue": "1"}},
+        ],
+    }
+
+
+def _span(
+    name: str, number: int, marks: dict[str, int], own: str, parent: str = ""
+) -> dict[str, Any]:
+    begin = 1_795_243_593_000_000_000 + 1_000_000 * number
+    return {
+        "name": name,
+        "traceId": f"{number:032x}",
+        "spanId": f"{own}{number:015x}",
+        "parentSpanId": f"{parent}{number:015x}" if parent else "",
+        "events": [
+            {"name": mark, "timeUnixNano": str(begin + 100_000 * at)}
+            for mark, at in marks.items()
+        ],
+    }
+
+
+def _export(spans: Any) -> bytes:
+    return json.dumps(
+        {"resourceSpans": [{"scopeSpans": [{"spans": [*spans]}]}]}
+    ).encode()
+
+
+# gRPC.
+
+
+def http2_streams(method: str, number: int) -> bytes:
+    """The beginning of a connection with calls that send no message (RFC 9113)."""
+    path = f"/inference.GRPCInferenceService/{method}".encode()
+    # HPACK without its tables' dynamic part: POST, http, :path, :authority, content-type, te.
+    block = b"\x83\x86" + b"".join(
+        (
+            bytes([0x04, len(path)]) + path,
+            b"\x01\x01x",
+            b"\x0f\x10\x10application/grpc",
+            b"\x00\x02te\x08trailers",
+        )
+    )
+    head = struct.pack(">I", len(block))[1:] + b"\x01\x04"  # HEADERS, END_HEADERS
+    streams = (head + struct.pack(">I", 2 * n + 1) + block for n in range(number))
+    settings = b"\0\0\0\x04\0\0\0\0\0"
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + b"".join(streams)

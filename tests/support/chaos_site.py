@@ -15,7 +15,7 @@ from sidecars import SidecarProcess
 from exporter.network.listening import bind
 from loadtests.chaos.primitives.backends import stubs_of
 from loadtests.chaos.primitives.model_control import load, states
-from loadtests.chaos.primitives.processes import (
+from loadtests.chaos.primitives.process_refs import (
     TOKEN_VARIABLE,
     ProcessRef,
     started_with,

@@ -20,7 +20,7 @@ from waiting import wait_until
 from exporter.errors import TritonError
 from exporter.triton import backend
 from exporter.triton.http import HttpClient
-from loadtests.chaos.primitives.processes import new_token
+from loadtests.chaos.primitives.process_refs import new_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

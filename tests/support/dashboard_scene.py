@@ -25,7 +25,7 @@ import yaml
 from monitoring import free_port
 from waiting import wait_until
 
-from exporter.demo.demo_mirror import Mirror
+from exporter.demo.demo_traffic import Mirror
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest

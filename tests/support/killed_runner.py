@@ -26,8 +26,8 @@ from loadtests.chaos.faults import AnyFault, FaultRefusedError
 from loadtests.chaos.site import ProxyControl, Site
 from loadtests.chaos.undoing import watchdog
 from loadtests.chaos.undoing.injection import injections
-from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
-from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.undoing.undo_journal import Journal
+from loadtests.interrupt import Interrupted, interrupted_once
 
 if TYPE_CHECKING:
     from types import FrameType

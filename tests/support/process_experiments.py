@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadtests.chaos import experiment
-from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.primitives.process_refs import ProcessRef
 from loadtests.chaos.running.runner import RunOptions, run
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
-    from loadtests.chaos.measuring.evidence import Evidence
+    from loadtests.chaos.measuring.observations import Evidence
 
 MODEL = "digits_fp32"
 MODELS = Path(__file__).parents[2] / "deploy" / "models"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sites import EmptySite
 
-from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.primitives.process_refs import ProcessRef
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton

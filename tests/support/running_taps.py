@@ -12,6 +12,7 @@ from waiting import PATIENCE_SECONDS, wait_until
 
 from exporter.access.inventory import Inventory
 from exporter.network.admission import Admission
+from exporter.system.memory_budget import MemoryBudget
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 from exporter.taps.tap import Tap
 from exporter.triton.model import ModelSpec
@@ -21,6 +22,25 @@ PATH = "/v2/models/m/infer"
 PATIENT_SECONDS = 10.0
 """How long these taps let a sender wait for what became of its body: production's 50 ms
 are over before a busy machine has looked at it, and then it is told nothing was wrong."""
+
+
+class Crowded:
+    """An admission whose process has `resident` bytes of memory, and may have 100."""
+
+    def __init__(self):
+        self.resident, self.now = 0, 0.0
+        self.admission = Admission(
+            MemoryBudget(
+                100,
+                resident=lambda: self.resident,
+                trim=lambda: None,
+                clock=self._clock,
+            )
+        )
+
+    def _clock(self):
+        self.now += 1
+        return self.now
 
 
 def inventory(*names):
@@ -64,8 +84,8 @@ class RunningTap:
 class HttpTap(RunningTap):
     """The tap for HTTP."""
 
-    def __init__(self, routes, **bounds):
-        super().__init__(Tap(routes, Admission().tap, **bounds))
+    def __init__(self, routes, admission=None, **bounds):
+        super().__init__(Tap(routes, (admission or Admission()).tap, **bounds))
         host, _, port = self.tap.address.rpartition(":")
         self.address = (host, int(port))
 

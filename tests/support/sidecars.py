@@ -22,7 +22,7 @@ from exporter.output.exposition import parse_text
 from loadtests.chaos.faults import clock_jump
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 
@@ -84,9 +84,17 @@ class SidecarProcess:
     """`tritonwatch serve` on a port of its own choosing."""
 
     def __init__(
-        self, config: dict[str, Any], folder: Path, *arguments: str, clock: bool = False
+        self,
+        config: dict[str, Any],
+        folder: Path,
+        *arguments: str,
+        clock: bool = False,
+        within: Sequence[str] = (),
     ) -> None:
-        """`clock`: under libfaketime, so that its clock can be moved."""
+        """`clock`: under libfaketime, so that its clock can be moved.
+
+        `within` is a command that runs the rest of its line.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         environment = clock_jump.environment(folder / "clock") if clock else {}
         self.file = folder / "tritonwatch.yaml"
@@ -94,7 +102,7 @@ class SidecarProcess:
         self._log = folder / "log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [COMMAND, "serve", "--config", str(self.file), *arguments],
+                [*within, COMMAND, "serve", "--config", str(self.file), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

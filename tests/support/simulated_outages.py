@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadtests.chaos.measuring.evidence import Event, Evidence
+from loadtests.chaos.measuring.observations import Event, Evidence
 from loadtests.result import About, Outcome, Requests, RunResult
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from monitoring import free_port
 
 from exporter.triton import backend, keeper
 from loadtests.chaos.primitives.backends import Belongings, stubs_of
-from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.primitives.process_refs import ProcessRef
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

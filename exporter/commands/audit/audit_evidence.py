@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exporter.access.inventory import Inventory
+from exporter.errors import ProtocolError
+from exporter.triton.http_path import model_path
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
 if TYPE_CHECKING:
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
     from exporter.access.probe_base import Target, Verdict
     from exporter.commands.audit.audit_power import Taken
+
 
 ENOUGH_REQUESTS: Final = 10
 """Fewer requests than these carry no statement about a mean."""
@@ -162,7 +166,7 @@ class Evidence:
         return None if info is None or info.is_triton else info.name
 
     def lacks(self, part: Part) -> bool:
-        """Whether this is another server, which has no such call."""
+        """Return whether this is another server, which has no such call."""
         problem = self.problems.get(part, "")
         return self.other_server is not None and problem.startswith("UNIMPLEMENTED")
 
@@ -220,3 +224,36 @@ def _batch(after: BatchStatistics, before: BatchStatistics | None) -> BatchStati
 
 def _less(after: Duration, before: Duration) -> Duration:
     return Duration(max(0, after.count - before.count), max(0, after.ns - before.ns))
+
+
+def config_path(name: str, version: str) -> str:
+    """Return the path of a model's configuration in Triton's HTTP service."""
+    return f"{model_path(name, version)}/config"
+
+
+def parse_config(body: bytes) -> ModelConfig:
+    """Return the configuration in an answer of Triton.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    try:
+        document: Any = json.loads(body)
+        groups = list(document.get("instance_group", ()))
+        batching = document.get("dynamic_batching")
+        delay = int((batching or {}).get("max_queue_delay_microseconds", 0))
+        return ModelConfig(
+            dynamic_batching=batching is not None,
+            max_queue_delay_us=delay,
+            instances=sum(_instances(group) for group in groups),
+            on_gpu=any(group.get("kind") == "KIND_GPU" for group in groups),
+        )
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ProtocolError(
+            f"the answer is no model configuration: {type(error).__name__}"
+        ) from None
+
+
+def _instances(group: Any) -> int:
+    # `count` is per GPU, where the group names any.
+    return int(group.get("count", 1)) * max(1, len(group.get("gpus", ())))

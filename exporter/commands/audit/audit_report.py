@@ -61,7 +61,7 @@ class Report(BaseModel):
 
     @property
     def failed(self) -> bool:
-        """Whether anything is at warning or above."""
+        """Return whether anything is at warning or above."""
         return any(finding.severity in FAILING for finding in self.findings)
 
 

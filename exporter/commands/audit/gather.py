@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import secrets
 import time
 from collections import defaultdict
 from dataclasses import dataclass
@@ -11,12 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue, errors
 from exporter.access.collector_base import Access
-from exporter.access.inventory import Inventory, InventoryBoard
-from exporter.access.mirror_hub import MirrorHub
-from exporter.access.own_traffic import OwnTraffic
-from exporter.access.span_buffer import SpanBuffer
-from exporter.commands.audit import audit_requests, model_config
-from exporter.commands.audit.audit_evidence import Disagreement, Evidence, Page
+from exporter.access.inventory import Inventory
+from exporter.commands.audit import audit_requests
+from exporter.commands.audit.audit_evidence import (
+    Disagreement,
+    Evidence,
+    Page,
+    config_path,
+    parse_config,
+)
 from exporter.commands.audit.audit_power import PowerLook
 from exporter.commands.audit.finding import many
 from exporter.config import connect
@@ -26,12 +27,11 @@ from exporter.output.exposition import parse_text
 from exporter.triton.http import HttpClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from exporter.access.inventory import ModelKey
     from exporter.commands.audit.audit_evidence import ModelConfig, Part
     from exporter.config.configuration import Config
-    from exporter.samples import AnySample
     from exporter.triton.model import ModelStatistics
 
 SETUP_SHARE: Final = 0.25
@@ -83,17 +83,12 @@ def look(
     """
     pace = pace or Pace()
     metrics = config.target.metrics
-    access = Access(
-        grpc=connect.grpc_client(config.target),
+    access = Access.detached(
+        connect.grpc_client(config.target),
         http=connect.http_client(config.target),
         metrics=None if metrics is None else _KeptPage(metrics, connections=1),
         models=config.models,
-        board=InventoryBoard(),
-        own=OwnTraffic(run_id=secrets.token_hex(4)),
         clock=pace.clock,
-        spans=SpanBuffer(time.time_ns, random.Random()),  # noqa: S311 - nobody exports them
-        exposed=_nothing,
-        mirror=MirrorHub(),
     )
     try:
         return _Look(config, access, duration_seconds, tell, pace).take()
@@ -101,10 +96,6 @@ def look(
         for client in (access.grpc, access.http, access.metrics):
             if client is not None:
                 client.close()
-
-
-def _nothing() -> Sequence[AnySample]:
-    return ()
 
 
 class _Look:
@@ -239,9 +230,9 @@ class _Look:
                 break
             try:
                 body = self._access.http.get(
-                    model_config.path_of(*key), timeout_seconds=self._patience()
+                    config_path(*key), timeout_seconds=self._patience()
                 )
-                configs[key] = model_config.parse(body)
+                configs[key] = parse_config(body)
             except errors.TritonError as error:
                 self._problems["configurations"] = str(error)
         return configs

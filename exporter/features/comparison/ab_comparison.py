@@ -91,7 +91,7 @@ class ProductionComparison:
         self._window(histograms, keys)
 
     def intervals(self) -> dict[Metric, Interval]:
-        """What is known of each metric's effect; the unknown is absent."""
+        """Return the interval of each metric's effect; unknown ones are absent."""
         found: dict[Metric, Interval | None] = {
             metric: self.windows.quantile_ratio(q, self._alpha)
             for metric, q in _QUANTILES.items()

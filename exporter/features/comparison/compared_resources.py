@@ -70,7 +70,7 @@ class Resources:
         return len(self._windows)
 
     def intervals(self, wanted: Sequence[Metric]) -> dict[Metric, Interval]:
-        """What is known of energy and memory."""
+        """Return the intervals of energy and memory; unknown ones are absent."""
         found: dict[Metric, Interval] = {}
         if "energy" in wanted and self._windows:
             x, y = np.array(self._windows).T

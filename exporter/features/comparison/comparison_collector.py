@@ -1,4 +1,4 @@
-"""Says of every configured comparison what is known now."""
+"""Exposes the current findings of every configured comparison."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from exporter import catalogue
 from exporter.errors import InvalidRequestError, PartialResultError, TritonwatchError
 from exporter.features.comparison.ab_comparison import ProductionComparison
 from exporter.features.comparison.compared_resources import Resources
+from exporter.features.comparison.comparison_verdicts import VERDICTS, Finding
 from exporter.features.comparison.shadow_comparison import Shadow
-from exporter.features.comparison.verdicts import VERDICTS, Finding
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ class Comparison:
 
     @property
     def complete(self) -> bool:
-        """Whether the verdicts are final."""
+        """Return whether the verdicts are final."""
         return self.source is not None and self.source.complete
 
     @property
     def wait(self) -> Wait | None:
-        """What the next pair waits for; None where none is to come."""
+        """Return what the next pair waits for; None where none is to come."""
         if self.source is None or self.problem or self.complete:
             return None
         return self.source.wait

@@ -112,7 +112,7 @@ class GoldenInputs:
 
     @property
     def labelled(self) -> bool:
-        """Whether the right classes are known."""
+        """Return whether the right classes are known."""
         return self._labels is not None
 
     def next(self, spec: ModelSpec) -> Input:

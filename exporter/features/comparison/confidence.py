@@ -44,7 +44,7 @@ class Interval:
 def boundary(
     information: float, alpha: float, mixture: float = _MIXTURE_PAIRS
 ) -> float:
-    """How many standard deviations a fair walk stays within, at all times at once.
+    """Return how many standard deviations a fair walk stays within, at all times at once.
 
     z(v) = sqrt((1 + m/v) log((1 + v/m) / alpha^2)): the two-sided normal mixture of
     Robbins (1970), eq. 14 of Howard et al. (2021), divided by sqrt(v). It is least, and
@@ -163,7 +163,7 @@ class BoundedMean:
 
     @property
     def interval(self) -> Interval | None:
-        """What is known of the mean; None before the first value."""
+        """Return the interval of the mean; None before the first value."""
         if not self.count:
             return None
         centre = self._won / self._bets

@@ -61,7 +61,7 @@ class Asker:
 
     @property
     def waited_seconds(self) -> float:
-        """How long answers were waited for, in all; one still under way counts."""
+        """Return how long answers were waited for, in all; one still under way counts."""
         with self._wake:
             return self._waited + self._under_way()
 
@@ -124,7 +124,7 @@ class Question:
 
 
 def difference(champion: ModelSpec, challenger: ModelSpec) -> str:
-    """Why the two cannot be asked the same, "" if they can."""
+    """Return why the two cannot be asked the same, "" if they can."""
     for spec in (champion, challenger):
         kind = "decoupled" if spec.decoupled else "sequence" if spec.sequence else ""
         if kind:

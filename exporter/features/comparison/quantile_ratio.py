@@ -47,7 +47,7 @@ class Walk:
     """By how much unlike densities widen the boundary."""
 
     def within(self, alpha: float) -> bool:
-        """Whether the walk is where a fair one stays."""
+        """Return whether the walk is where a fair one stays."""
         if not self.discordant:
             return True
         z = boundary(self.discordant, alpha, MIXTURE_DISCORDANT)

@@ -90,17 +90,17 @@ class Shadow:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing more is asked, and the verdicts are final."""
+        """Return whether nothing more is asked, and the verdicts are final."""
         return self.pairs.count >= self.settings.max_pairs
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many pairs ended how."""
+        """Return how many pairs ended how."""
         return {str(o): count for o, count in self.pairs.outcomes.items()}
 
     @property
     def budget_used(self) -> dict[str, float | None]:
-        """What was asked as a share of production, by resource."""
+        """Return our requests as a share of production, by resource."""
         used = self.budget.used
         return {"requests": used.requests_ratio, "busy": used.busy_ratio}
 
@@ -111,11 +111,11 @@ class Shadow:
 
     @property
     def failure(self) -> str:
-        """Why the latest request that failed did."""
+        """Return why the latest request that failed did."""
         return self.pairs.failure
 
     def intervals(self) -> dict[Metric, Interval]:
-        """What is known of each metric's effect."""
+        """Return the interval of each metric's effect."""
         return self.pairs.intervals()
 
     def close(self) -> None:
@@ -292,7 +292,7 @@ class Shadow:
         return champion, challenger
 
     def _pair_seconds(self, keys: tuple[ModelKey, ModelKey]) -> float:
-        """What one pair keeps the server busy, as far as is known.
+        """Return the busy seconds of one pair, as far as is known.
 
         The challenger is taken to cost what the champion does until it was asked.
         """
@@ -305,7 +305,7 @@ class Shadow:
         return champion + (champion if challenger is None else challenger)
 
     def _busy_seconds(self, key: ModelKey) -> float | None:
-        """What one request keeps the model busy: ours, or else production's."""
+        """Return the busy seconds of one request: ours, or else production's."""
         look = self._access.work.current
         work = None if look is None else look.models.get(key)
         if work is None:

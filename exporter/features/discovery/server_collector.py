@@ -1,9 +1,10 @@
-"""Discovery: is the server there, what does it hold, and what comes and goes."""
+"""Discovery: is the server there, what does it hold, how often was each model loaded."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
@@ -12,11 +13,10 @@ from exporter import catalogue, errors
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.access.inventory import Inventory
 from exporter.access.readiness import ReadinessAsker
-from exporter.features.discovery.loads import LoadCounter
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from exporter.access.inventory import ModelKey
     from exporter.triton.model import IndexEntry, ModelSpec, ServerInfo
@@ -209,7 +209,7 @@ class ServerCollector:
 
 
 def _may_hang(info: ServerInfo | None) -> bool:
-    """Whether a Python model's own `is_ready()` can delay the server's answers."""
+    """Return whether a Python model's own `is_ready()` can delay the server's answers."""
     version = None if info is None else info.numbers
     return version is not None and version >= _IS_READY_SINCE
 
@@ -230,3 +230,47 @@ def _model_readiness(
         # A model never loaded is listed without a version or state: nothing is known.
         if entry.state
     ]
+
+
+Evidence = Literal["ready", "statistics", "signature"]
+"""It became ready, its statistics started over, or its signature changed."""
+SAME_LOAD_SECONDS: Final = 15.0
+"""Evidence of another kind within this time is of the same load: statistics and server
+are read every 5 s by default."""
+
+
+@dataclass(slots=True)
+class _Load:
+    at: float
+    evidence: set[Evidence]
+
+
+class LoadCounter:
+    """Loads by model version; each load may show in up to three ways, or in one."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[ModelKey] = Counter()
+        self._latest: dict[ModelKey, _Load] = {}
+
+    def follow(self, key: ModelKey) -> None:
+        """Begin at 0: a counter that begins at 1 has no increase PromQL could see."""
+        self.counts.setdefault(key, 0)
+
+    def add(self, key: ModelKey, evidence: Evidence, now: float) -> None:
+        """Count a load, unless this is more evidence of the one counted last."""
+        latest = self._latest.get(key)
+        if (
+            latest is not None
+            and now - latest.at <= SAME_LOAD_SECONDS
+            and evidence not in latest.evidence
+        ):
+            latest.evidence.add(evidence)
+            return
+        self.counts[key] += 1
+        self._latest[key] = _Load(now, {evidence})
+
+    def keep(self, keys: Iterable[ModelKey]) -> None:
+        """Forget every version that is not among `keys`."""
+        for key in self.counts.keys() - set(keys):
+            del self.counts[key]
+            self._latest.pop(key, None)

@@ -156,7 +156,13 @@ class Outlooks:
                 name: [math.nan if v is None else float(v) for v in values]
                 for name, values in payload["points"].items()
             }
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             raise StateError(f"points that cannot be read: {error!r}") from error
         for name, series in self._series.items():
             series.points.extend(restored.get(name, ()))

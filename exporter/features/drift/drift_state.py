@@ -50,7 +50,7 @@ class Store:
 
     @property
     def kept(self) -> bool:
-        """Whether anything outlives this process."""
+        """Return whether anything outlives this process."""
         return self._folder is not None
 
     def _path(self, what: str) -> Path:

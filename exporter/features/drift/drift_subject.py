@@ -82,7 +82,7 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Whether enough came for long enough."""
+        """Return whether enough came for long enough."""
         age = self._clock() - self._began
         return self.rows >= self._settings.rows and age >= self._settings.seconds
 
@@ -125,7 +125,7 @@ class Subject:
 
     @property
     def wanted(self) -> bool:
-        """Whether requests are looked at."""
+        """Return whether requests are looked at."""
         return self._rows is not None
 
     def take(self, request: Tensors) -> None:
@@ -276,7 +276,7 @@ class Subject:
             self.watch = self.learner = None
 
     def _still_fits(self) -> bool:
-        """Whether what is watched now can go on, although its successor is refused."""
+        """Return whether the current watch can continue although its successor is refused."""
         if self.watch is None:
             return False
         try:

@@ -59,7 +59,7 @@ class Declared:
 
 
 def declared(spec: ModelSpec, side: Side) -> dict[str, Declared]:
-    """What the model takes or gives, by name."""
+    """Return the inputs or outputs of the model, by name."""
     tensors = spec.inputs if side == "inputs" else spec.outputs
     return {tensor.name: _declared(tensor, spec) for tensor in tensors}
 
@@ -154,7 +154,7 @@ def _named(
 def _unsure(
     feature: DriftFeatureSettings, tensors: Mapping[str, Declared]
 ) -> Iterator[str]:
-    """Why the confidence that is asked for is none."""
+    """Return why the confidence that is asked for is none."""
     if feature.of != "confidence":
         return
     tensor = tensors.get(feature.tensor)

@@ -260,7 +260,13 @@ class Watch:
             self._count(alarm_since=None if since is None else float(since))
             if closed_at is not None and panes:
                 self._resume(float(closed_at), panes)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             raise StateError(f"a state that cannot be read: {error!r}") from error
 
     def _resume(self, closed_at: float, panes: list[Counts]) -> None:
@@ -294,6 +300,6 @@ def _read(data: bytes) -> dict[str, Any]:
             monitor = payload["monitor"]
             panes = [Counts.from_state(pane) for pane in payload["panes"]]
             opened = Counts.from_state(payload["open"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StateError(f"a state that cannot be read: {error!r}") from error
     return {**payload, "monitor": monitor, "panes": panes, "open": opened}

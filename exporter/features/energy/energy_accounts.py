@@ -236,7 +236,7 @@ class Books:
         )
 
     def _measured(self, at: float) -> bool:
-        """Whether every device was read at or after that instant, or is not read now."""
+        """Return whether every device was read since that instant, or is not read now."""
         read = [a.meter.read_until for a in self.devices.values()]
         return bool(read) and all(until is not None and until >= at for until in read)
 

@@ -82,7 +82,7 @@ class PowerSource(Protocol):
 
     @property
     def description(self) -> str:
-        """What it is, for the log."""
+        """Return a description for the log."""
         ...
 
     def read(self) -> Sequence[Reading]:

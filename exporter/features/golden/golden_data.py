@@ -78,7 +78,7 @@ def read(settings: GoldenData) -> GoldenSet:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when the file does; None where there is none."""
+    """Return what changes when the file does; None where there is no file."""
     try:
         status = path.stat()
     except OSError:

@@ -82,7 +82,7 @@ class GoldenProbe:
         return state.attempt()
 
     def samples(self) -> list[AnySample]:
-        """What is known of all models; reads memory only."""
+        """Return the samples of all models; reads memory only."""
         with self._lock:
             states, unusable = list(self._states.values()), list(self._told)
         found = [sample for state in states for sample in state.samples()]

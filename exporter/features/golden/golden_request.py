@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from exporter import errors
 from exporter.access.probe_base import Outcome, Verdict
-from exporter.own_requests import evidence
+from exporter.own_requests import execution_evidence
 from exporter.own_requests.answer_checks import output_fault
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access
     from exporter.access.probe_base import Transport
-    from exporter.own_requests.evidence import Watched
+    from exporter.own_requests.execution_evidence import Watched
     from exporter.triton.model import Array, InferRequest
 
 OUTCOMES: dict[type[errors.TritonError], Outcome] = {
@@ -100,7 +100,7 @@ class Asker:
             datatypes = {**datatypes, **drawn[1]}
         request_id = self._access.own.new_request_id("golden")
         request = own_request(self.spec, request_id, inputs, datatypes=datatypes)
-        watched = evidence.Watched.of(self.spec, self._access.board.current)
+        watched = execution_evidence.Watched.of(self.spec, self._access.board.current)
         started = self._access.clock()
         try:
             hits = self._hits(watched)
@@ -143,7 +143,9 @@ class Asker:
         """
         if not watched.cached:
             return 0
-        return evidence.read(self._access.grpc, watched, self._timeout).hits(watched)
+        return execution_evidence.read(self._access.grpc, watched, self._timeout).hits(
+            watched
+        )
 
     def _drawn(
         self, name: str, inputs: Mapping[str, Array]

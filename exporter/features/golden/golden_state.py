@@ -11,14 +11,18 @@ import structlog
 from exporter import catalogue
 from exporter.access.calibration_board import Calibrated
 from exporter.features.golden import golden_behaviour
-from exporter.features.golden.accuracy_loss import LossChart
 from exporter.features.golden.golden_behaviour import ROWS, Tolerance
 from exporter.features.golden.golden_behaviour import Sample as Batch
-from exporter.features.golden.golden_budget import WINDOW_SECONDS, Allowance, Budget
+from exporter.features.golden.golden_budget import (
+    WINDOW_SECONDS,
+    Allowance,
+    Budget,
+    LossChart,
+)
 from exporter.features.golden.golden_request import Asker
 from exporter.features.golden.golden_scoring import OUTCOMES, Scoring
 from exporter.features.golden.golden_signature import prepare
-from exporter.numerics import calibration
+from exporter.numerics import confidence_calibration
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -99,18 +103,18 @@ class ModelState:
         self._rounds = 0
         self._loss_level = 0
         self._loss_alarm = False
-        self._calibration: calibration.Calibration | None = None
+        self._calibration: confidence_calibration.Calibration | None = None
         self._scored_at = -_SCORE_SECONDS
         self._asked_at = access.clock()
         self._scores: Sequence[AnySample] = ()
         self._published: Sequence[AnySample] = ()
 
     def fits(self, spec: ModelSpec, golden: GoldenSet | None) -> bool:
-        """Whether this is still the same model and the same file."""
+        """Return whether this is still the same model and the same file."""
         return spec == self._spec and golden is self._golden
 
     def samples(self) -> Sequence[AnySample]:
-        """What the latest attempt left; of answers long ago only what was counted."""
+        """Return the samples of the latest attempt; of old answers only the counters."""
         settings = self._settings
         fresh = (
             2 * settings.interval_seconds * (1 + settings.jitter_ratio)
@@ -307,7 +311,7 @@ class ModelState:
         healed = _HEALED * self._settings.loss
         if self._loss_alarm and baseline is not None and accuracy > baseline - healed:
             self._loss_alarm, self._loss_level = False, 0
-        made = calibration.calibrate(
+        made = confidence_calibration.calibrate(
             scoring.confidence, scoring.right.astype(np.float64)
         )
         if made is not None:

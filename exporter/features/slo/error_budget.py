@@ -81,7 +81,7 @@ class Budget:
         return None if share is None else share / self._allowed
 
     def remaining_ratio(self, now: float) -> float | None:
-        """What is left of the budget: 1 untouched, 0 used up, below 0 overdrawn."""
+        """Return the remaining share of the budget: 1 untouched, 0 used up, below 0 overdrawn."""
         share = self._bad_share(self._coarse.at(now - self._window_seconds))
         return None if share is None else 1 - share / self._allowed
 

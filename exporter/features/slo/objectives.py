@@ -27,7 +27,7 @@ class _Objective(Settings):
     """Length of the window the error budget is for."""
 
     def matches(self, model: str) -> bool:
-        """Whether events of `model` count."""
+        """Return whether events of `model` count."""
         return fnmatchcase(model, self.models)
 
 
@@ -45,8 +45,9 @@ class AvailabilityObjective(_Objective):
     """Good is a request that succeeded."""
 
     kind: Literal["availability"] = "availability"
-    source: Source = Field(default="requests")
-    """Production requests, as the statistics collector counts them, or our probes."""
+    source: Source | Literal["access_log"] = Field(default="requests")
+    """Production requests, as the statistics collector counts them or as the access log
+    of a proxy has them, or our probes."""
 
 
 class SignalObjective(_Objective):
@@ -113,7 +114,7 @@ class PresetObjective(Settings):
         return self
 
     def expand(self) -> tuple[Objective, ...]:
-        """What the preset stands for."""
+        """Return the objectives of the preset."""
         if self.preset == "throughput":
             return (
                 SignalObjective(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
 from exporter.features.slo.objectives import (
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 Series = tuple[str, ...]
 """Label values of one source series."""
+_JUDGED: Final = {
+    "requests": (catalogue.REQUESTS, "success"),
+    "access_log": (catalogue.CLIENT_REQUESTS, "success"),
+    "probes": (catalogue.PROBE_TOTAL, "ok"),
+}
+"""What an availability objective judges by source, and the outcome that is good."""
+_UNJUDGED: Final = frozenset({"abandoned"})
+"""No answer was sent, so it was neither good nor bad."""
 
 
 class EventCounter:
@@ -96,10 +104,12 @@ class EventCounter:
 def _source_failed(
     objective: LatencyObjective | AvailabilityObjective, samples: Iterable[AnySample]
 ) -> bool:
-    """Whether the collector that counts the events could not read its source."""
+    """Return whether the collector that counts the events could not read its source."""
     if objective.source == "probes":
         return False
     collector = "traces" if isinstance(objective, LatencyObjective) else "statistics"
+    if objective.source == "access_log":
+        collector = "access_log"
     return any(
         isinstance(sample, Sample)
         and sample.spec is catalogue.COLLECTOR_SUCCESS
@@ -130,24 +140,26 @@ def _latencies(
 def _outcomes(
     objective: AvailabilityObjective, samples: Iterable[AnySample]
 ) -> dict[Series, tuple[float, float]]:
-    spec, success = (
-        (catalogue.PROBE_TOTAL, "ok")
-        if objective.source == "probes"
-        else (catalogue.REQUESTS, "success")
-    )
+    spec, success = _JUDGED[objective.source]
     found: dict[Series, tuple[float, float]] = {}
     for sample in samples:
         if not isinstance(sample, Sample) or sample.spec is not spec:
             continue
         if not objective.matches(sample.labels[0]):
             continue
-        *series, outcome = sample.labels
-        good, bad = found.get(tuple(series), (0.0, 0.0))
+        labels = dict(zip(spec.labels, sample.labels, strict=True))
+        outcome = labels.pop("outcome")
+        if labels.get("source", objective.source) != objective.source:
+            continue
+        if outcome in _UNJUDGED:
+            continue
+        series = tuple(labels.values())
+        good, bad = found.get(series, (0.0, 0.0))
         if outcome == success:
             good += sample.value
         else:
             bad += sample.value
-        found[tuple(series)] = (good, bad)
+        found[series] = (good, bad)
     return found
 
 

@@ -47,7 +47,7 @@ class Chart(Protocol):
         ...
 
     def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
-        """How far up and how far down, each to be held against the limit."""
+        """Return how far up and how far down, each to be held against the limit."""
         ...
 
     def run_length(self, limit: float, shift: float, sides: Sides) -> float:
@@ -179,7 +179,7 @@ class PageHinkley:
         return np.concatenate([sums, learnt])
 
     def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
-        """How far the sum lies above its least, and below its greatest."""
+        """Return how far the sum lies above its least, and below its greatest."""
         return memory[0], memory[1]
 
     def run_length(self, limit: float, shift: float, sides: Sides) -> float:
@@ -193,7 +193,7 @@ def _sums(memory: Floats, z: Floats, reference: float, limit: float) -> Floats:
 
 
 def beyond(chart: Chart, memory: Floats, limit: float, sides: Sides) -> Floats:
-    """Whether it speaks."""
+    """Return whether it speaks."""
     upper, lower = chart.statistics(memory)
     spoken = {
         "both": np.maximum(upper, lower),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 import numpy as np
 
 from exporter.features.spc import signal_baseline as baselines
 from exporter.features.spc.control_charts import beyond, limit_of
-from exporter.features.spc.signal_baseline import Baseline
+from exporter.features.spc.signal_baseline import Assumption, Baseline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,12 +90,12 @@ class Signal:
 
     @property
     def learning(self) -> bool:
-        """Whether the baseline is still being learnt."""
+        """Return whether the baseline is still being learnt."""
         return self.baseline is None
 
     @property
     def alarmed(self) -> bool:
-        """Whether any chart's alarm stands."""
+        """Return whether any chart's alarm stands."""
         return any(watch.alarm for watch in self._watches)
 
     def add(self, value: float) -> bool:
@@ -216,12 +216,12 @@ class Signal:
                 self._fingerprint(),
             ):
                 return False
-            found = None if state["baseline"] is None else Baseline(**state["baseline"])
+            found = None if state["baseline"] is None else _baseline(state["baseline"])
             watches = _checked(self._watches, state["watches"])
-            learning = [float(value) for value in state["learning"]]
-            before = None if state["before"] is None else float(state["before"])
+            learning = [_finite(value) for value in state["learning"]]
+            before = None if state["before"] is None else _finite(state["before"])
             samples = int(state["samples"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"found no state of a signal: {error!r}") from None
         if self.plan.given is None and found is not None:
             self._begin(found)
@@ -240,6 +240,37 @@ class Signal:
 def _worse(sides: Sides) -> Sides:
     # An error of the mean towards the watched side is what brings false alarms.
     return "upper" if sides == "lower" else sides
+
+
+def _baseline(state: Mapping[str, Any]) -> Baseline:
+    """The baseline that was kept, with which samples can be standardised."""
+    found = Baseline(
+        float(state["mean"]),
+        float(state["sigma"]),
+        float(state["correlation"]),
+        int(state["samples"]),
+        _known(state["assumption"]),
+        bool(state["normal"]),
+    )
+    deviation = found.residual_sigma
+    if not (math.isfinite(found.mean) and 0 < deviation < math.inf):
+        raise ValueError("no samples can be compared with the baseline")
+    if found.samples < 0:
+        raise ValueError("the baseline was learnt from less than nothing")
+    return found
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(found := float(value)):
+        raise ValueError(f"found the sample {value!r}")
+    return found
+
+
+def _known(assumption: object) -> Assumption:
+    for known in get_args(Assumption):
+        if assumption == known:
+            return cast("Assumption", known)
+    raise ValueError(f"found the assumption {assumption!r}")
 
 
 def _checked(

@@ -10,7 +10,7 @@ from exporter.samples import HistogramSample, Sample
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from exporter.features.spc.signal_settings import SignalSettings
+    from exporter.features.spc.spc_settings import SignalSettings
     from exporter.samples import AnySample
 
 

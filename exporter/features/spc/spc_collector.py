@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from exporter.access.collector_base import Access
     from exporter.features.spc.control_charts import Chart
-    from exporter.features.spc.signal_settings import AnyChart, SignalSettings
-    from exporter.features.spc.spc_settings import SpcSettings
+    from exporter.features.spc.spc_settings import AnyChart, SignalSettings, SpcSettings
     from exporter.samples import AnySample
     from exporter.taps.tap_route import TapRequest
 

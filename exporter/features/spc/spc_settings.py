@@ -3,16 +3,129 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from exporter.access.collector_base import CollectorSettings
-from exporter.features.spc.signal_settings import SignalSettings
+from exporter.catalogue.judged_metrics import judged_metric
+from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from exporter.access.collector_base import Access
     from exporter.features.spc.spc_collector import SpcCollector
+
+
+class ShewhartChart(Settings):
+    """Each sample by itself: large shifts at once, small ones hardly ever."""
+
+    kind: Literal["shewhart"] = "shewhart"
+
+
+class EwmaChart(Settings):
+    """A weighted mean of the samples so far: small shifts, and easy to look at."""
+
+    kind: Literal["ewma"] = "ewma"
+    weight: float = Field(default=0.2, ge=0.02, le=1)
+    """Of the latest sample; the smaller the shift to be seen, the smaller."""
+
+
+class CusumChart(Settings):
+    """A cumulative sum: nothing is faster for a lasting shift of the size named."""
+
+    kind: Literal["cusum"] = "cusum"
+    shift_sigma: float = Field(default=1.0, ge=0.1, le=10)
+    """The shift it is made for, in standard deviations."""
+    fast_initial_response: bool = Field(default=True)
+    """Begin half way to the limit: what is wrong from the start is told sooner."""
+
+
+class PageHinkleyChart(Settings):
+    """A cumulative sum whose mean goes on being learnt: slow drift is no alarm to it."""
+
+    kind: Literal["page_hinkley"] = "page_hinkley"
+    shift_sigma: float = Field(default=1.0, ge=0.1, le=10)
+    """The shift it is made for, in standard deviations."""
+
+
+AnyChart = Annotated[
+    ShewhartChart | EwmaChart | CusumChart | PageHinkleyChart,
+    Field(discriminator="kind"),
+]
+
+
+class GivenBaseline(Settings):
+    """How the signal is when all is well, where that is known."""
+
+    mean: float
+    """In the signal's own unit."""
+    sigma: float = Field(gt=0)
+    """Standard deviation of one sample, in the signal's own unit."""
+    correlation: float = Field(default=0.0, gt=-1, lt=1)
+    """Of neighbouring samples; with one the charts run on residuals."""
+
+
+class SignalSettings(Settings):
+    """One number under control: a gauge, the rate of a counter, a share, or a mean."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")
+    """Value of the `signal` label."""
+    metric: str
+    """A metric of METRICS.md. A gauge is taken as it is, a counter by its rate a second,
+    a histogram by the mean of what came since the last sample."""
+    labels: dict[str, str] = Field(default={}, max_length=20)
+    """Values its labels must have. Counters and histograms are added up over what fits;
+    of a gauge only one series may."""
+    part: dict[str, str] = Field(default={}, max_length=20)
+    """For a counter: the share of its rise that has these labels as well."""
+    every_seconds: float = Field(default=0.0, ge=0, le=86400)
+    """Time between two samples; the collector's interval if shorter. Longer than what
+    the number itself averages over, or samples follow one another."""
+    charts: tuple[AnyChart, ...] = Field(
+        default=(CusumChart(), EwmaChart()), min_length=1, max_length=4
+    )
+    """What is drawn; each kind once."""
+    sides: Literal["both", "upper", "lower"] = Field(default="both")
+    """Which way out is worth an alarm."""
+    in_control_samples: float = Field(default=10_000, ge=20, le=1e8)
+    """Mean number of samples between false alarms of all its charts together. The limits
+    follow from it."""
+    learn_samples: int = Field(default=200, ge=20, le=100_000)
+    """The baseline is learnt from so many first samples: all must be well then. The
+    fewer, the more false alarms come; triton_spc_in_control_samples says how many."""
+    baseline: GivenBaseline | None = Field(default=None)
+    """In place of learning it."""
+    least_sigma: float = Field(default=0.0, ge=0)
+    """The standard deviation is taken to be no less, in the signal's own unit."""
+    heal_samples: int = Field(default=30, ge=1, le=100_000)
+    """An alarm ends after so many samples within the limits."""
+
+    @field_validator("charts")
+    @classmethod
+    def _each_once(cls, charts: tuple[AnyChart, ...]) -> tuple[AnyChart, ...]:
+        kinds: list[str] = [chart.kind for chart in charts]
+        twice = sorted({kind for kind in kinds if kinds.count(kind) > 1})
+        if twice:
+            raise ValueError(f"found {twice[0]!r} twice; each may stand once")
+        return charts
+
+    @model_validator(mode="after")
+    def _exists(self) -> SignalSettings:
+        if self.metric.startswith("triton_spc_"):
+            raise ValueError(
+                f"found metric {self.metric!r}; want a gauge, counter or histogram of "
+                "METRICS.md that is not of process control itself"
+            )
+        spec = judged_metric(
+            self.metric,
+            {*self.labels, *self.part},
+            ("gauge", "counter", "summary", "histogram"),
+        )
+        if self.part and spec.kind != "counter":
+            raise ValueError(
+                f"found part with the {spec.kind} {self.metric}; it goes with counters"
+            )
+        return self
 
 
 class SpcSettings(CollectorSettings):

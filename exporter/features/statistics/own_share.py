@@ -68,8 +68,11 @@ class OwnShare:
 
     @property
     def undecided(self) -> bool:
-        """True while part of the rise is held back until the next look."""
-        return self._held > 0
+        """True while the next look may show more for production of what rose until now.
+
+        Part of it is held back, or stands for requests of ours that are not booked yet.
+        """
+        return self._held > 0 or self.missing > 0
 
     def refuse(self, count: int, *, for_now: bool) -> None:
         """Take back `count` of what the latest look gave to production.

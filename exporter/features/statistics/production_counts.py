@@ -112,14 +112,18 @@ class Production:
         own_when_gone: OwnCounts | None = None,
         *,
         held: Held | None = None,
+        is_new_server: bool = False,
     ) -> None:
         """Add what happened between two looks; `before` None is a model's first.
 
         `own` is the ledger after the later look, `own_before` the one before it, if
         requests of ours can have ended in between; `own_when_gone` the one when a look
-        between the two found no server.
+        between the two found no server. `is_new_server` is whether another one than
+        before is known to have answered: its counters need not be lower.
         """
-        started_over = before is not None and _started_over(before, after)
+        started_over = before is not None and (
+            is_new_server or _started_over(before, after)
+        )
         if before is None or started_over:
             before = ModelStatistics(after.name, after.version)
         if started_over:

@@ -17,12 +17,15 @@ from exporter.features.statistics.crosscheck import CrossCheck
 from exporter.features.statistics.production_counts import Held, Production, Totals
 from exporter.features.statistics.watchers import Address, Watchers
 from exporter.samples import BucketSample, Sample
+from exporter.system.local_server import LocalServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from exporter.access.inventory import ModelKey
+    from exporter.access.own_traffic import Activity
     from exporter.samples import AnySample
+    from exporter.system.local_server import ServerProcess
     from exporter.triton.model import ModelStatistics
 
 
@@ -55,6 +58,10 @@ class _Known:
     missing: int = field(default=0)
     doubtful_until: float = field(default=-math.inf)
     """Monotonic seconds; failures that Triton booked as successes were seen before."""
+    base_reads_left: int = field(default=0)
+    """So many more reads may wait for one without requests of ours; 0 once counted."""
+    server: ServerProcess | None = field(default=None)
+    """Which one answered the latest read, if it is seen."""
 
 
 class StatisticsCollector:
@@ -66,6 +73,7 @@ class StatisticsCollector:
         if settings.learn_calls:
             access.own.footprints = Footprints()
         self._watchers = Watchers(settings.watchers, settings.timeout_seconds)
+        self._server = LocalServer(access.grpc.address)
         self._known: dict[ModelKey, _Known] = {}
         self._started = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
@@ -83,36 +91,63 @@ class StatisticsCollector:
             TritonError: the server did not answer.
         """
         # What of ours is done by now, the look will show.
-        ours_before = self._access.own.snapshot()
+        activity_before = self._access.own.activity()
+        ours_before = activity_before.counts
         samples: list[AnySample] = []
+        server = self._server.process()
         try:
             after = self._look(samples)
         except errors.UnavailableError:
             self._note_gone(self._access.own.snapshot())
             raise
+        server = _same(server, self._server.process())
         # The ledger is read after the statistics and counts what is in flight, so that
         # a probe which Triton has already counted is never taken for production.
         held_back, waiting = self._access.own.held_back(), self._access.own.waiting()
-        own = self._access.own.snapshot()
+        activity = self._access.own.activity()
+        own = activity.counts
         self._watchers.read()
         looked_at = self._access.clock()
         for key, raw in after.items():
             if key not in self._known and not self._started:
                 # What was there before us is not ours to count.
-                counted = ours_before.get(key, OwnCounts())
-                self._known[key] = _Known(Production(counted), raw)
+                self._known[key] = _Known(
+                    Production(OwnCounts()), raw, base_reads_left=_MOST_BASE_READS
+                )
             ours = self._watchers.joined(
                 key, own.get(key, OwnCounts()), raw.success.count + raw.fail.count
             )
             before = ours_before.get(key, OwnCounts())
+            known = self._known.get(key)
+            if known is not None and known.base_reads_left:
+                is_quiet = _is_quiet(key, activity_before, activity)
+                # What the watchers asked until now is in the base too.
+                asked = ours.possible - own.get(key, OwnCounts()).possible
+                base = replace(before, possible=before.possible + asked)
+                self._take_base(known, base, is_quiet=is_quiet)
+                known.raw, known.missing, known.server = raw, 0, server
+                self._own_when_gone.pop(key, None)
+                if known.base_reads_left:
+                    continue  # what is not counted yet is not zero
+                samples += self._shown(key, known, ours)
+                continue
             held = Held(held_back, waiting.get(key, NOTHING))
-            samples += self._samples(key, raw, ours, before, held)
+            samples += self._samples(key, raw, server, (before, ours), held)
         samples += self._watchers.samples()
         self._watchers.forget(after)
         self._access.work.publish(Look(looked_at, self._work(after)))
         self._forget(after)
         self._started = True
         return samples
+
+    def _take_base(self, known: _Known, own: OwnCounts, *, is_quiet: bool) -> None:
+        """Count from this read on, if no request of ours was under way around it.
+
+        `own` is the ledger before the read. After the last try it is the base all the
+        same: each request then under way may cost production one, once.
+        """
+        known.base_reads_left = 0 if is_quiet else known.base_reads_left - 1
+        known.production = Production(own)
 
     def _note_gone(self, own: dict[ModelKey, OwnCounts]) -> None:
         """Keep what of ours a server had counted that does not answer any more.
@@ -165,10 +200,11 @@ class StatisticsCollector:
         self,
         key: ModelKey,
         raw: ModelStatistics,
-        own: OwnCounts,
-        own_before: OwnCounts,
+        server: ServerProcess | None,
+        own_around: tuple[OwnCounts, OwnCounts],
         held: Held,
     ) -> Iterator[AnySample]:
+        own_before, own = own_around
         known = self._known.get(key)
         booked = (
             0 if known is None else known.production.totals.failures_booked_as_success
@@ -181,17 +217,28 @@ class StatisticsCollector:
         else:
             resets = known.production.resets
             known.production.advance(
-                known.raw, raw, own, own_before, own_when_gone, held=held
+                known.raw,
+                raw,
+                own,
+                own_before,
+                own_when_gone,
+                held=held,
+                is_new_server=None not in (known.server, server)
+                and known.server != server,
             )
             if known.production.resets != resets:
                 self._access.board.reloaded(key)
                 self._access.own.reloaded(key)
-        known.raw = raw
-        known.missing = 0
-        yield from samples_of(key, known.production.totals, own)
-        now = self._access.clock()
+        known.raw, known.missing, known.server = raw, 0, server
         if known.production.totals.failures_booked_as_success > booked:
-            known.doubtful_until = now + _DOUBTFUL_SECONDS
+            known.doubtful_until = self._access.clock() + _DOUBTFUL_SECONDS
+        yield from self._shown(key, known, own)
+
+    def _shown(
+        self, key: ModelKey, known: _Known, own: OwnCounts
+    ) -> Iterator[AnySample]:
+        raw, now = known.raw, self._access.clock()
+        yield from samples_of(key, known.production.totals, own)
         yield Sample(catalogue.OUTCOMES_DOUBTFUL, now < known.doubtful_until, key)
         yield Sample(catalogue.STATISTICS_RESETS, known.production.resets, key)
         yield Sample(catalogue.CACHE, raw.cache_hit.count, (*key, "hit"))
@@ -208,8 +255,38 @@ class StatisticsCollector:
 
 
 _KEEP_MISSING_RUNS: Final = 120
+_MOST_BASE_READS: Final = 6
+"""So many reads of the statistics at most until a model's production is counted."""
 _DOUBTFUL_SECONDS: Final = 600.0
 """So long after the last failure that was booked as a success."""
+
+
+def _same(
+    before: ServerProcess | None, after: ServerProcess | None
+) -> ServerProcess | None:
+    """The server that was there all the time, if it is known.
+
+    Raises:
+        UnavailableError: another one came meanwhile: nobody knows which one answered.
+    """
+    if before is None or after is None:
+        return None
+    if before != after:
+        raise errors.UnavailableError(
+            "another server came up while the statistics were read; the next read counts"
+        )
+    return before
+
+
+def _is_quiet(key: ModelKey, before: Activity, after: Activity) -> bool:
+    """Return whether nothing of ours can have raised a model's counters in between."""
+    own = before.counts.get(key, OwnCounts())
+    return (
+        own.in_flight == NOTHING
+        and own == after.counts.get(key, OwnCounts())
+        and not before.undecided
+        and before.undecided_begun == after.undecided_begun
+    )
 
 
 def samples_of(key: ModelKey, totals: Totals, own: OwnCounts) -> Iterator[AnySample]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
-    from exporter.own_requests.evidence import Reading, Watched
+    from exporter.own_requests.execution_evidence import Reading, Watched
 
 _MOST_SKIPPED: Final = 64
 
@@ -34,7 +34,7 @@ class Backlog:
             self._executions[key] = count
 
     def moves(self, watched: Watched, now: float) -> bool:
-        """Whether all of them were executed within the window."""
+        """Return whether all of them were executed within the window."""
         return all(
             key in self._rose_at and now - self._rose_at[key] <= self._window_seconds
             for key in watched.sequences
@@ -50,7 +50,7 @@ class Backlog:
         self._skips_left = self._skips
 
     def skips(self) -> bool:
-        """Whether this attempt only reads the statistics; counts down."""
+        """Return whether this attempt only reads the statistics; counts down."""
         self._skips_left -= 1
         return self._skips_left >= 0
 

@@ -19,9 +19,9 @@ from exporter.access.probe_base import (
     Verdict,
 )
 from exporter.features.synthetic.backlog import Backlog
-from exporter.own_requests import evidence
+from exporter.own_requests import execution_evidence
 from exporter.own_requests.answer_checks import Check, output_fault
-from exporter.own_requests.evidence import Reading, Watched
+from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import InputSettings, make_payload
 from exporter.own_requests.reach import own_inference
@@ -110,11 +110,11 @@ class SyntheticProbe:
         ]
 
     def _speaks_http(self, spec: ModelSpec, inventory: Inventory) -> bool:
-        """Whether a model can be asked over HTTP; logs once where its name is the reason."""
+        """Return whether HTTP can reach a model; log once where its name prevents it."""
         if spec.decoupled:
             return False
         # Triton does not decode escapes in a path; other KServe servers do.
-        is_triton = inventory.info is None or inventory.info.name == "triton"
+        is_triton = inventory.info is None or inventory.info.is_triton
         if not is_triton or is_literal(spec.name):
             return True
         if spec.name not in self._only_grpc:
@@ -198,11 +198,13 @@ class SyntheticProbe:
         if not watched.keys:
             return None
         with contextlib.suppress(errors.TritonError):
-            return evidence.read(self._access.grpc, watched, self._read_seconds())
+            return execution_evidence.read(
+                self._access.grpc, watched, self._read_seconds()
+            )
         return None
 
     def _moves(self, watched: Watched, backlog: Backlog) -> bool:
-        """Whether the sequence models behind a target run for other clients."""
+        """Return whether the sequence models behind a target run for other clients."""
         reading = self._read(watched)
         now = self._access.clock()
         if reading is not None:
@@ -210,11 +212,11 @@ class SyntheticProbe:
         return backlog.moves(watched, now)
 
     def _unproven(self, watched: Watched, before: Reading | None) -> str:
-        """Why an answer does not show that the models behind a cache ran, "" if it does."""
+        """Return why an answer is no proof behind a cache; "" if it is one."""
         detail = "Triton's statistics cannot be read"
         try:
             if before is not None:
-                if evidence.all_executed(
+                if execution_evidence.all_executed(
                     self._access.grpc, watched, before, self._read_seconds()
                 ):
                     return ""

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.features.traces.trace_tensors import Tensors, TracedTensors
 from exporter.features.traces.traced_request import (
     FIRST_MARKS,
@@ -37,7 +38,7 @@ from exporter.features.traces.traced_request import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 # One call of a regular expression holds the interpreter for so many bytes, well under a
 # millisecond: a probe that is being timed shall not see it.
@@ -57,6 +58,8 @@ _REST: Final = re.compile(
     re.DOTALL,
 )
 _CUT_REST: Final = re.compile(rb'(-?[0-9]{1,19}),"request_id":"(.*)', re.DOTALL)
+_MAX_DEPTH: Final = 32
+"""Most models between a client and the last one that is called."""
 _COMPLETE: Final = re.compile(rb'(?:\}\]\}|"\}|[0-9]\}|\}\})\]\s*\Z')
 _CUT_TIMESTAMP: Final = re.compile(rb'"ns":[0-9]*\}\]\s*\Z')
 _EMPTY: Final = re.compile(rb"\[\s*\]\s*")
@@ -119,6 +122,7 @@ def parse(data: bytes, *, tensors: bool = False) -> Parsed:
         malformed += max(0, data.count(_RECORD, start, end) - fitting)
     parsed = Parsed(malformed=malformed, refused=held.refused)
     for key, trace in traces.items():
+        _attribute(trace, traces)
         found = _finished(trace)
         if found is None:
             parsed.invalid += 1
@@ -187,6 +191,7 @@ def _identity(key: bytes, body: bytes, trace: _Trace | None) -> Identity | None:
     if whole is not None:
         version, request_id, parent = whole.groups()
         child = parent is not None and int(parent) != 0
+        parent = parent if parent and child else b""
     else:
         # The request id holds what looks like the next record. Only clients' requests
         # have marks of the network, so these tell a child from a client's.
@@ -194,14 +199,32 @@ def _identity(key: bytes, body: bytes, trace: _Trace | None) -> Identity | None:
         if cut is None or trace is None:
             return None
         version, request_id = cut.groups()
-        child = NETWORK_MARKS.isdisjoint(trace.marks)
+        child, parent = NETWORK_MARKS.isdisjoint(trace.marks), b""
     return Identity(
         _text(model),
         version.decode(),
         _text(request_id or b""),
         key.decode(),
         child,
+        parent.decode(),
     )
+
+
+def _attribute(trace: _Trace, traces: Mapping[bytes, _Trace]) -> None:
+    """Give a child the id of the request of ours that caused it."""
+    whose = trace.identity
+    cause = whose
+    for _ in range(_MAX_DEPTH):
+        if cause is None or not cause.parent:
+            break
+        parent = traces.get(cause.parent.encode())
+        cause = None if parent is None else parent.identity
+    if (
+        whose is not None
+        and cause is not None
+        and cause.request_id.startswith(REQUEST_ID_PREFIX)
+    ):
+        trace.identity = replace(whose, request_id=cause.request_id)
 
 
 def _text(raw: bytes) -> str:

@@ -19,7 +19,9 @@ import numpy as np
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.features.traces.traced_request import PHASES
-from exporter.histograms.histogram import Histogram, WindowedHistogram
+from exporter.histograms.histogram import Histogram
+from exporter.histograms.process_quantiles import process_quantiles
+from exporter.histograms.windowed_histogram import WindowedHistogram
 from exporter.samples import Exemplar, HistogramSample, Sample
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.features.traces.traced_request import RequestTrace
-    from exporter.samples import AnySample, MetricSpec
+    from exporter.samples import AnySample
 
 OUTCOMES: Final[tuple[str, ...]] = (
     "request",
@@ -42,7 +44,7 @@ OUTCOMES: Final[tuple[str, ...]] = (
     "orphan",
 )
 """What becomes of a record; the first three are in the histograms."""
-WINDOW_SLOTS: Final = 10
+WINDOW_SLOTS: Final = 30
 FORGET_SECONDS: Final = 3600.0
 REMEMBERED: Final = 32_768
 """Most traces of which a second copy is recognised; at least the latest half of it."""
@@ -229,26 +231,18 @@ def _of_model(key: ModelKey, model: _Model, now: float) -> Iterator[AnySample]:
         yield HistogramSample(
             catalogue.REQUEST_PHASE_DURATION, histogram.copy(), (*key, phase)
         )
-    yield from quantile_samples(
-        key,
-        model.window.snapshot(now),
-        catalogue.REQUEST_LATENCY,
-        catalogue.REQUEST_LATENCY_CI,
-    )
+    yield from quantile_samples(key, model.window.slots(now))
 
 
 def quantile_samples(
-    labels: tuple[str, ...],
-    histogram: Histogram,
-    value_spec: MetricSpec,
-    interval_spec: MetricSpec,
+    labels: tuple[str, ...], slots: Sequence[Histogram]
 ) -> Iterator[Sample]:
-    """Quantiles and their 95 % intervals; absent where the count carries none."""
-    for q in catalogue.QUANTILES:
-        interval = histogram.quantile_interval(q)
-        value = histogram.quantile(q)
-        if interval is None or value is None:
-            continue
-        yield Sample(value_spec, value, (*labels, str(q)))
-        for bound, limit in zip(("lower", "upper"), interval, strict=True):
-            yield Sample(interval_spec, limit, (*labels, str(q), bound))
+    """Quantiles that the count carries, with the interval of the process and its basis."""
+    for found in process_quantiles(slots, catalogue.QUANTILES):
+        named = (*labels, str(found.q))
+        yield Sample(catalogue.REQUEST_LATENCY, found.value, named)
+        yield Sample(
+            catalogue.REQUEST_LATENCY_EFFECTIVE, found.effective_samples, named
+        )
+        for bound, limit in zip(("lower", "upper"), found.interval or (), strict=False):
+            yield Sample(catalogue.REQUEST_LATENCY_CI, limit, (*named, bound))

@@ -10,15 +10,19 @@ Triton makes three kinds of spans for a request, children first:
 They usually come together, but a batch may end between two of them and a collector in
 between may reorder them. What waits for its other part waits a limited time in a buffer
 of limited size; what leaves it unfinished is measured as far as it goes.
+
+A child waits for the client's request of its trace too: where that is one of ours, so is
+the child, whatever id it has itself.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
+from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.features.traces.traced_request import Identity, RequestTrace, measured
 
 if TYPE_CHECKING:
@@ -129,6 +133,10 @@ class SpanJoiner:
         self._networks = _Buffer[Mapping[str, int]](join_seconds, max_bytes // 4)
         self._computes = _Buffer[Mapping[str, int]](join_seconds, max_bytes // 4)
         self._parents = _Buffer[bool](join_seconds, max_bytes // 16)
+        # Traces of our own requests, with their ids.
+        self._own = _Buffer[str](join_seconds, max_bytes // 16)
+        # Children that are complete but for the client's request, by trace.
+        self._children: dict[str, set[str]] = {}
 
     @property
     def waiting(self) -> int:
@@ -137,17 +145,48 @@ class SpanJoiner:
 
     def add(self, spans: Iterable[Span], now: float) -> Joined:
         """Take spans in; what they complete comes out. `now` is monotonic seconds."""
-        done: list[_Request] = []
+        spans = tuple(spans)
+        roots = self._roots(spans, now)
+        done = self._awaited_children(roots)
         for span in spans:
             request = self._take(span, now)
-            if request is not None and request.complete:
-                self._remove(span, request)
-                done.append(request)
-        return self._joined([*done, *self._overdue(now)], self._orphans(now))
+            if request is None or not request.complete:
+                continue
+            whose = request.identity
+            known = whose.trace_id in roots or self._own.get(whose.trace_id)
+            if whose.child and not known:
+                self._children.setdefault(whose.trace_id, set()).add(self._key(span))
+                continue
+            self._remove(span, request)
+            done.append(request)
+        done = self._attributed([*done, *self._overdue(now)])
+        return self._joined(done, self._orphans(now))
 
     def expire(self, now: float) -> Joined:
         """Give up on what has waited long enough."""
-        return self._joined(self._overdue(now), self._orphans(now))
+        late = self._attributed(self._overdue(now))
+        return self._joined(late, self._orphans(now))
+
+    def _roots(self, spans: Iterable[Span], now: float) -> set[str]:
+        """The traces whose client's request is among `spans`; ours are remembered."""
+        roots: set[str] = set()
+        for span in spans:
+            whose = span.identity
+            if whose is None or whose.child:
+                continue
+            roots.add(whose.trace_id)
+            if whose.request_id.startswith(REQUEST_ID_PREFIX):
+                self._own.put(whose.trace_id, whose.request_id, _size(span), now)
+        return roots
+
+    def _awaited_children(self, roots: Iterable[str]) -> list[_Request]:
+        """Children that waited for these client's requests alone."""
+        found = [
+            self._requests.pop(key)
+            for root in roots
+            for key in self._children.pop(root, ())
+        ]
+        return [request for request in found if request is not None]
 
     def _take(self, span: Span, now: float) -> _Request | None:
         if span.part == "compute":
@@ -203,13 +242,16 @@ class SpanJoiner:
         else:
             self._parents.put(parent_id, True, _ENTRY_BYTES, now)
 
-    def _remove(self, span: Span, request: _Request) -> None:
+    def _key(self, span: Span) -> str:
+        """Of the request that the span is a part of."""
         if span.part == "compute":
-            key = span.parent_id
-        elif span.part == "network":
-            key = self._by_network[span.span_id]
-        else:
-            key = span.span_id
+            return span.parent_id
+        if span.part == "network":
+            return self._by_network[span.span_id]
+        return span.span_id
+
+    def _remove(self, span: Span, request: _Request) -> None:
+        key = self._key(span)
         self._requests.pop(key)
         self._forget_network(key, request)
 
@@ -217,16 +259,32 @@ class SpanJoiner:
         if self._by_network.get(request.network_id) == key:
             del self._by_network[request.network_id]
 
+    def _forget_child(self, key: str, request: _Request) -> None:
+        waiting = self._children.get(request.identity.trace_id, set())
+        waiting.discard(key)
+        if not waiting:
+            self._children.pop(request.identity.trace_id, None)
+
     def _overdue(self, now: float) -> list[_Request]:
         late: list[_Request] = []
         for key, request in self._requests.overdue(now):
             self._forget_network(key, request)
+            self._forget_child(key, request)
             late.append(request)
         return late
 
+    def _attributed(self, requests: list[_Request]) -> list[_Request]:
+        """The same, children of our requests with the ids of these."""
+        for request in requests:
+            own = self._own.get(request.identity.trace_id)
+            if own is not None and request.identity.child:
+                request.identity = replace(request.identity, request_id=own)
+        return requests
+
     def _orphans(self, now: float) -> int:
-        for _ in self._parents.overdue(now):
-            pass
+        for known in (self._parents, self._own):
+            for _ in known.overdue(now):
+                pass
         return sum(
             1 for parts in (self._networks, self._computes) for _ in parts.overdue(now)
         )

@@ -99,6 +99,8 @@ class Identity:
     request_id: str
     trace_id: str
     child: bool
+    parent: str = ""
+    """Of a child in a trace file: the id of the trace that caused it."""
 
 
 def shortened(text: str) -> str:

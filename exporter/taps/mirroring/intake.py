@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
+from exporter.access.client_outcomes import ClientOutcomes
 from exporter.access.mirror_hub import Mirrored
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.samples import Sample
@@ -66,6 +67,7 @@ class Intake:
         self._wanted: dict[str, bool] = {}
         self._wanted_until = 0.0
         self._samples: Counter[tuple[str, str, str]] = Counter()
+        self._outcomes = ClientOutcomes("mirror", access)
 
     def admit(self, model: str, direction: Direction) -> Outcome | None:
         """Why not to read a body of this model; None where it is to be read."""
@@ -103,11 +105,18 @@ class Intake:
         if request_id.startswith(REQUEST_ID_PREFIX):
             return "own"
         is_request = origin.direction == "request"
+        version = origin.version or inference.version
+        if not is_request:
+            self._outcomes.add(
+                origin.model, version, "failure" if inference.failed else "success"
+            )
+        if inference.failed:
+            return "accepted"
         self.hand_on(
             Mirrored(
                 origin.source,
                 origin.model,
-                origin.version or inference.version,
+                version,
                 request_id,
                 inputs=inference.tensors if is_request else {},
                 outputs={} if is_request else inference.tensors,
@@ -125,13 +134,15 @@ class Intake:
             self._samples[*labels, "response"] += bool(mirrored.outputs)
 
     def samples(self) -> Iterator[Sample]:
-        """How much of each model was handed on."""
+        """How much of each model was handed on, and how its requests ended."""
         with self._lock:
             found = sorted(self._samples.items())
         for labels, number in found:
             if not number:
                 continue
             yield Sample(catalogue.TAP_SAMPLES, number, labels)
+        # A logger may leave errors out, as KServe's does: no failure is not none.
+        yield from self._outcomes.samples(only_failed=True)
 
     def _refused(self, model: str) -> Outcome | None:
         self._refresh()

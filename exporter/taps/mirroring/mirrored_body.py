@@ -39,6 +39,8 @@ class Inference:
     model: str = ""
     version: str = ""
     parameters: Parameters = field(default_factory=dict)
+    failed: bool = False
+    """The response is an error, and has no tensors."""
 
 
 def read(
@@ -61,12 +63,18 @@ def read(
             "a raw binary request does not say what its tensor is; want JSON before it"
         )
     found = document(body[:end], most_bytes)
+    failed = (
+        direction == "response"
+        and "outputs" not in found
+        and isinstance(found.get("error"), str)
+    )
     return Inference(
-        _tensors(found, direction, memoryview(body)[end:]),
+        {} if failed else _tensors(found, direction, memoryview(body)[end:]),
         _text(found, "id"),
         _text(found, "model_name"),
         _text(found, "model_version"),
         scalars(found.get("parameters")),
+        failed,
     )
 
 

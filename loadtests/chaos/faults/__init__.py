@@ -1,7 +1,7 @@
 """Faults: each is a settings model with `kind`, and one line in `AnyFault`.
 
-One module a family: processes, loading (of models), models (wrong answers), requests,
-network, resources, peers (of the sidecar), disk_full, clock_jump.
+One module a family: process_faults, loading (of models), models (wrong answers),
+bad_requests, network, resources, peers (of the sidecar), disk_full, clock_jump.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Annotated, Any, Final, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.bad_requests import CorruptInputs, OversizedInputs
 from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.disk_full import DiskFull
+from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.loading import ResponseCache, UnloadModel
 from loadtests.chaos.faults.models import ErringModel, LyingModel
 from loadtests.chaos.faults.network import (
@@ -24,7 +25,7 @@ from loadtests.chaos.faults.network import (
     Reset,
 )
 from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway, TapStalled
-from loadtests.chaos.faults.processes import (
+from loadtests.chaos.faults.process_faults import (
     FreezeServer,
     FreezeStub,
     KillServer,
@@ -32,7 +33,6 @@ from loadtests.chaos.faults.processes import (
     KillStub,
     RestartLoop,
 )
-from loadtests.chaos.faults.requests import CorruptInputs, OversizedInputs
 from loadtests.chaos.faults.resources import (
     CpuHog,
     CpuLimit,

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
 
-from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.needs import sidecar_of
-from loadtests.chaos.primitives.processes import ProcessRef, new_token
+from loadtests.chaos.primitives.process_refs import ProcessRef, new_token
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site

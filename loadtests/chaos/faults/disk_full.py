@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
-from loadtests.chaos.faults.base import Fault
-from loadtests.chaos.primitives import agents, programs
-from loadtests.chaos.primitives.processes import new_token
+from loadtests.chaos.faults.fault import Fault
+from loadtests.chaos.primitives import programs
+from loadtests.chaos.primitives.process_refs import new_token
+from loadtests.errors import FaultFailedError, FaultRefusedError
 
 if TYPE_CHECKING:
     from loadtests.chaos.site import Site
@@ -74,7 +74,7 @@ class DiskFull(Fault):
         if record["mechanism"] == "fill":
             _ballast(record).unlink(missing_ok=True)
             return
-        agents.stop(token)
+        programs.stop(token)
         for _ in range(_MOST_MOUNTS):
             if not _mounted(token):
                 return

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from exporter.system.processes import arguments_of
 from loadtests.chaos.faults import needs
-from loadtests.chaos.faults.base import (
+from loadtests.chaos.faults.fault import (
     Fault,
     FaultFailedError,
     FaultRefusedError,
@@ -20,7 +20,7 @@ from loadtests.chaos.faults.base import (
 )
 from loadtests.chaos.primitives import model_control
 from loadtests.chaos.primitives.model_control import ControlError
-from loadtests.chaos.primitives.processes import new_token
+from loadtests.chaos.primitives.process_refs import new_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable

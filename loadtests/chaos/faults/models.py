@@ -21,7 +21,7 @@ import loadtests
 from exporter.system.whole_file import write
 from exporter.triton import faulty_model
 from loadtests.chaos.faults import needs
-from loadtests.chaos.faults.base import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
 from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from loadtests.chaos.faults.base import FaultRefusedError
+from loadtests.chaos.faults.fault import FaultRefusedError
 from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadtests.chaos.primitives.processes import ProcessRef
+    from loadtests.chaos.primitives.process_refs import ProcessRef
     from loadtests.chaos.site import Site
 
 

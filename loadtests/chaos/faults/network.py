@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
 
-from loadtests.chaos.faults.base import Fault, FaultFailedError
-from loadtests.chaos.network.effect import Directions, Effect
-from loadtests.chaos.network.mechanism import choose
-from loadtests.chaos.network.netem import Netem
-from loadtests.chaos.network.nft import Nft
+from loadtests.chaos.faults.fault import Fault, FaultFailedError
+from loadtests.chaos.network.effect import Directions, Effect, choose
+from loadtests.chaos.network.kernel_mechanisms import Netem, Nft
 from loadtests.chaos.network.proxy_client import ThroughProxy
-from loadtests.chaos.primitives.processes import new_token
+from loadtests.chaos.primitives.process_refs import new_token
 
 if TYPE_CHECKING:
-    from loadtests.chaos.network.mechanism import Mechanism
+    from loadtests.chaos.network.effect import Mechanism
     from loadtests.chaos.site import Site
 
 _MECHANISMS: Final[dict[str, Mechanism]] = {

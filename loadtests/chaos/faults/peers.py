@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.errors import FaultRefusedError
-from loadtests.chaos.faults.base import SustainedFault
+from loadtests.chaos.faults.fault import SustainedFault
 from loadtests.chaos.faults.needs import signalled
 from loadtests.chaos.primitives.backends import listener
-from loadtests.chaos.primitives.processes import (
+from loadtests.chaos.primitives.process_refs import (
     ProcessRef,
     is_stopped,
     new_token,
     resume,
     stop,
 )
+from loadtests.errors import FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from exporter.system.processes import resident_bytes
-from loadtests.chaos.faults.base import (
+from loadtests.chaos.faults.fault import (
     Fault,
     FaultFailedError,
     FaultRefusedError,
@@ -22,7 +22,7 @@ from loadtests.chaos.faults.base import (
 )
 from loadtests.chaos.faults.needs import server_of, sidecar_of
 from loadtests.chaos.primitives.cgroups import Group
-from loadtests.chaos.primitives.processes import ProcessRef, new_token, started_with
+from loadtests.chaos.primitives.process_refs import ProcessRef, new_token, started_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from loadtests.chaos.measuring.signals import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from loadtests.chaos.measuring.evidence import (
+    from loadtests.chaos.measuring.observations import (
         AlertChange,
         Event,
         Evidence,

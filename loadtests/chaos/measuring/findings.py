@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exporter.settings import Settings
 from loadtests.chaos.measuring import served
-from loadtests.chaos.measuring.answers import answers_of
 from loadtests.chaos.measuring.detection import (
     Detected,
     Detection,
@@ -16,7 +15,8 @@ from loadtests.chaos.measuring.detection import (
     detected,
     detection_of,
 )
-from loadtests.chaos.measuring.evidence import UP, Status
+from loadtests.chaos.measuring.finding_reasons import judged
+from loadtests.chaos.measuring.observations import UP, Status
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
@@ -25,18 +25,18 @@ from loadtests.chaos.measuring.recovery import (
     recovery_of,
     spans,
 )
+from loadtests.chaos.measuring.served import answers_of
 from loadtests.chaos.measuring.sidecar_promises import (
     Fault,
     SidecarPromises,
     promises_of,
 )
-from loadtests.chaos.measuring.verdicts import judged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from loadtests.chaos.measuring.answers import Answers
-    from loadtests.chaos.measuring.evidence import Check, Evidence, Phase
+    from loadtests.chaos.measuring.observations import Check, Evidence, Phase
+    from loadtests.chaos.measuring.served import Answers
     from loadtests.chaos.measuring.signals import Shown
 
 EXTENSION: Final = "tritonwatch"

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 from exporter.errors import TritonError
 from exporter.output.exposition import parse_text
 from exporter.triton.http import HttpClient
-from loadtests.chaos.measuring.evidence import UP, AlertChange, Sample, Scrape
+from loadtests.chaos.measuring.observations import UP, AlertChange, Sample, Scrape
 from loadtests.chaos.running.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadtests.chaos.measuring.evidence import AlertState, Record
-    from loadtests.chaos.primitives.processes import ProcessRef
+    from loadtests.chaos.measuring.observations import AlertState, Record
+    from loadtests.chaos.primitives.process_refs import ProcessRef
 
 EVERY_SECONDS: Final = 0.25
 _TIMEOUT_SECONDS: Final = 1.0

@@ -16,14 +16,14 @@ from pydantic import Field
 
 from exporter.histograms.quantiles import quantile_rank
 from exporter.settings import Settings
-from loadtests.chaos.measuring.answers import Outage, outage_of
+from loadtests.chaos.measuring.served import Outage, outage_of
 from loadtests.chaos.measuring.windows import BAD, GOOD, UNKNOWN, Judged, stretches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadtests.chaos.measuring.answers import Answers, Mask
-    from loadtests.chaos.measuring.evidence import Event
+    from loadtests.chaos.measuring.observations import Event
+    from loadtests.chaos.measuring.served import Answers, Mask
     from loadtests.chaos.measuring.windows import Stretch
 
 _LEAST_BASELINE: Final = 20

@@ -14,13 +14,13 @@ import numpy as np
 from exporter import catalogue
 from exporter.histograms.quantiles import quantile_rank
 from exporter.settings import Settings
-from loadtests.chaos.measuring.evidence import UP
+from loadtests.chaos.measuring.observations import UP
 from loadtests.chaos.measuring.signals import Condition, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from loadtests.chaos.measuring.evidence import Evidence, Sample, Scrape
+    from loadtests.chaos.measuring.observations import Evidence, Sample, Scrape
     from loadtests.chaos.measuring.recovery import Recovery, Span
     from loadtests.chaos.measuring.signals import Shown
 

@@ -14,7 +14,7 @@ from exporter.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from loadtests.chaos.measuring.evidence import AlertChange, Sample
+    from loadtests.chaos.measuring.observations import AlertChange, Sample
 
     Labels = tuple[tuple[str, str], ...]
 

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.errors import FaultFailedError
-from loadtests.chaos.primitives.processes import first_line
+from loadtests.chaos.primitives.process_refs import first_line
 from loadtests.chaos.site import ProxyControl
-from loadtests.errors import LoadError
+from loadtests.errors import FaultFailedError, LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

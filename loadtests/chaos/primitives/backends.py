@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from exporter.system.processes import arguments_of, listening_on
-from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.primitives.process_refs import ProcessRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from loadtests.chaos.errors import FaultFailedError, FaultRefusedError
+from loadtests.errors import FaultFailedError, FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from loadtests.chaos.primitives.processes import ProcessRef
+    from loadtests.chaos.primitives.process_refs import ProcessRef
 
 _MOUNTS: Final = Path("/proc/self/mounts")
 _REMOVE_SECONDS: Final = 0.8

@@ -1,20 +1,44 @@
-"""Programs that a fault runs: found again by its token, so that none acts after undo."""
+"""Programs that a fault starts: `run` for one that ends by itself, `start` to keep a fault up.
+
+    programs.start(record["token"], kind, record, longest_seconds=600)   # in inject()
+    programs.stop(record["token"])                                       # in revert()
+
+The second runs `work(record, ready)` of the fault of that kind. It is found by its token
+alone, so that nothing needs to be known of it but what stood in the record before.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import select
 import shutil
+import signal
 import subprocess
-from typing import TYPE_CHECKING, Final
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.errors import FaultFailedError
-from loadtests.chaos.primitives.processes import TOKEN_VARIABLE
+from exporter.errors import TritonwatchError
+from loadtests.chaos.primitives.process_refs import (
+    TOKEN_VARIABLE,
+    ProcessRef,
+    end_started_with,
+    started_with,
+)
+from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SECONDS: Final = 5.0
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_READY: Final = "ready"
+_FAILED: Final = "failed: "
+_READY_SECONDS: Final = 15.0
+_END_SECONDS: Final = 1.0
 
 
 def find(name: str) -> str | None:
@@ -65,3 +89,112 @@ def attempt(
         raise FaultFailedError(
             f"`{' '.join(command)}` did not end in {_SECONDS:g} s"
         ) from None
+
+
+def start(
+    token: str, kind: str, record: dict[str, Any], longest_seconds: float
+) -> None:
+    """Start it, and wait until it reports that the fault is in effect.
+
+    Args:
+        token: by which it is found, of the fault's record.
+        kind: of the fault.
+        record: handed to its `work`; plain JSON.
+        longest_seconds: after which it ends in any case.
+
+    Raises:
+        FaultFailedError: it could not bring the fault about.
+    """
+    starter = ProcessRef.of(os.getpid())
+    task = {
+        "kind": kind,
+        "record": record,
+        "starter": None if starter is None else starter.to_record(),
+        "longest_seconds": longest_seconds,
+    }
+    process = subprocess.Popen(  # noqa: S603 - no shell, our own arguments
+        [sys.executable, "-m", "loadtests.chaos.primitives.programs", json.dumps(task)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, TOKEN_VARIABLE: token},
+        start_new_session=True,
+    )
+    # Whoever ends it, it is reaped at once.
+    threading.Thread(target=process.wait, daemon=True).start()
+    said = _said(process)
+    if said != _READY:
+        stop(token)
+        raise FaultFailedError(said.removeprefix(_FAILED) or f"{kind} said nothing")
+
+
+def _said(process: subprocess.Popen[str]) -> str:
+    """Its first word, or the last line of why there is none."""
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    with process.stdout as output:
+        deadline = time.monotonic() + _READY_SECONDS
+        last = ""
+        while select.select([output], [], [], max(deadline - time.monotonic(), 0))[0]:
+            line = output.readline()
+            if not line or line.startswith((_READY, _FAILED)):
+                return line.strip() or last
+            last = line.strip() or last
+    return f"was not in effect after {_READY_SECONDS:g} s"
+
+
+def running(token: str) -> bool:
+    """Return whether an agent with this token is at work."""
+    return bool(started_with(token))
+
+
+def stop(token: str) -> None:
+    """End every process with this token.
+
+    Raises:
+        FaultFailedError: one does not end, or is another user's.
+    """
+    problems = end_started_with(token, _END_SECONDS)
+    if problems:
+        raise FaultFailedError("; ".join(problems))
+
+
+def left(token: str) -> list[str]:
+    """Agents that are still there, in sentences."""
+    return [
+        f"process {process.pid} of the fault still runs"
+        for process in started_with(token)
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Be the agent: `arguments` has one JSON object, made by `start`."""
+    task = json.loads(arguments[0])
+    # Whoever undoes this fault may have looked for it before exec gave this process its
+    # token; that is only so if the starter was killed meanwhile.
+    if not task["starter"] or not ProcessRef.from_record(task["starter"]).alive:
+        return 1
+    signal.setitimer(signal.ITIMER_REAL, task["longest_seconds"])
+    from loadtests.chaos.faults import FAULTS  # noqa: PLC0415 - they import this module
+
+    try:
+        FAULTS[task["kind"]].work(task["record"], _ready)  # type: ignore[attr-defined]
+    except (TritonwatchError, OSError) as error:
+        with contextlib.suppress(OSError):
+            os.write(1, f"{_FAILED}{error}\n".encode())
+        return 1
+    return 0
+
+
+def _ready() -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, f"{_READY}\n".encode())
+    # Nobody reads on.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadtests.chaos.measuring.detection import Detected
-    from loadtests.chaos.measuring.evidence import Evidence
     from loadtests.chaos.measuring.findings import FaultFindings, Findings
+    from loadtests.chaos.measuring.observations import Evidence
     from loadtests.chaos.measuring.sidecar_promises import SidecarPromises
     from pages.blocks import Block
 

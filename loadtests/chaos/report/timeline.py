@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from exporter.histograms.quantiles import quantile_rank
-from loadtests.chaos.measuring.answers import answers_of
+from loadtests.chaos.measuring.served import answers_of
 from pages.plots import Axis, Mark, Plot, Series
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loadtests.chaos.measuring.answers import Answers
-    from loadtests.chaos.measuring.evidence import Check, Evidence
     from loadtests.chaos.measuring.findings import FaultFindings, Findings
+    from loadtests.chaos.measuring.observations import Check, Evidence
+    from loadtests.chaos.measuring.served import Answers
     from loadtests.result import Floats
 
 _SLICES: Final = 120

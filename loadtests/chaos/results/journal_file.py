@@ -7,19 +7,22 @@ what follows from them) is under `tritonwatch`, one entry a repetition.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
+import platform
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from exporter.errors import UnusableFileError
 from exporter.settings import Settings
 from exporter.system import whole_file
-from loadtests import result_file
-from loadtests.chaos.measuring.evidence import (
+from loadtests import json_file, result_file
+from loadtests.chaos.measuring.findings import Findings, findings
+from loadtests.chaos.measuring.observations import (
     AlertChange,
     Check,
     Event,
@@ -29,21 +32,21 @@ from loadtests.chaos.measuring.evidence import (
     Status,
     Step,
 )
-from loadtests.chaos.measuring.findings import Findings, findings
-from loadtests.chaos.results import toolkit_journal
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import TypeVar
 
-    Model = TypeVar("Model", bound=Settings)
+    from loadtests.chaos.measuring.observations import Part, Phase
 
 FORMAT: Final = "tritonwatch-chaos-journal"
 VERSION: Final = 1
 MAX_FILE_BYTES: Final = 1 << 28
 _MAX_OUTPUT_CHARACTERS: Final = 10_000
+_LIBRARY: Final = "chaostoolkit-lib"
+_STATUSES: Final[tuple[Status, ...]] = ("completed", "aborted", "failed", "interrupted")
+"""From the best to the worst, for several repetitions together."""
 
 
 class PolledSeries(Settings):
@@ -83,6 +86,8 @@ _SHARED: Final = tuple(
     for field in fields(Evidence)
     if field.name in Repetition.model_fields and field.name != "load"
 )
+
+
 """Fields that evidence and its entry in a journal have alike."""
 
 
@@ -108,11 +113,6 @@ class Journal:
         return self.findings[0].title
 
 
-def schema() -> str:
-    """The JSON schema of our block."""
-    return json.dumps(Block.model_json_schema(), indent=2, sort_keys=True)
-
-
 def to_document(
     evidence: Sequence[Evidence], found: Sequence[Findings] | None = None
 ) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def to_document(
     )
     deviated = any(one.deviated for one in judged)
     return {
-        **toolkit_journal.journal(plain, deviated=deviated),
+        **_toolkit_journal(plain, deviated=deviated),
         "tritonwatch": block.model_dump(mode="json"),
     }
 
@@ -159,38 +159,7 @@ def read(path: Path) -> Journal:
     Raises:
         PlanError: it cannot be read, or is no journal of ours.
     """
-    return from_document(document_of(path), str(path))
-
-
-def document_of(path: Path) -> Any:
-    """The JSON that a file holds.
-
-    Raises:
-        PlanError: it cannot be read, or holds none.
-    """
-    source = str(path)
-    try:
-        return json.loads(whole_file.read(path, MAX_FILE_BYTES))
-    except UnusableFileError as error:
-        raise PlanError(str(error), source) from None
-    except OSError as error:
-        raise PlanError(f"cannot be read: {error.strerror}", source) from None
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"is no JSON: {error}", source) from None
-
-
-def validated(model: type[Model], document: Any, source: str) -> Model:
-    """The model that a document describes.
-
-    Raises:
-        PlanError: it does not.
-    """
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise PlanError(f"is not whole: {place}: {first['msg']}", source) from None
+    return from_document(json_file.read(path, MAX_FILE_BYTES), str(path))
 
 
 def is_journal(document: Any) -> bool:
@@ -211,7 +180,7 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
             f'"tritonwatch": {{"format": "{FORMAT}"}}',
             source,
         )
-    block = validated(Block, document["tritonwatch"], source)
+    block = json_file.validated(Block, document["tritonwatch"], source)
     experiment = document.get("experiment")
     if not isinstance(experiment, dict):
         raise PlanError("is no whole journal: it holds no experiment", source)
@@ -293,3 +262,92 @@ def _as_json(value: Any, most_characters: int | None = None) -> Any:
     if most_characters is not None and len(text) > most_characters:
         return f"{text[:most_characters]}…"
     return json.loads(text, parse_constant=lambda _: None)
+
+
+def _toolkit_journal(evidence: Sequence[Evidence], *, deviated: bool) -> dict[str, Any]:
+    """The journal of an experiment's repetitions, which are one run to Chaos Toolkit.
+
+    `steady_states` holds the first state before, the last one after, and every one
+    during; `run` and `rollbacks` hold what ran, in its order.
+    """
+    first, last = evidence[0], evidence[-1]
+    end = last.started_at + last.ended_seconds
+    return {
+        "chaoslib-version": _version(),
+        "platform": platform.platform(),
+        "node": platform.node(),
+        "experiment": dict(first.experiment),
+        "start": _time(first.started_at),
+        "status": max((one.status for one in evidence), key=_STATUSES.index),
+        "deviated": deviated,
+        "steady_states": {
+            "before": next(_states(first, "before"), None),
+            "after": next(reversed(list(_states(last, "after"))), None),
+            "during": [state for one in evidence for state in _states(one, "during")],
+        },
+        "run": [run for one in evidence for run in _runs(one, "method")],
+        "rollbacks": [run for one in evidence for run in _runs(one, "rollbacks")],
+        "end": _time(end),
+        "duration": end - first.started_at,
+    }
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version(_LIBRARY)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _time(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).isoformat()
+
+
+def _runs(evidence: Evidence, part: Part) -> Iterator[dict[str, Any]]:
+    for step in evidence.steps:
+        if step.part == part:
+            start = evidence.started_at + step.at_seconds
+            yield {
+                "activity": dict(step.activity),
+                "output": step.output,
+                "start": _time(start),
+                "status": "succeeded" if step.succeeded else "failed",
+                "end": _time(start + step.seconds),
+                "duration": step.seconds,
+                **({} if step.problem is None else {"exception": [step.problem]}),
+            }
+
+
+def _states(evidence: Evidence, phase: Phase) -> Iterator[dict[str, Any]]:
+    """Each time that all probes were asked one after the other."""
+    rounds: list[list[Check]] = []
+    for check in evidence.checks:
+        if check.phase != phase:
+            continue
+        if not rounds or check.probe in {c.probe for c in rounds[-1]}:
+            rounds.append([])
+        rounds[-1].append(check)
+    activities = _activities(evidence.experiment)
+    for asked in rounds:
+        yield {
+            "steady_state_met": all(check.met for check in asked),
+            "probes": [
+                {
+                    "activity": dict(
+                        activities.get(check.probe, {"name": check.probe})
+                    ),
+                    "output": check.value,
+                    "start": _time(evidence.started_at + check.at_seconds),
+                    "status": "failed" if check.value is None else "succeeded",
+                    "end": _time(evidence.started_at + check.at_seconds),
+                    "duration": 0.0,
+                    "tolerance_met": check.met,
+                }
+                for check in asked
+            ],
+        }
+
+
+def _activities(experiment: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    hypothesis = experiment.get("steady-state-hypothesis") or {}
+    return {probe.get("name", ""): probe for probe in hypothesis.get("probes", ())}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.settings import Settings
+from loadtests import json_file
 from loadtests.chaos.measuring.findings import Verdict
 from loadtests.chaos.results import journal_file
 from loadtests.chaos.results.repetitions import Repeated, Repetitions, repetitions
@@ -145,7 +145,7 @@ def journals(path: Path) -> list[Journal]:
     """
     if not path.is_dir():
         return [journal_file.read(path)]
-    files = sorted(path.glob("*.json"))
+    files = sorted(file for file in path.glob("*.json") if file.is_file())
     if len(files) > MAX_JOURNALS:
         raise PlanError(
             f"found {len(files)} files; at most {MAX_JOURNALS} are read", str(path)
@@ -154,7 +154,9 @@ def journals(path: Path) -> list[Journal]:
     found = [
         journal_file.from_document(document, str(file))
         for file in files
-        if journal_file.is_journal(document := journal_file.document_of(file))
+        if journal_file.is_journal(
+            document := json_file.read(file, journal_file.MAX_FILE_BYTES)
+        )
     ]
     if not found:
         raise PlanError("holds no journal; want those of `chaos run --json`", str(path))
@@ -167,7 +169,9 @@ def read(path: Path) -> Scorecard:
     Raises:
         PlanError: there is nothing of the kind.
     """
-    document = None if path.is_dir() else journal_file.document_of(path)
+    document = (
+        None if path.is_dir() else json_file.read(path, journal_file.MAX_FILE_BYTES)
+    )
     if document is None or journal_file.is_journal(document):
         return scorecard(journals(path))
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -176,12 +180,7 @@ def read(path: Path) -> Scorecard:
             "`chaos report --json` wrote",
             str(path),
         )
-    return journal_file.validated(Scorecard, document, str(path))
-
-
-def schema() -> str:
-    """Return the JSON schema of a card."""
-    return json.dumps(Scorecard.model_json_schema(), indent=2, sort_keys=True)
+    return json_file.validated(Scorecard, document, str(path))
 
 
 def compared(before: Scorecard, after: Scorecard) -> ScorecardChange:

@@ -19,7 +19,7 @@ from exporter.features.slo.slo_rules import rules_file
 from exporter.network.listening import bind
 from loadtests.chaos.faults import clock_jump
 from loadtests.chaos.measuring.polling import fetch
-from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef
+from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, ProcessRef
 from loadtests.chaos.running.pace import Supervisor
 from loadtests.errors import LoadError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from loadtests.chaos.site import Site
-    from loadtests.chaos.targets.base import Surroundings, Target
+    from loadtests.chaos.targets.chaos_target import Surroundings, Target
 
 HOST: Final = "127.0.0.1"
 PROGRAM: Final = "prometheus"

@@ -19,8 +19,8 @@ from exporter.triton.kserve import service_pb2
 from exporter.triton.tensors import decode
 from loadtests.chaos.measuring.live import LiveWindow
 from loadtests.engine import Options
-from loadtests.engine.answers import message_outputs
-from loadtests.engine.verdict import verdict_of
+from loadtests.engine.answer_frames import message_outputs
+from loadtests.engine.sender_verdict import verdict_of
 from loadtests.errors import LoadError
 from loadtests.execute import execute
 from loadtests.mix import Mix

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.chaos.measuring.evidence import Check, Step
+from loadtests.chaos.measuring.observations import Check, Step
 from loadtests.chaos.running.activities import (
     Action,
     ActivityFailedError,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loadtests.chaos.experiment import Experiment
-    from loadtests.chaos.measuring.evidence import Part, Record
+    from loadtests.chaos.measuring.observations import Part, Record
     from loadtests.chaos.running.activities import Activity, Hypothesis, Limit, Probe
     from loadtests.chaos.running.foreign import Foreign
 

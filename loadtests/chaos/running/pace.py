@@ -11,7 +11,7 @@ from exporter.system.background import Background
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadtests.chaos.targets.base import Note
+    from loadtests.chaos.targets.chaos_target import Note
 
 _SUPERVISE_SECONDS: Final = 0.01
 _START_SECONDS: Final = 20.0

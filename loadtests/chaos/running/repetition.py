@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Final
 
 from loadtests.announce import AnnouncedRun, Ending, SidecarAnnouncer, telling
 from loadtests.chaos import toolkit
-from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.experiment import fault_of
 from loadtests.chaos.faults.clock_jump import ClockJump
-from loadtests.chaos.measuring.evidence import Record
+from loadtests.chaos.measuring.observations import Record
 from loadtests.chaos.measuring.polling import AlertWatch, SidecarWatch, versions_of
-from loadtests.chaos.primitives.processes import new_token
+from loadtests.chaos.primitives.process_refs import new_token
 from loadtests.chaos.running.foreign import Foreign
 from loadtests.chaos.running.load import Load, with_right_answers
 from loadtests.chaos.running.method import HypothesisChecks, LimitWatch, Method
-from loadtests.chaos.targets.base import Surroundings
+from loadtests.chaos.targets.chaos_target import Surroundings
 from loadtests.chaos.undoing.injection import injections
-from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
-from loadtests.chaos.undoing.journal import default_folder, new_scratch
 from loadtests.chaos.undoing.undo import residue
+from loadtests.chaos.undoing.undo_journal import default_folder, new_scratch
+from loadtests.errors import FaultFailedError
+from loadtests.interrupt import Interrupted, interrupted_once
 from loadtests.prepare import prepared
-from loadtests.profiles.base import Phase
+from loadtests.profiles.profile import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from loadtests.announce import Announcer
     from loadtests.chaos.experiment import Loaded
-    from loadtests.chaos.faults.base import Fault
-    from loadtests.chaos.measuring.evidence import Evidence, Status
+    from loadtests.chaos.faults.fault import Fault
     from loadtests.chaos.measuring.live import LiveWindow
+    from loadtests.chaos.measuring.observations import Evidence, Status
     from loadtests.chaos.site import Site
     from loadtests.chaos.undoing.injection import Injected, Injections
 

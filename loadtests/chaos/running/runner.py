@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from loadtests.chaos.running.foreign import activities_of, needed_by
 from loadtests.chaos.running.repetition import Repetition, RunOptions
-from loadtests.chaos.targets.base import require_allowed
+from loadtests.chaos.targets.chaos_target import require_allowed
 
 if TYPE_CHECKING:
     from loadtests.chaos.experiment import Loaded
-    from loadtests.chaos.measuring.evidence import Evidence
+    from loadtests.chaos.measuring.observations import Evidence
 
 __all__ = ["RunOptions", "run"]
 

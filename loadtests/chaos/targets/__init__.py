@@ -6,13 +6,17 @@ from typing import Annotated
 
 from pydantic import Field
 
-from loadtests.chaos.targets.addressed import (
+from loadtests.chaos.targets.addressed_targets import (
     ContainerTarget,
     KubernetesTarget,
     ProcessTarget,
 )
-from loadtests.chaos.targets.base import NotAllowedError, Target, require_allowed
-from loadtests.chaos.targets.embedded import EmbeddedTarget
+from loadtests.chaos.targets.chaos_target import (
+    NotAllowedError,
+    Target,
+    require_allowed,
+)
+from loadtests.chaos.targets.embedded_target import EmbeddedTarget
 
 AnyTarget = Annotated[
     ContainerTarget | EmbeddedTarget | KubernetesTarget | ProcessTarget,

@@ -13,19 +13,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.faults.base import FaultFailedError
-from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.faults.fault import FaultFailedError
 from loadtests.chaos.undoing.undo import revert_entries
+from loadtests.chaos.undoing.undo_journal import Journal
 from loadtests.chaos.undoing.watchdog import running_watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from loadtests.chaos.faults.base import Fault
+    from loadtests.chaos.faults.fault import Fault
     from loadtests.chaos.site import Site
-    from loadtests.chaos.undoing.journal import Entry
     from loadtests.chaos.undoing.undo import Attempt
+    from loadtests.chaos.undoing.undo_journal import Entry
     from loadtests.chaos.undoing.watchdog import Watchdog
 
 _VERIFY_SECONDS: Final = 2.0

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from loadtests.chaos.faults import FAULTS
-from loadtests.chaos.primitives.processes import end_started_with
-from loadtests.chaos.undoing import journal as journals
-from loadtests.chaos.undoing.journal import Journal, JournalError
+from loadtests.chaos.primitives.process_refs import end_started_with
+from loadtests.chaos.undoing import undo_journal as journals
+from loadtests.chaos.undoing.undo_journal import Journal, JournalError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadtests.chaos.undoing.journal import Contents, Entry
+    from loadtests.chaos.undoing.undo_journal import Contents, Entry
 
 _TRY_SECONDS: Final = 2.0
 """How long one revert is waited for before the next is begun, and one that fails is

@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.faults.base import FaultFailedError
-from loadtests.chaos.primitives.processes import ProcessRef, first_line
-from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.faults.fault import FaultFailedError
+from loadtests.chaos.primitives.process_refs import ProcessRef, first_line
 from loadtests.chaos.undoing.undo import go_first, undo_journal
+from loadtests.chaos.undoing.undo_journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.undoing.journal import Contents
+    from loadtests.chaos.undoing.undo_journal import Contents
 
 READY: Final = "ready"
 _START_SECONDS: Final = 30.0

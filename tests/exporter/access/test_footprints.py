@@ -58,6 +58,25 @@ def test_until_calls_are_known_what_rose_waits_for_the_decision():
     assert footprints.waiting() == {CHILD: booking(7)}
 
 
+def test_a_request_without_a_bracket_is_held_back_and_decided_as_the_others():
+    # Soon after the last one, none is bracketed: the usual rate could not be told.
+    clock = [0.0]
+    footprints = Footprints(clock=lambda: clock[0])
+    learn([{CHILD: booking(2)}], footprints=footprints)
+    assert not footprints.are_known(PARENT)
+    assert not footprints.wants_bracket(PARENT, PRESENT)
+    assert some(footprints.add(PARENT, None, failed=False)) == {}
+    assert footprints.waiting() == {CHILD: booking(4)}
+    called = Booking()
+    while not footprints.are_known(PARENT):
+        clock[0] += 1
+        assert footprints.wants_bracket(PARENT, PRESENT)
+        bracket = Bracket({CHILD: booking(2)}, began=clock[0])
+        called += footprints.add(PARENT, bracket, failed=False).get(CHILD, Booking())
+    assert called == booking(2 * 7)
+    assert footprints.waiting() == {}
+
+
 def test_one_bracket_that_misses_what_was_booked_late_decides_nothing():
     rises = {CHILD: booking(1)}
     footprints, *_ = learn([rises, {}, *[rises] * 20])

@@ -17,8 +17,11 @@ from exporter.access.inventory import (
     InventoryBoard,
     latest_version,
 )
-from exporter.features.discovery.loads import SAME_LOAD_SECONDS, LoadCounter
-from exporter.features.discovery.server_collector import ServerSettings
+from exporter.features.discovery.server_collector import (
+    SAME_LOAD_SECONDS,
+    LoadCounter,
+    ServerSettings,
+)
 from exporter.own_requests.signatures import changed_signature
 from exporter.settings import ModelFilter
 from exporter.triton.grpc import GrpcClient

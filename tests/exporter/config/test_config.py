@@ -342,7 +342,14 @@ def test_any_values_give_a_configuration_or_problems_without_secrets(document):
 
 @pytest.mark.parametrize(
     "text",
-    ["localhost:8001", "10.0.0.1:1", "[::1]:65535", "[fe80::1]:1", "a_b-c.d:00080"],
+    [
+        "localhost:8001",
+        "10.0.0.1:1",
+        "[::1]:65535",
+        "[fe80::1]:1",
+        "[fe80::1%eth0]:80",
+        "a_b-c.d:00080",
+    ],
 )
 def test_an_address_is_a_host_and_a_port(text):
     assert is_address(text)
@@ -372,6 +379,10 @@ def test_an_address_is_a_host_and_a_port(text):
         "[1.2.3.4]:80",
         "[]:80",
         "[::1]:80:80",
+        "[::1%a\r\nX: y]:80",
+        "[::1%@evil/]:80",
+        "[::1%]:80",
+        "*:80",
         "host:-1",
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from fake_triton import FakeModel, FakeTriton
 
 from exporter.access.own_traffic import OwnTraffic
-from exporter.config.configuration import is_address, parse
+from exporter.config.configuration import parse
 from exporter.errors import ConfigError
 from exporter.web.multi_target import MultiTarget, ProbeRefusedError
 
@@ -35,23 +35,6 @@ def test_a_collectors_url_that_is_none_is_refused_unseen(end):
     found = refused(f"otlp: {{endpoint: 'http://u:${{env:SECRET}}{end}'}}")
     assert "${env:SECRET}" in found
     assert "want a URL" in found
-
-
-@pytest.mark.parametrize(
-    ("text", "is_one"),
-    [
-        ("[::1]:80", True),
-        ("[fe80::1%eth0]:80", True),
-        ("[::1%a\r\nX: y]:80", False),
-        ("[::1%@evil/]:80", False),
-        ("[::1%]:80", False),
-        ("h:80\n", False),
-        ("u@h:80", False),
-        ("*:80", False),
-    ],
-)
-def test_an_address_says_only_where_to_go(text, is_one):
-    assert is_address(text) is is_one
 
 
 async def test_an_allowed_ipv6_address_lets_in_itself_and_no_other():

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.histograms.histogram import Histogram, WindowedHistogram
+from exporter.histograms.histogram import Histogram
+from exporter.histograms.windowed_histogram import WindowedHistogram
 
 PATIENT = settings(deadline=None)
 LATENCY = st.floats(1e-6, 3600.0)

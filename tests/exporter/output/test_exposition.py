@@ -7,8 +7,6 @@ import gzip
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client.openmetrics import parser as openmetrics_parser
-from prometheus_client.parser import text_string_to_metric_families
 
 from exporter import catalogue
 from exporter.histograms.histogram import Histogram
@@ -21,11 +19,6 @@ PROTOBUF = (
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; "
     "encoding=delimited"
 )
-PARSERS = {
-    "": text_string_to_metric_families,
-    OPENMETRICS: openmetrics_parser.text_string_to_metric_families,
-}
-LABELS = ("m", "1", "grpc", "synthetic")
 HOSTILE = [
     'quote"',
     "back\\slash",
@@ -44,11 +37,6 @@ HOSTILE = [
 ]
 
 
-def parsed(samples, accept=""):
-    body, _ = exposition.render(samples, accept=accept)
-    return [s for f in PARSERS[accept](body.decode()) for s in f.samples]
-
-
 def timed(*seconds, exemplars=(), labels):
     histogram = Histogram()
     histogram.record_many(list(seconds))
@@ -56,23 +44,6 @@ def timed(*seconds, exemplars=(), labels):
 
 
 # Labels.
-
-
-@pytest.mark.parametrize("accept", PARSERS, ids=["text", "openmetrics"])
-@pytest.mark.parametrize("value", HOSTILE)
-def test_a_hostile_label_reads_back_as_it_was(value, accept):
-    samples = [
-        Sample(catalogue.MODEL_READY, 1, (value, "1")),
-        Sample(catalogue.REQUESTS, 2, ("m", value, "success")),
-        timed(0.1, labels=(value, "1", "grpc", "p")),
-        Sample(catalogue.SERVER_INFO, 1, (value, value)),
-    ]
-    found = parsed(samples, accept)
-    assert {s.labels.get("model", value) for s in found} <= {value, "m"}
-    assert [s.value for s in found if s.name == "triton_model_ready"] == [1]
-    assert not [s for s in found if s.name == "triton_up"]
-    info = next(s for s in found if s.name == "triton_server_info")
-    assert info.labels == {"server": value, "version": value}
 
 
 @pytest.mark.parametrize("accept", ["", OPENMETRICS, PROTOBUF])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import socket
 import threading
@@ -12,14 +11,15 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+from attacks import NOWHERE, Target, half_sent_bodies, tried
 from bombs import gzip_bomb
-from running_taps import HttpTap
+from running_taps import Crowded, HttpTap
 from waiting import wait_until
 
 from exporter.features.traces.trace_forward import Forwarder
 from exporter.features.traces.trace_receiver import TraceReceiver
 from exporter.features.traces.trace_sink import SinkSettings, TraceSink
-from exporter.network.admission import CONNECTIONS, Admission
+from exporter.network.admission import Admission
 from exporter.taps.tap import Tap
 from exporter.taps.tap_route import TapAnswer, TapRequest, TapRoute
 
@@ -27,6 +27,7 @@ DATA = Path(__file__).parents[2] / "data" / "traces"
 JSON = (DATA / "otlp" / "triton-2.51.json").read_bytes()
 PROTOBUF = (DATA / "otlp_protobuf" / "triton-2.51.bin").read_bytes()
 LIMIT = 1 << 20
+BUSY = TapAnswer("accepted", HTTPStatus.ACCEPTED)
 
 
 def new_sink():
@@ -135,8 +136,7 @@ def slow_route(let_go):
         assert let_go.wait(30)
         return TapAnswer("accepted")
 
-    busy = TapAnswer("accepted", HTTPStatus.ACCEPTED)
-    return TapRoute("/slow", "test", LIMIT, answer, busy)
+    return TapRoute("/slow", "test", LIMIT, answer, BUSY)
 
 
 def test_a_sender_that_never_ends_its_body_is_cut_off():
@@ -171,6 +171,19 @@ def test_bodies_that_wait_are_bounded_and_what_is_over_is_refused():
     wait_until(lambda: served.outcomes() == told)
     served.close()
     assert served.tap._held_bytes in (0, 1000)
+
+
+def test_bodies_are_refused_while_too_much_memory_is_in_use():
+    crowded = Crowded()
+    route = TapRoute("/x", "test", LIMIT, lambda _: TapAnswer("accepted"), BUSY)
+    served = Served([route], admission=crowded.admission)
+    answers = []
+    for crowded.resident in (99, 101, 99):
+        answers.append(served.post(b"x", path="/x")[0])
+    served.close()
+    assert answers == [200, 503, 200]
+    assert served.outcomes() == {("test", "accepted"): 2, ("test", "overloaded"): 1}
+    assert crowded.admission.tap.refused == {"memory": 1}
 
 
 def test_an_ipv6_address_of_a_tap_stands_in_brackets():
@@ -227,12 +240,7 @@ def test_a_collector_that_hangs_fills_a_bounded_queue_and_no_more():
 
 
 def test_half_sent_bodies_keep_no_sender_out(served):
-    head = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    with contextlib.ExitStack() as held:
-        for _ in range(2 * CONNECTIONS["tap"]):
-            address = (served.host, served.port)
-            slow = held.enter_context(socket.create_connection(address, timeout=5))
-            slow.sendall(head + b"Content-Length: 1000\r\n\r\n{")
+    with tried(half_sent_bodies, Target(NOWHERE, tap=served.address)):
         for _ in range(30):
             assert served.post(JSON)[0] == HTTPStatus.OK
 

@@ -18,6 +18,8 @@ async def test_a_target_on_the_list_is_looked_at():
     with FakeTriton([FakeModel("m")]) as fake:
         async with serving(multi_target=ALLOWED) as served:
             answer = await served.ask(f"/probe?target={fake.grpc}&http={fake.http}")
+            # What is probed there is not what is watched here.
+            await served.until(lambda a: a.values("triton_up") == [0])
     assert answer.status == 200
     assert answer.values("probe_success") == [1]
     assert answer.values("triton_probe_success", protocol="grpc", model="m") == [1]
@@ -41,6 +43,7 @@ async def test_debug_shows_the_log_the_samples_and_the_settings():
     assert answer.headers["content-type"].startswith("text/plain")
     assert f"server {fake.grpc}: up, 1 ready models" in answer.text
     assert "model m version 1 over grpc: bad_output" in answer.text
+    assert "over http" not in answer.text
     assert "probe_success 0.0" in answer.text
     assert '"all_zero"' in answer.text
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
+from attacks import unread_scrape
 from surfaces import serving
 
 from exporter import catalogue
@@ -14,18 +14,19 @@ from exporter.web import scrape_pages
 from exporter.web.scrape_pages import MAX_UNREAD_BYTES, Rendered, ScrapePages
 
 LARGE = MAX_UNREAD_BYTES + 1
-REQUEST = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 class Scene:
-    def __init__(self):
+    def __init__(self, render_seconds=0.0):
         self.now = 0.0
+        self.render_seconds = render_seconds
         self.rendered = 0
         self.pages = ScrapePages(clock=lambda: self.now)
 
     def take(self, kind="text", size=LARGE):
         def render():
             self.rendered += 1
+            self.now += self.render_seconds
             return Rendered(b"x" * size, {})
 
         return self.pages.take(kind, render)
@@ -56,6 +57,19 @@ def test_each_format_has_a_page_of_its_own():
     assert scene.rendered == 2
 
 
+def test_a_flood_of_scrapes_leaves_most_of_the_time_to_others():
+    scene = Scene(render_seconds=0.02)
+    for _ in range(1000):
+        scene.now += 0.005
+        scene.pages.give_back(scene.take(size=1000))
+    assert scene.rendered < 25 + 0.25 * scene.now / 0.02
+    scene.now += 10
+    before = scene.rendered
+    for _ in range(20):
+        scene.pages.give_back(scene.take(size=1000))
+    assert scene.rendered == before + 20, "a few scrapes are rendered each"
+
+
 def test_no_scrape_gets_a_page_older_than_five_seconds():
     scene = Scene()
     old = scene.take()
@@ -66,11 +80,7 @@ def test_no_scrape_gets_a_page_older_than_five_seconds():
 
 
 def unreading(port):
-    """A client with a small buffer, which asks and does not read."""
-    client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
-    client.connect(("127.0.0.1", port))
-    client.sendall(REQUEST)
+    client = unread_scrape(("127.0.0.1", port))
     client.setblocking(False)
     return client
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import concurrent.futures
 import contextlib
 import http.client
 import os
 import re
 import signal
-import socket
 import ssl
 import statistics
 import subprocess
@@ -20,45 +18,25 @@ from pathlib import Path
 import bcrypt
 import pytest
 import yaml
+from attacks import Target, basic, idle_connections, tried
 from monitoring import free_port
 from waiting import wait_until
+from web_files import make_pair, make_pairs, openssl, tls_of, trusting
 
 from exporter.errors import ConfigError
-from exporter.network.admission import CONNECTIONS
 from exporter.web import web_config
-from exporter.web.guard import _matches
+from exporter.web.basic_auth import _matches
 
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 PASSWORD = "correct horse battery staple"  # noqa: S105 - of this test alone
 HASHED = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
 
 
-def openssl(folder: Path, *arguments: str) -> None:
-    subprocess.run(
-        ["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60
-    )
-
-
-def make_pair(folder: Path, name: str, issuer: str | None = None) -> None:
-    """name.pem and name.key: its own authority, or signed by `issuer`."""
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
-    san = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    signer = ["-CA", f"{issuer}.pem", "-CAkey", f"{issuer}.key"] if issuer else []
-    openssl(
-        folder,
-        *("req", "-x509", *key, *files, *signer, *san),
-        *("-days", "2", "-subj", f"/CN={name}"),
-    )
-
-
 @pytest.fixture(scope="session")
 def pairs(tmp_path_factory, require_commands) -> Path:
     require_commands("openssl")
     folder = tmp_path_factory.mktemp("certificates")
-    make_pair(folder, "authority")
-    make_pair(folder, "server", "authority")
-    make_pair(folder, "client", "authority")
+    make_pairs(folder)
     make_pair(folder, "stranger")
     return folder
 
@@ -134,27 +112,6 @@ def serve(tmp_path):
         yield start
 
 
-def trusting(pairs: Path, client: str | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=pairs / "authority.pem")
-    if client:
-        context.load_cert_chain(pairs / f"{client}.pem", pairs / f"{client}.key")
-    return context
-
-
-def tls_of(pairs: Path, **more: object) -> dict:
-    return {
-        "tls_server_config": {
-            "cert_file": str(pairs / "server.pem"),
-            "key_file": str(pairs / "server.key"),
-            **more,
-        }
-    }
-
-
-def basic(user: str, password: str) -> str:
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-
-
 def test_a_password_is_asked_for_and_taken(serve) -> None:
     served = serve({"basic_auth_users": {"prometheus": HASHED}})
     refused = served.get()
@@ -201,10 +158,7 @@ def test_silent_connections_keep_no_scrape_out_of_a_tls_listener(
     }
     served = serve(tls_of(pairs, **(more if mutual else {})))
     trust = trusting(pairs, *(["client"] if mutual else []))
-    with contextlib.ExitStack() as stack:
-        for _ in range(2 * CONNECTIONS["web"]):
-            address = ("127.0.0.1", served.port)
-            stack.enter_context(socket.create_connection(address, timeout=5))
+    with tried(idle_connections, Target(("127.0.0.1", served.port))):
         for _ in range(30):
             answer = served.get(trust, path="/metrics")
             assert answer.status == 200
@@ -336,20 +290,14 @@ def test_headers_are_added_to_every_answer(serve) -> None:
     assert {name: answer.getheader(name) for name in headers} == headers
 
 
-def test_an_idle_connection_that_says_nothing_keeps_nobody_out(serve, pairs) -> None:
-    served = serve(tls_of(pairs))
-    with contextlib.ExitStack() as stack:
-        for _ in range(20):
-            stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
-        assert served.get(trusting(pairs)).status == 200
-
-
 @pytest.mark.parametrize(
     ("web", "message"),
     [
         ({"basic_auth_users": {"u": "hunter2"}}, "no bcrypt hash"),
         ({"tls_server_config": {"cert_file": "a.pem"}}, "key_file"),
         ({"tls": {}}, "tls"),
+        ({"http_server_config": {"headers": {"X-Foo": "deny"}}}, 'found "X-Foo"'),
+        ({"http_server_config": {"headers": {"X-Foo": None}}}, 'found "X-Foo"'),
         ({"basic_auth_users": {"u": HASHED.replace("$04$", "$99$")}}, "cost 4 to 17"),
         ({"basic_auth_users": "hunter2"}, "basic_auth_users"),
         (

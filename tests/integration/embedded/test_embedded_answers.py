@@ -106,23 +106,6 @@ def test_tensors_of_every_type_and_layout_pass_unharmed(transposing) -> None:
             assert np.array_equal(output, array.T), (name, shape)
 
 
-def test_the_demo_models_answer_under_every_environment(
-    environment, start_triton
-) -> None:
-    server = start_triton(environment=environment)
-    folder = server.repository / "digits_fp32/data/held_out.npz"
-    with np.load(folder) as data:
-        pixels, labels = data["pixels"][:64], data["label"][:64]
-    tensor = triton_grpc.InferInput("pixels", list(pixels.shape), "FP32")
-    tensor.set_data_from_numpy(pixels.astype(np.float32))
-    with contextlib.closing(triton_grpc.InferenceServerClient(server.grpc)) as client:
-        for model in ("digits_fp32", "digits_int8"):
-            probabilities = client.infer(model, [tensor]).as_numpy("probabilities")
-            right = (probabilities.argmax(axis=1) == labels).mean()
-            assert probabilities.dtype == np.float32
-            assert right > 0.9, model
-
-
 def test_no_environment_is_written_to_and_no_repository(
     environment, start_triton, tmp_path
 ) -> None:

@@ -70,16 +70,6 @@ def test_an_exception_in_the_block_ends_the_server(
     server.log.unlink()
 
 
-def test_a_log_nobody_asked_for_goes_after_a_good_end(
-    triton_environment, tmp_path
-) -> None:
-    repository = scaling(tmp_path / "models")
-    with EmbeddedTriton(repository, environment=triton_environment) as server:
-        assert server.log.stat().st_size > 0
-        server.kill()
-    assert not server.log.exists()
-
-
 def test_the_log_of_a_server_that_died_stays(triton_environment, tmp_path) -> None:
     repository = scaling(tmp_path / "models")
     with EmbeddedTriton(repository, environment=triton_environment) as server:

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 from pathlib import Path
 
 import pytest
-import tritonclient.grpc as triton_grpc
 from embedded_servers import alive, ask, scaling
 
 pytestmark = pytest.mark.triton
-
-
-def test_several_servers_run_side_by_side(start_triton, tmp_path) -> None:
-    servers = [
-        start_triton(scaling(tmp_path / f"models{factor}", factor))
-        for factor in (3, 5, 7)
-    ]
-    assert [ask(server) for server in servers] == [
-        [3.0, 6.0, 12.0],
-        [5.0, 10.0, 20.0],
-        [7.0, 14.0, 28.0],
-    ]
-    addresses = {a for s in servers for a in (s.grpc, s.http, s.metrics)}
-    assert len(addresses) == 9
 
 
 def test_only_loopback_is_listened_on(start_triton, tmp_path) -> None:
@@ -56,26 +39,6 @@ def test_a_restart_keeps_the_ports_and_the_log(start_triton, tmp_path) -> None:
     assert server.ports == ports
     assert ask(server) == [2.0, 4.0, 8.0]
     assert server.log.read_text().count("Started HTTPService") == 3
-
-
-def test_a_server_of_ours_tells_its_version_and_its_stubs(
-    start_triton, tmp_path
-) -> None:
-    repository = scaling(tmp_path / "models")
-    scaling(tmp_path / "models", name="scale_too")
-    server = start_triton(repository)
-    assert server.version == "2.51.0"
-    assert len(server.stub_pids()) == 2
-    assert all(os.getpgid(pid) == server.pid for pid in server.stub_pids())
-
-
-def test_models_load_on_demand_under_explicit_control(start_triton, tmp_path) -> None:
-    server = start_triton(scaling(tmp_path / "models"), model_control="explicit")
-    assert server.stub_pids() == []
-    with contextlib.closing(triton_grpc.InferenceServerClient(server.grpc)) as client:
-        client.load_model("scale")
-    assert ask(server) == [2.0, 4.0, 8.0]
-    assert len(server.stub_pids()) == 1
 
 
 def test_a_frozen_server_answers_again_after_the_thaw(start_triton, tmp_path) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-import tritonclient.grpc as triton_grpc
 from embedded_servers import SCALE, SCALE_CONFIG, ask, left, scaling, write_model
-from tritonclient.utils import InferenceServerException
 
 from exporter.errors import EmbeddedTritonError
 from exporter.triton import backend
@@ -116,20 +112,3 @@ def test_another_port_is_taken_when_one_is_lost_on_the_way(
         assert getattr(server.ports, kind) != lost[0].getsockname()[1]
         server.kill()
     lost[0].close()
-
-
-def test_a_model_that_fails_at_run_time_says_so_and_lives(
-    start_triton, tmp_path
-) -> None:
-    source = SCALE.format(factor="self.absent")
-    server = start_triton(
-        write_model(tmp_path / "models", "scale", SCALE_CONFIG, source)
-    )
-    tensor = triton_grpc.InferInput("x", [1], "FP32")
-    tensor.set_data_from_numpy(np.ones(1, np.float32))
-    with (
-        contextlib.closing(triton_grpc.InferenceServerClient(server.grpc)) as client,
-        pytest.raises(InferenceServerException, match="absent"),
-    ):
-        client.infer("scale", [tensor])
-    assert server.running

@@ -7,7 +7,15 @@ import shutil
 import pytest
 from monitoring import free_port
 from parts import require_triton
-from traced_tritons import DEMO, MODELS, PIPELINE, files_of_five, traced
+from traced_tritons import (
+    CALLER,
+    CALLER_CONFIG,
+    DEMO,
+    MODELS,
+    PIPELINE,
+    files_of_five,
+    traced,
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +25,9 @@ def repository(tmp_path_factory):
     shutil.copytree(MODELS / "double", folder / "double")
     shutil.copytree(MODELS / "double", folder / "second")
     shutil.copytree(DEMO / "stream", folder / "stream")
+    (folder / "caller" / "1").mkdir(parents=True)
+    (folder / "caller" / "config.pbtxt").write_text(CALLER_CONFIG, "ascii")
+    (folder / "caller" / "1" / "model.py").write_text(CALLER, "ascii")
     (folder / "pipeline" / "1").mkdir(parents=True)
     (folder / "pipeline" / "config.pbtxt").write_text(PIPELINE, "ascii")
     return folder

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import socket
 import subprocess
 import sys
 
 import pytest
-from bombs import gzip_bomb
+from attacks import JSON, PROTOBUF, sent
+from bombs import gzip_bomb, unfinished_spans
 from monitoring import free_port
 from traced_tritons import traces_config
 
@@ -23,53 +22,13 @@ class Nowhere:
     grpc = http = metrics = "127.0.0.1:9"
 
 
-def post(port, body, **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    with contextlib.closing(connection):
-        connection.request("POST", "/v1/traces", body, headers)
-        return connection.getresponse().status
-
-
-JSON = {"content-type": "application/json"}
 SIZE = 2 << 20
 HOSTILE = {
     "empty lists": (b'{"resourceSpans":[' + b"[]," * (SIZE // 3 - 99) + b"[]]}", JSON),
     "deep": (b"[" * SIZE, JSON),
     "noise": (bytes(range(256)) * (SIZE // 256), JSON),
     "many models": (
-        json.dumps(
-            {
-                "resourceSpans": [
-                    {
-                        "scopeSpans": [
-                            {
-                                "spans": [
-                                    {
-                                        "name": f"m{n}",
-                                        "traceId": f"{n:032x}",
-                                        "spanId": f"{n:016x}",
-                                        "parentSpanId": "f" * 16,
-                                        "attributes": [
-                                            {
-                                                "key": "triton.model_name",
-                                                "value": {"stringValue": f"m{n}"},
-                                            },
-                                        ],
-                                        "events": [
-                                            {
-                                                "name": "REQUEST_START",
-                                                "timeUnixNano": "1",
-                                            }
-                                        ],
-                                    }
-                                    for n in range(5000)
-                                ]
-                            }
-                        ]
-                    }
-                ]
-            }
-        ).encode(),
+        unfinished_spans(0, 4000),
         JSON,
     ),
     "bomb": (
@@ -78,7 +37,7 @@ HOSTILE = {
     ),
     "protobuf of nothing": (
         b"\x0a\x00" * (SIZE // 2),
-        {"content-type": "application/x-protobuf"},
+        PROTOBUF,
     ),
 }
 ALLOWED_MEGABYTES = 300
@@ -94,7 +53,7 @@ def test_hostile_bodies_cost_the_sidecar_an_answer_and_little_memory(
     answers = {name: set() for name in HOSTILE}
     for _ in range(5):
         for name, (body, headers) in HOSTILE.items():
-            answers[name].add(post(port, body, **headers))
+            answers[name].add(sent(("127.0.0.1", port), "/v1/traces", body, headers))
     assert answers == {
         "empty lists": {400},
         "deep": {400},

@@ -11,7 +11,7 @@ import pytest
 
 from loadtests.chaos.faults import KillServer
 from loadtests.chaos.primitives.backends import SHARED_MEMORY, Belongings, Known, Stub
-from loadtests.chaos.primitives.processes import ProcessRef, new_token
+from loadtests.chaos.primitives.process_refs import ProcessRef, new_token
 
 if TYPE_CHECKING:
     from pathlib import Path

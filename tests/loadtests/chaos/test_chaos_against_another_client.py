@@ -24,7 +24,7 @@ from loadtests.chaos.running.runner import RunOptions, run
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.measuring.evidence import Evidence
+    from loadtests.chaos.measuring.observations import Evidence
     from loadtests.chaos.measuring.recovery import Recovery
 
 pytestmark = pytest.mark.triton

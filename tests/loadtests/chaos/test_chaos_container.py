@@ -16,7 +16,6 @@ from pydantic import TypeAdapter
 from waiting import wait_until
 
 from loadtests.chaos import experiment
-from loadtests.chaos.errors import FaultRefusedError
 from loadtests.chaos.faults import (
     CpuLimit,
     Descriptors,
@@ -30,6 +29,7 @@ from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.primitives.backends import Stub
 from loadtests.chaos.running.runner import RunOptions, run
 from loadtests.chaos.targets import AnyTarget
+from loadtests.errors import FaultRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -14,7 +14,7 @@ from loadtests.chaos.measuring.detection import (
     detected,
     detection_of,
 )
-from loadtests.chaos.measuring.evidence import (
+from loadtests.chaos.measuring.observations import (
     AlertChange,
     AlertState,
     Event,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from simulated_outages import evidence, poisson, result, run
 
-from loadtests.chaos.measuring.evidence import (
+from loadtests.chaos.measuring.findings import findings
+from loadtests.chaos.measuring.observations import (
     Check,
     Event,
     Evidence,
@@ -17,7 +18,6 @@ from loadtests.chaos.measuring.evidence import (
     Scrape,
     Step,
 )
-from loadtests.chaos.measuring.findings import findings
 from loadtests.result import Outcome
 
 INJECT, REVERT = 5.0, 6.5

@@ -16,16 +16,20 @@ import pytest
 from waiting import patience, wait_until
 
 from exporter import cli
-from loadtests.chaos.errors import FaultFailedError
 from loadtests.chaos.faults import FAULTS, FreezeServer
-from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, ProcessRef, new_token
+from loadtests.chaos.primitives.process_refs import (
+    TOKEN_VARIABLE,
+    ProcessRef,
+    new_token,
+)
 from loadtests.chaos.site import Site
-from loadtests.chaos.undoing import journal as journals
+from loadtests.chaos.undoing import undo_journal as journals
 from loadtests.chaos.undoing.injection import injections
-from loadtests.chaos.undoing.interruption import Interrupted, interrupted_once
-from loadtests.chaos.undoing.journal import Journal, JournalError
 from loadtests.chaos.undoing.undo import revert_entries, undo_all
+from loadtests.chaos.undoing.undo_journal import Journal, JournalError
 from loadtests.chaos.undoing.watchdog import running_watchdog
+from loadtests.errors import FaultFailedError
+from loadtests.interrupt import Interrupted, interrupted_once
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -268,7 +272,7 @@ def test_the_watchdog_ends_a_runner_that_hangs_beyond_its_deadline(
         "from pathlib import Path\n"
         "from loadtests.chaos.faults import FreezeServer\n"
         "from loadtests.chaos.undoing.injection import injections\n"
-        "from loadtests.chaos.primitives.processes import ProcessRef\n"
+        "from loadtests.chaos.primitives.process_refs import ProcessRef\n"
         "from loadtests.chaos.site import Site\n"
         "for number in (signal.SIGINT, signal.SIGTERM):\n"
         "    signal.signal(number, signal.SIG_IGN)\n"

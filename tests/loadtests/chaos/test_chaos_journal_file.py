@@ -11,7 +11,8 @@ import pytest
 from chaoslib.experiment import run_experiment
 from simulated_outages import evidence, poisson, run
 
-from loadtests.chaos.measuring.evidence import (
+from loadtests.chaos.measuring.findings import findings
+from loadtests.chaos.measuring.observations import (
     AlertChange,
     Check,
     Evidence,
@@ -19,7 +20,6 @@ from loadtests.chaos.measuring.evidence import (
     Scrape,
     Step,
 )
-from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.results import journal_file
 from loadtests.errors import PlanError
 
@@ -190,5 +190,5 @@ def test_a_journal_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_the_blocks_own() -> None:
-    schema = json.loads(journal_file.schema())
+    schema = journal_file.Block.model_json_schema()
     assert set(schema["required"]) == {"repetitions"}

@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated_outages import poisson, result, run
 
-from loadtests.chaos.measuring.answers import answers_of
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
@@ -20,6 +19,7 @@ from loadtests.chaos.measuring.recovery import (
     latency_limit,
     recovery_of,
 )
+from loadtests.chaos.measuring.served import answers_of
 from loadtests.errors import PlanError
 from loadtests.result import Outcome
 

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 from simulated_outages import evidence, poisson, run
 
-from loadtests.chaos.measuring.evidence import AlertChange, Check
+from loadtests.chaos.measuring.observations import AlertChange, Check
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file, scorecard
 from pages import page_html

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from simulated_outages import evidence, poisson, run
 
-from loadtests.chaos.commands import report_command
+from loadtests.chaos import journal_commands
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file, scorecard
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from loadtests.chaos.measuring.evidence import Evidence
+    from loadtests.chaos.measuring.observations import Evidence
     from pages.blocks import Document
 
 PLANTED = "<script>alert(1)</script>"
@@ -70,7 +70,7 @@ def reported(journal: journal_file.Journal) -> Document:
 
 def command(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
-    report_command.add(parser.add_subparsers())
+    journal_commands.add_report(parser.add_subparsers())
     options = parser.parse_args(["report", *map(str, arguments)])
     return int(options.run(options))
 

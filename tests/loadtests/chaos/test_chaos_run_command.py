@@ -22,8 +22,8 @@ from process_experiments import (
 from waiting import patience, wait_until
 
 from exporter import cli
-from loadtests.chaos.primitives.processes import ProcessRef, started_with
-from loadtests.chaos.undoing import journal as journals
+from loadtests.chaos.primitives.process_refs import ProcessRef, started_with
+from loadtests.chaos.undoing import undo_journal as journals
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -84,15 +84,6 @@ def test_a_command_that_is_interrupted_undoes_and_writes_its_journal(
         assert process.wait(patience()) == 130
     document = json.loads((folder / "frozen.json").read_text())
     assert document["status"] == "interrupted"
-
-
-def test_a_command_that_is_killed_is_undone_by_its_watchdog(
-    experiments: Experiments, tmp_path: Path
-) -> None:
-    with running(experiments, tmp_path) as process:
-        process.kill()
-        wait_until(experiments.well)
-    wait_until(lambda: not experiments.left())
 
 
 def test_the_command_tells_what_it_found(

@@ -25,14 +25,13 @@ from process_experiments import (
 
 from exporter import cli
 from loadtests.chaos import experiment, toolkit
-from loadtests.chaos.errors import FaultRefusedError
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.running.load import with_right_answers
 from loadtests.chaos.running.runner import RunOptions, run
 from loadtests.chaos.running.users import LoadSettings
 from loadtests.chaos.targets import NotAllowedError
 from loadtests.engine import run_closed
-from loadtests.errors import PlanError
+from loadtests.errors import FaultRefusedError, PlanError
 from loadtests.mix import Mix
 from loadtests.prepare import prepared
 from loadtests.result import Outcome

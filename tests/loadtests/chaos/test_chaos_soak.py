@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from simulated_outages import evidence
 
-from loadtests.chaos.measuring.evidence import Scrape
+from loadtests.chaos.measuring.observations import Scrape
 from loadtests.chaos.soak import FAULTS, drawn, soaked
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from loadtests.chaos import experiment
-from loadtests.chaos.errors import FaultRefusedError
 from loadtests.chaos.faults import FreezeServer, KillStub
 from loadtests.chaos.running import foreign
 from loadtests.chaos.running.runner import RunOptions, run
 from loadtests.chaos.targets import AnyTarget, NotAllowedError, require_allowed
-from loadtests.errors import LoadError
+from loadtests.errors import FaultRefusedError, LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -117,23 +116,6 @@ def test_a_containers_server_and_stubs_are_found(
     assert [stub.pid for stub in site.stubs("m")] == [container.stub]
     assert site.stubs("other") == []
     assert asked.read_text().startswith(question)
-
-
-def test_a_fault_of_a_containers_process_is_injected_and_undone(
-    container: Container, runtime: Callable[[str, str], Path]
-) -> None:
-    runtime("docker", str(container.process.pid))
-    given = {"kind": "container", "container": "triton"}
-    site = TARGETS.validate_python(given).site()
-    fault = FreezeServer()
-    record = fault.prepare(site)
-    try:
-        fault.inject(record)
-        assert fault.missing(record) == []
-    finally:
-        FreezeServer.revert(record)
-    assert FreezeServer.residue(record) == []
-    assert {pid for pid, _ in record["processes"]} == {container.server, container.stub}
 
 
 def test_a_container_that_has_ended_has_no_server(

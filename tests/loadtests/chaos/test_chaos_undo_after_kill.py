@@ -169,8 +169,8 @@ def undoing(
     nursery: Nursery,
     tmp_path: Path,
 ) -> Generator[Undoing]:
-    # Where there are thousands of runners, most of their start is saved.
-    quick = request.node.get_closest_marker("exhaustive") is not None
+    # Where there are many runners, most of their start is saved.
+    quick = request.param not in QUICK
     found = Undoing(request.param, deployment, nursery, tmp_path, quick=quick)
     yield found
     for number, took in sorted(found.took.items()):
@@ -186,6 +186,13 @@ def test_a_runner_that_is_ended_leaves_nothing(undoing: Undoing) -> None:
     kill, term, interrupt = SIGNALS
     for share, number in ((0.5, kill), (0.6, term), (0.7, interrupt), (0.8, kill)):
         undoing.end_at(max(int(points * share), 1), number)
+
+
+@pytest.mark.parametrize("undoing", EVERY, indirect=True, ids=name_of)
+def test_a_runner_that_is_killed_in_the_middle_leaves_nothing(undoing: Undoing) -> None:
+    ended = undoing.whole()
+    middle = (ended.unrecorded + ended.points) // 2
+    undoing.end_at(middle, signal.SIGKILL)
 
 
 @pytest.mark.exhaustive

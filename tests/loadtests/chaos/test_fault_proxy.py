@@ -27,7 +27,7 @@ from loadtests.chaos.network.proxy_client import (
     fault_proxy,
 )
 from loadtests.chaos.network.wire import ALL_HELD_BYTES
-from loadtests.chaos.primitives.processes import ProcessRef
+from loadtests.chaos.primitives.process_refs import ProcessRef
 
 if TYPE_CHECKING:
     import socket

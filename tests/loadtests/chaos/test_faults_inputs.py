@@ -12,8 +12,8 @@ from sites import EmbeddedSite
 from waiting import wait_until
 
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
-from loadtests.chaos.faults.requests import CorruptInputs, OversizedInputs, tally_of
-from loadtests.chaos.primitives.processes import started_with
+from loadtests.chaos.faults.bad_requests import CorruptInputs, OversizedInputs, tally_of
+from loadtests.chaos.primitives.process_refs import started_with
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -21,7 +21,7 @@ from exporter.triton.grpc import GrpcClient
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.loading import ResponseCache, UnloadModel
 from loadtests.chaos.faults.models import WRAPPER, ErringModel, LyingModel
-from loadtests.chaos.faults.processes import KillServer, KillStub
+from loadtests.chaos.faults.process_faults import KillServer, KillStub
 from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from loadtests.chaos.faults.network import (
 )
 from loadtests.chaos.network.effect import RETRANSMISSION_SECONDS, Effect
 from loadtests.chaos.network.proxy_client import ask, fault_proxy
-from loadtests.chaos.primitives.processes import TOKEN_VARIABLE, new_token
-from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, new_token
 from loadtests.chaos.undoing.undo import undo_all
+from loadtests.chaos.undoing.undo_journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

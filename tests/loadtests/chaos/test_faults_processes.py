@@ -16,7 +16,7 @@ from waiting import wait_until
 
 from exporter.errors import EmbeddedTritonError
 from loadtests.chaos.faults import FaultRefusedError
-from loadtests.chaos.faults.processes import (
+from loadtests.chaos.faults.process_faults import (
     FreezeServer,
     FreezeStub,
     KillServer,

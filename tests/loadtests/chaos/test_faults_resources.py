@@ -27,7 +27,7 @@ from loadtests.chaos.faults.resources import (
     MemoryLimit,
 )
 from loadtests.chaos.primitives.cgroups import Group
-from loadtests.chaos.primitives.processes import ProcessRef, new_token, started_with
+from loadtests.chaos.primitives.process_refs import ProcessRef, new_token, started_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -27,11 +27,11 @@ from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError, clock_jump
 from loadtests.chaos.faults.clock_jump import ClockJump
-from loadtests.chaos.faults.processes import KillSidecar
+from loadtests.chaos.faults.process_faults import KillSidecar
 from loadtests.chaos.faults.resources import Descriptors
-from loadtests.chaos.primitives.processes import ProcessRef
-from loadtests.chaos.undoing.journal import Journal
+from loadtests.chaos.primitives.process_refs import ProcessRef
 from loadtests.chaos.undoing.undo import undo_all
+from loadtests.chaos.undoing.undo_journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Generator

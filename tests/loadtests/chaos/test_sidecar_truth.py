@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from simulated_outages import evidence, poisson, run
 
-from loadtests.chaos.measuring.evidence import Event, Sample, Scrape
 from loadtests.chaos.measuring.findings import Findings, findings
+from loadtests.chaos.measuring.observations import Event, Sample, Scrape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadtests.chaos.measuring.evidence import Evidence
+    from loadtests.chaos.measuring.observations import Evidence
 
 SECONDS: Final = 40.0
 LOOKS: Final = np.arange(0.0, SECONDS, 0.25).tolist()

@@ -53,13 +53,13 @@ class NvmlSettings(SourceSettings):
 
 
 def library_exists() -> bool:
-    """Whether the loader would find NVML, without loading anything."""
+    """Return whether the loader would find NVML, without loading anything."""
     folders = (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), *_FOLDERS)
     return any(f and (Path(f) / _LIBRARY).exists() for f in folders) or _is_cached()
 
 
 def _is_cached() -> bool:
-    """Whether the loader's cache has it, which is one file to read and no process."""
+    """Return whether the loader's cache has it: one file to read, no process."""
     try:
         return _LIBRARY.encode() in Path(_CACHE).read_bytes()
     except OSError:

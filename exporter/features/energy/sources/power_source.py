@@ -33,7 +33,7 @@ class SourceSettings(Settings):
 
     @property
     def boundary(self) -> Boundary:
-        """What it measures."""
+        """Return the boundary it measures."""
         raise NotImplementedError
 
     def find(self, surroundings: Surroundings) -> PowerSource | None:

@@ -19,14 +19,12 @@ from fake_triton import (
     Frozen,
     Garbage,
     Hung,
-    NotReady,
     Slow,
     Timings,
     Zeroed,
     many,
 )
 
-from exporter.commands.audit.audit_command import rendered
 from exporter.commands.audit.gather import LONGEST_CALL_SECONDS
 
 FIXED = "2.60.0"
@@ -70,17 +68,6 @@ def test_a_healthy_server_under_traffic_has_no_finding_above_info(fake, audit):
     assert seen.report.server_version == FIXED
 
 
-def test_another_server_is_called_by_its_name_and_gets_no_defect_of_triton(audit):
-    with FakeTriton([FakeModel("m")], name="mlserver", version="1.7.1") as fake:
-        seen = audit(fake)
-    assert (seen.report.server_name, seen.report.server_version) == (
-        "mlserver",
-        "1.7.1",
-    )
-    assert not [found for found in seen.report.findings if "version-" in found.id]
-    assert "mlserver 1.7.1" in rendered(seen.report, "text")
-
-
 def test_shares_are_what_the_server_spent_in_the_window(audit):
     timings = Timings(
         queue_ns=1_000_000,
@@ -107,12 +94,6 @@ def test_without_traffic_the_shares_are_of_all_time_and_it_is_said(fake, audit):
     (share,) = seen.report.time_shares
     assert (share.source, share.requests) == ("cumulative", 500)
     assert seen.one("no-production-traffic").severity == "info"
-
-
-def test_without_any_requests_there_is_not_enough_data(fake, audit):
-    seen = audit(fake)
-    assert seen.report.time_shares == ()
-    assert seen.one("not-enough-data").severity == "unknown"
 
 
 def test_our_own_probes_are_in_no_share(fake, audit):
@@ -163,14 +144,6 @@ def test_a_page_that_stands_still_is_told_by_our_own_requests(fake, audit):
     assert not seen.all("counters-frozen-at-zero")
 
 
-def test_a_page_that_is_honest_over_a_reload_is_not_accused(fake, audit):
-    fake.served("m", 100)
-    fake.load("m")
-    seen = audit(fake)
-    assert "metrics-agree" in seen.ids("ok")
-    assert not seen.all("metrics-disagree")
-
-
 @pytest.mark.parametrize(
     "behaviour", [UNAVAILABLE, Garbage(), Body(b"<html>")], ids=str
 )
@@ -179,24 +152,6 @@ def test_a_page_that_cannot_be_read_is_a_warning(fake, audit, behaviour):
     seen = audit(fake)
     assert seen.one("metrics-off").severity == "warning"
     assert "models-answer" in seen.ids("ok")
-
-
-def test_metrics_that_are_off_on_purpose_are_no_warning(fake, audit):
-    seen = audit(fake, target={"metrics": None})
-    assert seen.one("metrics-off").severity == "info"
-
-
-def test_gauges_that_read_zero_on_both_looks_are_latched(fake, audit):
-    fake.add_metrics('nv_gpu_power_usage{gpu_uuid="GPU-1"} 0\n')
-    seen = audit(fake)
-    found = seen.one("gpu-gauge-latched")
-    assert found.severity == "warning"
-    assert {m.name: m.value for m in found.evidence}["gpu_uuid"] == "GPU-1"
-
-
-def test_a_gpu_that_takes_power_is_not_latched(fake, audit):
-    fake.add_metrics('nv_gpu_power_usage{gpu_uuid="GPU-1"} 71.5\n')
-    assert not audit(fake).all("gpu-gauge-latched")
 
 
 def test_nan_outputs_are_critical_though_the_server_says_ready(fake, audit):
@@ -220,21 +175,6 @@ def test_a_model_error_counted_as_success_is_seen_all_the_same(fake, audit):
     assert fake.received("infer") == 6
 
 
-def test_one_protocol_that_fails_is_told_apart(fake, audit):
-    fake.on("infer", protocol="http").reply(UNAVAILABLE)
-    found = audit(fake).one("fails-over-one-protocol")
-    assert found.severity == "warning"
-    assert "http" in found.title
-
-
-def test_a_model_that_refuses_made_up_tensors_is_unknown_and_not_broken(fake, audit):
-    seen = audit(
-        fake, probe={"overrides": {"m": {"inputs": {"nobody": {"shape": [1]}}}}}
-    )
-    assert seen.one("probe-does-not-fit").severity == "unknown"
-    assert not seen.all("ready-but-failing")
-
-
 def test_overrides_of_the_config_are_used(audit):
     model = FakeModel("m", inputs=(FakeTensor("INPUT0", shape=(-1,)),))
     with FakeTriton([model], version=FIXED) as fake:
@@ -245,42 +185,11 @@ def test_overrides_of_the_config_are_used(audit):
     assert shapes == {(2, 7)}
 
 
-def test_what_is_not_ready_is_told_with_the_servers_reason(audit):
-    broken = FakeModel("broken", ready=False, reason="weights are missing")
-    with FakeTriton([FakeModel("m"), broken], version=FIXED) as fake:
-        seen = audit(fake)
-    found = seen.one("model-not-ready")
-    assert (found.model, found.severity) == ("broken", "warning")
-    assert found.evidence[0].value == "weights are missing"
-    assert seen.one("server-not-ready").severity == "critical"
-
-
-def test_a_server_that_calls_itself_ready_with_failed_models_is_not_strict(audit):
-    broken = FakeModel("broken", ready=False, reason="weights are missing")
-    models = [FakeModel("m"), broken]
-    with FakeTriton(models, version=FIXED, strict_readiness=False) as fake:
-        seen = audit(fake)
-    assert "readiness-not-strict" in seen.ids("info")
-    assert not seen.all("server-not-ready")
-
-
-def test_protocols_that_disagree_on_readiness_are_told(fake, audit):
-    fake.on("server_ready", protocol="http").reply(NotReady())
-    assert audit(fake).one("readiness-differs").severity == "warning"
-
-
 def test_a_model_that_vanished_is_listed_and_unreadable(audit):
     with FakeTriton([FakeModel("m"), FakeModel("n")], version=FIXED) as fake:
         fake.vanish("n")
         seen = audit(fake)
     assert seen.one("ready-but-unreadable").model == "n"
-
-
-def test_a_server_nobody_listens_at_is_one_critical_finding(fake, audit):
-    with fake.down():
-        seen = audit(fake)
-    assert seen.ids() == {"server-unreachable"}
-    assert seen.report.failed
 
 
 def test_a_hung_server_ends_the_look_by_its_deadline(fake, audit):
@@ -359,15 +268,6 @@ def test_the_models_of_the_config_are_the_only_ones_looked_at(audit):
         seen = audit(fake, models={"include": ["yes"]})
         assert fake.received("infer", model="no") == 0
     assert {s.model for s in seen.report.time_shares} == {"yes"}
-
-
-def test_a_probe_unlike_production_is_told(fake, audit):
-    fake.served("m", 1000)
-    # Ours take a thousand times longer, and it is the model that does.
-    fake.on("infer").reply(Slow(0.2))
-    found = audit(fake, 4.0).one("probe-unlike-production")
-    assert found.severity == "warning"
-    assert "overrides['m']" in found.advice
 
 
 def test_progress_is_told_while_it_looks(fake, audit):

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.features.comparison.answer_distance import apart, predicted
-from exporter.features.comparison.answer_pairs import Answered, Pairs
+from exporter.features.comparison.answer_pairs import Answered, Pairs, apart, predicted
 from exporter.features.comparison.comparison_settings import (
     METRICS,
     MarginSettings,
     reference,
 )
+from exporter.features.comparison.comparison_verdicts import Finding
 from exporter.features.comparison.confidence import Interval
-from exporter.features.comparison.verdicts import Finding
 from exporter.triton.model import InferReply, OutputTensor
 from exporter.triton.tensors import encode
 

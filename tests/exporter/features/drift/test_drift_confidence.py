@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exporter.numerics.answer_distribution import looked_at
-from exporter.numerics.calibration import calibrate
+from exporter.numerics.confidence_calibration import calibrate
 
 FEATURE = "estimated_accuracy"
 CLASSES = 3

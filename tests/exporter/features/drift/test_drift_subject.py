@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import get_args
 
-import numpy as np
 import pytest
 import structlog
 
@@ -357,12 +356,3 @@ def test_drift_that_grows_gives_a_date(bench, entry):
 
 def accuracy_of(model, value):
     return [Sample(catalogue.ESTIMATED_ACCURACY, value, (model, "1"))]
-
-
-def test_half_of_a_profile_is_never_mistaken_for_one(bench, entry):
-    data = entry["reference"].read_bytes()
-    for size in np.linspace(0, len(data) - 1, 40, dtype=int):
-        entry["reference"].write_bytes(data[:size])
-        bench.watch(entry)
-        assert bench.state() == "refused"
-        bench.collector.close()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from exporter import catalogue
-from exporter.features.energy.artifacts import sizes
 from exporter.features.energy.energy_accounts import DeviceAccount, Settled, Window
-from exporter.features.energy.energy_derived import Derived
+from exporter.features.energy.energy_derived import Derived, sizes
 from exporter.features.energy.energy_meter import MICRO
 from exporter.features.energy.energy_settings import CostSettings
-from exporter.features.energy.gpu_data import PEAKS, peak_of
+from exporter.features.energy.hardware_use import PEAKS, peak_of
 from exporter.features.energy.power_readings import Device, Reading
 
 M, N = ("m", "1"), ("n", "1")

@@ -7,8 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from exporter.features.golden.accuracy_loss import LossChart
-from exporter.features.golden.golden_budget import WINDOW_SECONDS, Allowance, Budget
+from exporter.features.golden.golden_budget import (
+    WINDOW_SECONDS,
+    Allowance,
+    Budget,
+    LossChart,
+)
 from exporter.numerics import run_length
 
 SHARES = Allowance(

@@ -13,7 +13,7 @@ from exporter.access.calibration_board import Calibrated
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.mirror_hub import Mirrored
 from exporter.features.outputs.outputs_settings import OutputsSettings
-from exporter.numerics.calibration import calibrate
+from exporter.numerics.confidence_calibration import calibrate
 from exporter.samples import Sample
 from exporter.triton.model import ModelSpec, TensorSpec
 

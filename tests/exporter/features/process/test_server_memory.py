@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from exporter import catalogue
-from exporter.features.process.server_memory import SERVER, ServerMemory, model_of
+from exporter.features.process.process_collector import ServerMemory, model_of
 from exporter.system import processes
+from exporter.system.local_server import SERVER
 
 STUB = "/opt/tritonserver/backends/python/triton_python_backend_stub"
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from exporter import catalogue
 from exporter.features.runs import capacity_report
 from exporter.features.runs.runs_collector import RunsSettings
-from loadtests.capacity import report_model
+from loadtests.capacity import search_report
 
 WHOLE = {
     "format": "tritonwatch-load-capacity",
@@ -35,7 +35,7 @@ def written(tmp_path, **changes) -> str:
 
 
 def test_both_sides_mean_the_same_format() -> None:
-    assert capacity_report.FORMAT == report_model.FORMAT
+    assert capacity_report.FORMAT == search_report.FORMAT
 
 
 def test_a_report_becomes_the_capacity_with_its_interval(tmp_path) -> None:

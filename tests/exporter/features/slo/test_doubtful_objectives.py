@@ -35,6 +35,7 @@ def test_other_models_and_other_numbers_raise_no_doubt():
     [
         (AVAILABILITY, True),
         (AVAILABILITY.model_copy(update={"source": "probes"}), False),
+        (AVAILABILITY.model_copy(update={"source": "access_log"}), False),
         (LatencyObjective(name="l", objective_ratio=0.9, threshold_seconds=1), True),
         (
             SignalObjective(

@@ -50,6 +50,21 @@ def test_a_model_that_appears_later_counts_from_its_first_request() -> None:
     assert (counter.good, counter.bad) == (3, 1)
 
 
+def test_an_objective_on_access_logs_counts_what_clients_saw() -> None:
+    def seen(success: float, failure: float, source: str) -> list[Sample]:
+        counts = {"success": success, "failure": failure, "abandoned": 50}
+        return [
+            Sample(catalogue.CLIENT_REQUESTS, number, ("m", "1", outcome, source))
+            for outcome, number in counts.items()
+        ]
+
+    counter = EventCounter(AVAILABILITY.model_copy(update={"source": "access_log"}))
+    counter.look(seen(0, 0, "access_log"), 0)
+    mirrored = seen(100, 100, "mirror")
+    counter.look([*seen(7, 3, "access_log"), *mirrored, *outcomes(10, 0)], 5)
+    assert (counter.good, counter.bad) == (7, 3)
+
+
 def read(collector: str, *, success: bool) -> Sample:
     return Sample(catalogue.COLLECTOR_SUCCESS, success, (collector,))
 

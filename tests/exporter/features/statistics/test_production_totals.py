@@ -25,8 +25,14 @@ from simulated_triton import (
 
 from exporter.features.statistics.production_counts import PHASES
 
+ONE_EXECUTION_BESIDE_OWN_BATCHES_THAT_ARE_BOOKED_LATE = (
+    [*(Own(1, 1, 1) for _ in range(6)), Own(10, 45, 51, 4), Own(20, 55, 61, 4)],
+    [Client(1, 1, True)],
+)
+
 
 @PATIENT
+@example(*ONE_EXECUTION_BESIDE_OWN_BATCHES_THAT_ARE_BOOKED_LATE)
 @given(OWN, PRODUCTION)
 def test_totals_end_exactly_right_once_we_pause(own, clients):
     totals, truth = Simulation(own, clients).seen[-1]

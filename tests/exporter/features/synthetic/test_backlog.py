@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from exporter.access.inventory import Inventory
 from exporter.features.synthetic.backlog import Backlog
-from exporter.own_requests.evidence import Reading, Watched
+from exporter.own_requests.execution_evidence import Reading, Watched
 from exporter.triton.model import Duration, ModelSpec, ModelStatistics
 
 M = ("m", "1")

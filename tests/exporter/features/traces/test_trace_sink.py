@@ -164,18 +164,28 @@ def test_models_that_are_not_looked_at_are_left_out():
 
 def test_quantiles_come_with_their_interval_and_only_where_the_count_carries_them():
     rng = np.random.default_rng(1)
-    times = rng.lognormal(-5, 1, 500)
+    times = rng.lognormal(-5, 1, 1000)
     target = sink()
-    target.add(
-        "otlp", [trace(n, total_seconds=float(t)) for n, t in enumerate(times)], 0.0
-    )
-    shown = values(target, catalogue.REQUEST_LATENCY)
+    traces = [trace(n, total_seconds=float(t)) for n, t in enumerate(times)]
+    for start in range(0, 1000, 50):
+        target.add("otlp", traces[start : start + 50], start / 5.0)
+    shown = values(target, catalogue.REQUEST_LATENCY, 200.0)
     assert {labels[2] for labels in shown} == {"0.5", "0.9", "0.95", "0.99"}
-    bounds = values(target, catalogue.REQUEST_LATENCY_CI)
+    bounds = values(target, catalogue.REQUEST_LATENCY_CI, 200.0)
+    worth = values(target, catalogue.REQUEST_LATENCY_EFFECTIVE, 200.0)
+    assert worth.keys() == shown.keys()
     for (*key, q), value in shown.items():
         exact = np.quantile(times, float(q), method="inverted_cdf")
         assert value == pytest.approx(exact, rel=0.012)
         assert bounds[*key, q, "lower"] <= value <= bounds[*key, q, "upper"]
+
+
+def test_without_slots_of_time_there_are_quantiles_but_no_intervals():
+    target = sink()
+    target.add("otlp", [trace(n) for n in range(500)], 0.0)
+    assert len(values(target, catalogue.REQUEST_LATENCY)) == 4
+    assert values(target, catalogue.REQUEST_LATENCY_CI) == {}
+    assert set(values(target, catalogue.REQUEST_LATENCY_EFFECTIVE).values()) == {0.0}
 
 
 def test_the_window_slides_and_the_histogram_stays():

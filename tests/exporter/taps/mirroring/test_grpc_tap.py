@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import threading
 
 import grpc
 import numpy as np
 import pytest
-from running_taps import PATIENT_SECONDS, RunningTap, mirrored
+from attacks import NOWHERE, Target, idle_calls, messageless_streams, tried
+from running_taps import PATIENT_SECONDS, Crowded, RunningTap, mirrored
 from tritonclient.grpc import service_pb2 as pb
 
 from exporter.errors import ListenError
@@ -28,9 +28,9 @@ STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 class Served(RunningTap):
     """A mirror collector behind a gRPC tap, and one reader."""
 
-    def __init__(self, access, **settings):
+    def __init__(self, access, admission=None, **settings):
         self.collector, self.got = mirrored(access, grpc=True, **settings)
-        self.admission = Admission()
+        self.admission = admission or Admission()
         super().__init__(
             GrpcTap(
                 self.collector.message_route,
@@ -207,6 +207,17 @@ def test_a_message_that_is_none_is_told_why_and_costs_nothing_else(shared, name)
     assert len(shared.got) == got + 1
 
 
+def test_messages_are_refused_while_too_much_memory_is_in_use(serve):
+    crowded = Crowded()
+    served = serve(admission=crowded.admission)
+    answers = []
+    for crowded.resident in (99, 101, 99):
+        answers.append(served.call(message()))
+    assert answers == [b"", grpc.StatusCode.RESOURCE_EXHAUSTED, b""]
+    assert crowded.admission.grpc.refused == {"memory": 1}
+    assert served.outcomes() == {"accepted": 2, "overloaded": 1}
+
+
 def test_shared_memory_is_refused_with_its_reason(serve):
     served = serve()
     sent = message(("x", "FP32", (2,), None))
@@ -337,10 +348,8 @@ def test_idle_connections_keep_no_sender_out(serve):
     """More than a process has file descriptors for."""
     served = serve()
     host, _, port = served.tap.address.rpartition(":")
-    with contextlib.ExitStack() as held:
-        for _ in range(3 * CONNECTIONS["grpc"]):
-            address = (host, int(port))
-            held.enter_context(socket.create_connection(address, timeout=5))
+    target = Target(NOWHERE, grpc=(host, int(port)))
+    with tried(idle_calls, target), tried(messageless_streams, target, times=20):
         assert served.call(message()) == b""
         assert len(served.admission.grpc.visitors) <= CONNECTIONS["grpc"]
 

@@ -11,6 +11,7 @@ import pytest
 from mirror_bodies import RESPONSE, binary, request, response, tensor
 from running_taps import REQUEST, inventory
 
+from exporter import catalogue
 from exporter.config.configuration import Config
 from exporter.taps.tap_route import TapHead
 
@@ -89,6 +90,30 @@ def test_events_of_requests_and_responses_arrive_as_kserve_sends_them(serve):
         ("m", "cloudevents", "request"): 1,
         ("m", "cloudevents", "response"): 1,
     }
+
+
+def test_an_error_among_the_answers_is_a_failure_that_a_client_saw(serve):
+    served = serve()
+
+    def seen():
+        return {
+            sample.labels: sample.value
+            for sample in served.collector.collect()
+            if sample.spec is catalogue.CLIENT_REQUESTS and sample.value
+        }
+
+    for _ in range(2):
+        assert served.event(response(), RESPONSE)[1] == "accepted"
+    # KServe's logger sends no errors: successes alone prove nothing.
+    assert seen() == {}
+    for _ in range(3):
+        assert served.event(b'{"error": "out of memory"}', RESPONSE)[1] == "accepted"
+    assert served.event(b'{"error": "a request?"}')[0] == 400
+    assert seen() == {
+        ("m", "1", "success", "mirror"): 2,
+        ("m", "1", "failure", "mirror"): 3,
+    }
+    assert len(served.got) == 2
 
 
 def test_an_event_whose_body_lost_its_headers_is_read_all_the_same(serve):

@@ -1,0 +1,286 @@
+"""From a request's tensors to the columns of a bounded ring, and what did not fit.
+
+Violations are counted a request and tensor at a time, under these kinds:
+
+    absent   a tensor of the schema did not come; its values count as missing
+    extra    a tensor came that the schema does not know (all under the name "")
+    dtype    numbers of another type; they are converted and counted
+    type     no numbers where numbers belong, or the reverse; they count as missing
+    shape    another row shape or row count; its values count as missing
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from drift.categories import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from drift.features import Schema, Tensor
+
+DTYPES: Final = {
+    "FP16": "f2",
+    "FP32": "f4",
+    "FP64": "f8",
+    "BF16": "f4",
+    "BOOL": "b1",
+    "BYTES": "O",
+    **{f"INT{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": f"u{bits // 8}" for bits in (8, 16, 32, 64)},
+}
+_NUMBERS: Final = "fiub"
+_TEXTS: Final = "OSU"
+TEXT_ROWS: Final = 64
+"""Texts of a category that are held before they are counted."""
+_LONG: Final = 64
+_WIDE: Final = 4
+
+
+class Intake:
+    """A ring of rows: one float matrix, and one list or integer column a category.
+
+    With `count` a category's texts are handed to it (the category, its texts) as soon as
+    there are `TEXT_ROWS` of them, and the column then holds only what came since.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        dtype: np.dtype[np.floating],
+        capacity: int,
+        *,
+        count: Callable[[int, list[object]], None] | None = None,
+    ) -> None:
+        self.capacity = capacity
+        self._count = count
+        self.filled = 0
+        self.numeric = np.zeros((capacity, schema.numeric), dtype)
+        self.violations: Counter[tuple[str, str]] = Counter()
+        self._plans = tuple(
+            _Plan(tensor, schema)
+            for tensor in schema.tensors
+            if any(feature.tensor == tensor.name for feature in schema.features)
+        )
+        self._known = {tensor.name for tensor in schema.tensors}
+        self._whole = self._plans[0] if self._takes_all() else None
+        self._integers = np.zeros(
+            (capacity, len(schema.features) - schema.numeric), np.int32, order="F"
+        )
+        columns = range(self._integers.shape[1])
+        # None while a column is of integers that fit.
+        self._texts: list[list[object] | None] = [None for _ in columns]
+        self._known_texts: list[dict[object, object]] = [{} for _ in columns]
+
+    def _takes_all(self) -> bool:
+        if len(self._plans) != 1 or len(self._known) != 1:
+            return False
+        plan = self._plans[0]
+        return plan.is_whole and np.can_cast(plan.dtype, self.numeric.dtype, "safe")
+
+    def rows_of(self, request: Mapping[str, NDArray[np.generic]]) -> int:
+        """Rows of a request: what most of the schema's tensors agree on."""
+        whole = self._whole
+        if whole is not None and len(request) == 1:
+            tensor = request.get(whole.name)
+            if tensor is not None and tensor.shape[1:] == whole.row_shape:
+                return len(tensor)
+        lengths = Counter(
+            tensor.shape[0]
+            for plan in self._plans
+            if (tensor := request.get(plan.name)) is not None and tensor.ndim
+        )
+        return max(lengths, key=lambda n: (lengths[n], n)) if lengths else 0
+
+    def _whole_of(
+        self, request: Mapping[str, NDArray[np.generic]]
+    ) -> NDArray[np.generic] | None:
+        """The one matrix that a request consists of, if it is as declared."""
+        whole = self._whole
+        if whole is None or len(request) != 1:
+            return None
+        tensor = request.get(whole.name)
+        if (
+            tensor is None
+            or tensor.dtype != whole.dtype
+            or tensor.shape[1:] != whole.row_shape
+        ):
+            return None
+        return tensor
+
+    def put_whole(self, request: Mapping[str, NDArray[np.generic]]) -> int:
+        """Copy a request that is one matrix, as declared, if there is room; its rows.
+
+        0 says that it is not of that kind; `put` takes any.
+        """
+        tensor = self._whole_of(request)
+        if tensor is None:
+            return 0
+        rows = len(tensor)
+        last = self.filled + rows
+        if last > self.capacity:
+            return 0
+        self.numeric[self.filled : last] = tensor
+        self.filled = last
+        return rows
+
+    def put(
+        self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int
+    ) -> None:
+        """Copy rows `start:stop`; they must fit into what is left of the ring."""
+        tensor = self._whole_of(request)
+        if tensor is None:
+            self._put_columns(request, start, stop)
+            return
+        last = self.filled + stop - start
+        self.numeric[self.filled : last] = tensor[start:stop]
+        self.filled = last
+
+    def _put_columns(
+        self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int
+    ) -> None:
+        last = self.filled + stop - start
+        rows = self.rows_of(request)
+        if start == 0 and any(name not in self._known for name in request):
+            self.violations["extra", ""] += 1
+        with np.errstate(over="ignore"):
+            for plan in self._plans:
+                columns = self._columns(plan, request, rows, report=start == 0)
+                self._place(plan, columns, (start, stop), (self.filled, last))
+        self.filled = last
+
+    def _columns(
+        self,
+        plan: _Plan,
+        request: Mapping[str, NDArray[np.generic]],
+        rows: int,
+        *,
+        report: bool,
+    ) -> NDArray[np.generic] | None:
+        tensor = request.get(plan.name)
+        problem = plan.problem(tensor, rows)
+        if problem and report:
+            self.violations[problem, plan.name] += 1
+        if tensor is None or problem not in {"", "dtype"}:
+            return None
+        return tensor.reshape(rows, plan.width)
+
+    def _place(
+        self,
+        plan: _Plan,
+        columns: NDArray[np.generic] | None,
+        source: tuple[int, int],
+        target: tuple[int, int],
+    ) -> None:
+        first, last = target
+        if columns is not None:
+            columns = columns[source[0] : source[1]]
+        if plan.numeric_to.size:
+            self.numeric[first:last, plan.numeric_to] = (
+                np.nan if columns is None else columns[:, plan.numeric_from]
+            )
+        for to, column in zip(plan.category_to, plan.category_from, strict=True):
+            values = None if columns is None else columns[:, column]
+            self._place_category(to, values, first, last)
+
+    def _place_category(
+        self, to: int, values: NDArray[np.generic] | None, first: int, last: int
+    ) -> None:
+        texts = self._texts[to]
+        if texts is None and values is not None and values.dtype.kind in "iub":
+            held = self._integers[first:last, to]
+            held[:] = values
+            if values.dtype.itemsize < _WIDE or bool((held == values).all()):
+                return
+        if texts is None:
+            texts = self._texts[to] = self._integers[:first, to].tolist()
+        for start in range(0, last - first, TEXT_ROWS):
+            number = min(TEXT_ROWS, last - first - start)
+            if values is None:
+                texts.extend([None] * number)
+            else:
+                self._hold(to, texts, values[start : start + number].tolist())
+            if self._count is not None and len(texts) >= TEXT_ROWS:
+                self._count(to, texts)
+                texts.clear()
+                self._known_texts[to].clear()
+
+    def _hold(self, to: int, texts: list[object], values: list[object]) -> None:
+        # Every request brings its own objects; equal ones are kept once.
+        known = self._known_texts[to]
+        kept = map(_bounded, values)
+        texts.extend([known.setdefault(value, value) for value in kept])
+
+    @property
+    def categories(self) -> int:
+        """Return how many categorical columns there are."""
+        return len(self._texts)
+
+    def category(self, index: int) -> NDArray[np.int32] | list[object]:
+        """The filled part of one category's column: integers, or a list of anything."""
+        texts = self._texts[index]
+        return self._integers[: self.filled, index] if texts is None else texts
+
+    def clear(self) -> None:
+        """Forget the rows."""
+        self.filled = 0
+        for index, known in enumerate(self._known_texts):
+            self._texts[index] = None
+            known.clear()
+
+
+def _bounded(value: object) -> object:
+    """The value, or what is kept of it where that is less."""
+    if isinstance(value, bytes | str) and len(value) > _LONG:
+        return canonical(value)
+    return value
+
+
+class _Plan:
+    """Where one tensor's columns go."""
+
+    def __init__(self, tensor: Tensor, schema: Schema) -> None:
+        self.name = tensor.name
+        self.row_shape = tensor.row_shape
+        self.width = tensor.width
+        self.dtype = np.dtype(DTYPES.get(tensor.datatype, "f4"))
+        mine = [
+            (place, feature)
+            for place, feature in enumerate(schema.features)
+            if feature.tensor == tensor.name
+        ]
+        numeric = [(p, f.column) for p, f in mine if f.kind == "numeric"]
+        categories = [(p, f.column) for p, f in mine if f.kind != "numeric"]
+        self.numeric_to = np.array([p for p, _ in numeric], np.intp)
+        self.numeric_from = np.array([c for _, c in numeric], np.intp)
+        self.category_to = [p - schema.numeric for p, _ in categories]
+        self.category_from = [c for _, c in categories]
+        everything = list(range(self.width))
+        self.is_whole = (
+            len(tensor.row_shape) == 1
+            and not categories
+            and self.numeric_to.tolist() == everything
+            and self.numeric_from.tolist() == everything
+        )
+
+    def problem(self, tensor: NDArray[np.generic] | None, rows: int) -> str:
+        """The kind of violation, or nothing."""
+        if tensor is None:
+            return "absent"
+        if tensor.ndim == 0 or tensor.shape[0] != rows:
+            return "shape"
+        fits = tensor.shape[1:] == self.row_shape
+        if not fits and not (self.width == 1 and tensor.size == rows):
+            return "shape"
+        if tensor.dtype == self.dtype:
+            return "" if self.numeric_to.size == 0 or tensor.dtype != object else "type"
+        if self.dtype.kind in _TEXTS and tensor.dtype.kind in _TEXTS:
+            return ""
+        numbers = tensor.dtype.kind in _NUMBERS and self.dtype.kind in _NUMBERS
+        return "dtype" if numbers else "type"

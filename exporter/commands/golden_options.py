@@ -1,0 +1,69 @@
+"""The options of `tritonwatch golden`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exporter.commands.common_options import add_config
+
+if TYPE_CHECKING:
+    import argparse
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "golden",
+        help="ask a golden set once: record what a trusted model answers, or score",
+        description="Ask a whole golden set of a served model once. `record` asks twice "
+        "and writes the set with the answers, which golden probes then expect; `score` "
+        "prints what the answers are worth, and ends with 1 where recorded ones differ.",
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    for name, text in (
+        ("record", "write the expected answers"),
+        ("score", "print scores"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("--model", required=True, help="name of the model")
+        action.add_argument("--version", default="", help="the latest if left out")
+        action.add_argument("--data", type=Path, required=True, metavar="FILE")
+        action.add_argument("--label", metavar="COLUMN", help="the column of the truth")
+        action.add_argument("--scored", default="", metavar="OUTPUT", help="its output")
+        action.add_argument("--grpc", metavar="HOST:PORT", help="address of the server")
+        add_config(action)
+        if name == "record":
+            action.add_argument("--output", type=Path, required=True, metavar="FILE")
+        action.set_defaults(run=_run_golden)
+
+
+def _run_golden(options: argparse.Namespace) -> int:
+    from exporter.commands import golden_command  # noqa: PLC0415 - heavy, only here
+
+    data = golden_command.settings_of(
+        options.data, label=options.label, output=options.scored
+    )
+    wanted = golden_command.Wanted(
+        options.config, options.grpc, options.model, options.version, data
+    )
+
+    def tell(line: str) -> None:
+        print(f"golden: {line}", file=sys.stderr, flush=True)
+
+    recorded = hasattr(options, "output")
+    if recorded:
+        asked = golden_command.record(wanted, options.output, tell)
+    else:
+        asked = golden_command.ask(wanted, tell)
+    for metric, value in asked.scores.items():
+        print(f"{metric} {value:.6g}")
+    print(f"sha256 {asked.golden.sha256}  {asked.golden.rows} rows  {options.data}")
+    if recorded:
+        print(
+            f"recorded {asked.spec.name} version {asked.spec.version} in {options.output}"
+        )
+    return 0 if asked.scores.get("match", 1.0) == 1.0 else 1

@@ -1,0 +1,259 @@
+"""Turns a metrics page into a headline, figures and troubles for each model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from exporter.histograms.quantiles import minimum_count
+from exporter.output.exposition import parse_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Series = dict[str, list[tuple[dict[str, str], float]]]
+Troubles = dict[tuple[str, ...], str]
+
+_PRICED: Final = "digits_fp32"
+_LATENCY_SLO: Final = "-latency"
+_BURNS: Final = 14.4
+"""The burn rate that pages: a month's budget in two days."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReading:
+    """One model version; numbers that are not known come with the reason."""
+
+    name: str
+    state: str
+    rate: str
+    median: str
+    tail: str
+    accuracy: str
+    drift: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One page."""
+
+    summary: str
+    energy: str
+    models: tuple[ModelReading, ...]
+    troubles: Troubles
+    golden_correct: bool
+    """True if a golden score is known and no golden check fails."""
+
+
+class Reader:
+    """Turns pages into readings; rates come from one page to the next."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, dict[tuple[str, str], float]] | None = None
+
+    def read(self, page: bytes, now: float) -> Reading:
+        """Read a page that was fetched at `now`, in seconds of any clock."""
+        series: Series = defaultdict(list)
+        for name, labels, value in parse_text(page):
+            series[name].append((labels, value))
+        rates = self._rates(series, now)
+        keys = sorted(
+            (labels["model"], labels["version"])
+            for labels, _ in series["triton_model_serving"]
+        )
+        versions = [model for model, _ in keys]
+        troubles = dict(_troubles(series))
+        models = tuple(
+            ModelReading(
+                model if versions.count(model) == 1 else f"{model}:{version}",
+                _state(troubles, model, version),
+                "?" if rates is None else f"{rates.get((model, version), 0):.0f}",
+                _quantile(series, model, version, 0.5),
+                _quantile(series, model, version, 0.99),
+                _accuracy(series, model, version),
+                _drift(series, model),
+            )
+            for model, version in keys
+        )
+        total = "?" if rates is None else f"{sum(rates.values()):.0f}"
+        return Reading(
+            _summary(series, total), _energy(series), models, troubles, _correct(series)
+        )
+
+    def _rates(self, series: Series, now: float) -> dict[tuple[str, str], float] | None:
+        totals: dict[tuple[str, str], float] = defaultdict(float)
+        for labels, value in series["triton_requests_total"]:
+            totals[labels["model"], labels["version"]] += value
+        before, self._before = self._before, (now, totals)
+        if before is None or now <= before[0]:
+            return None
+        return {
+            key: max(0.0, total - before[1].get(key, 0.0)) / (now - before[0])
+            for key, total in totals.items()
+        }
+
+
+def _summary(series: Series, rate: str) -> str:
+    up = any(value == 1 for _, value in series["triton_up"])
+    serving = sum(value == 1 for _, value in series["triton_model_serving"])
+    outcomes: dict[str, float] = defaultdict(float)
+    for labels, value in series["triton_probe_total"]:
+        outcomes[labels["outcome"]] += value
+    bad = sum(outcomes.values()) - outcomes["ok"]
+    return (
+        f"Triton {'up' if up else 'DOWN'}, {serving}/{len(series['triton_model_ready'])}"
+        f" models serving, {rate} requests/s, probes {outcomes['ok']:.0f} ok,"
+        f" {bad:.0f} not ok"
+    )
+
+
+def _energy(series: Series) -> str:
+    """Return energy of an inference and cost of 1,000, idle share included, by source."""
+    joules = _priced(series, "triton_inference_energy_joules")
+    efficiency = _priced(series, "triton_model_inferences_per_second_per_watt")
+    costs = _priced(series, "triton_model_cost_per_thousand_inferences")
+    shown = []
+    for (labels, value), (_, rate) in zip(joules, efficiency, strict=False):
+        origin = f"{labels['boundary']}, {labels['source']}"
+        shown.append(f"{value:.2f} J/inference {rate:.2f} QPS/W ({origin})")
+    shown += [f"{value:.4f} {labels['currency']}/1000" for labels, value in costs]
+    if not shown:
+        return "energy ? (no power was attributed yet)"
+    return f"{_PRICED} {' '.join(shown)}"
+
+
+def _priced(series: Series, name: str) -> list[tuple[dict[str, str], float]]:
+    wanted = {"model": _PRICED, "basis": "full"}.items()
+    return [
+        (labels, value) for labels, value in series[name] if wanted <= labels.items()
+    ]
+
+
+def _state(troubles: Troubles, model: str, version: str) -> str:
+    """The worst that is known of it."""
+    for state in ("DOWN", "LYING", "DRIFTED", "SLOW"):
+        if (state, model, version) in troubles or (state, model, "") in troubles:
+            return state
+    return "SERVING"
+
+
+def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
+    """Milliseconds with the 95 % interval, or how many traces are still needed.
+
+    The interval needs as many independent requests; those traced may be worth fewer.
+    """
+    wanted = {"model": model, "version": version, "quantile": f"{quantile:g}"}
+    value = _one(series, "triton_request_latency_seconds", wanted)
+    bounds = [
+        _one(series, "triton_request_latency_ci_seconds", {**wanted, "bound": bound})
+        for bound in ("lower", "upper")
+    ]
+    known = [1e3 * number for number in (value, *bounds) if number is not None]
+    if len(known) == 3:  # noqa: PLR2004 - the value and both bounds
+        shown, low, high = (f"{number:.3g}" for number in known)
+        return f"{shown} [{low}, {high}]"
+    needed = minimum_count(quantile)
+    if value is not None:
+        worth = _one(series, "triton_request_latency_effective_samples", wanted)
+        return f"{1e3 * value:.3g} [? {worth or 0:.0f} of {needed}]"
+    key = {"model": model, "version": version}
+    traced = _one(series, "triton_request_duration_seconds_count", key)
+    if traced is None and not series["tritonwatch_trace_records_total"]:
+        return "? (nothing is traced)"
+    return f"? ({traced or 0:.0f} of {needed} traces)"
+
+
+def _one(series: Series, name: str, wanted: dict[str, str]) -> float | None:
+    found = [v for labels, v in series[name] if wanted.items() <= labels.items()]
+    return found[0] if found else None
+
+
+def _accuracy(series: Series, model: str, version: str) -> str:
+    wanted = {"model": model, "version": version, "metric": "accuracy"}
+    found = _one(series, "triton_golden_score_ratio", wanted)
+    return "" if found is None else f"{found:.1%}"
+
+
+def _drift(series: Series, model: str) -> str:
+    """Return the features that drifted or "none"; "" where nobody watches."""
+    alarms = [v for k, v in series["triton_model_drift_alarm"] if k["model"] == model]
+    if not alarms:
+        return ""
+    return ", ".join(_drifted(series, model)) if any(alarms) else "none"
+
+
+def _drifted(series: Series, model: str) -> list[str]:
+    return [
+        labels["feature"]
+        for labels, value in series["triton_feature_drift_alarm"]
+        if labels["model"] == model and value == 1
+    ]
+
+
+def _troubles(series: Series) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield each current problem: (state, model, version) and a sentence."""
+    if any(value == 0 for _, value in series["triton_up"]):
+        yield ("TRITON",), "Triton does not answer"
+    ready = {
+        (labels["model"], labels["version"])
+        for labels, value in series["triton_model_ready"]
+        if value == 1
+    }
+    for labels, value in series["triton_model_serving"]:
+        model, version = labels["model"], labels["version"]
+        if value == 0:
+            claim = ", and Triton calls it ready" if (model, version) in ready else ""
+            yield (
+                ("DOWN", model, version),
+                f"{model}: no tensor goes through{claim} (triton_model_serving)",
+            )
+    yield from _lies(series)
+    for labels, value in series["triton_model_drift_alarm"]:
+        if value == 1:
+            model = labels["model"]
+            names = ", ".join(_drifted(series, model))
+            yield ("DRIFTED", model, ""), f"{model}: its data drifted: {names}"
+    for labels, value in series["triton_slo_burn_rate"]:
+        slo, window = labels["slo"], labels["window"]
+        if slo.endswith(_LATENCY_SLO) and window == "5m" and value > _BURNS:
+            model = slo.removesuffix(_LATENCY_SLO)
+            text = (
+                f"{model}: its error budget burns over {_BURNS} times too fast ({slo})"
+            )
+            yield ("SLOW", model, ""), text
+    yield from _worse(series)
+
+
+def _lies(series: Series) -> Iterator[tuple[tuple[str, ...], str]]:
+    failing: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for labels, value in series["triton_golden_failing"]:
+        if value == 1:
+            failing[labels["model"], labels["version"]].append(labels["check"])
+    for key, checks in failing.items():
+        what = ", ".join(sorted(set(checks)))
+        yield ("LYING", *key), f"{key[0]}: returns wrong answers: golden {what} fail"
+    out = {labels["signal"] for labels, v in series["triton_spc_alarm"] if v == 1}
+    for signal in sorted(out):
+        yield ("CHART", signal), f"control chart {signal} is out of control"
+
+
+def _worse(series: Series) -> Iterator[tuple[tuple[str, ...], str]]:
+    for labels, value in series["triton_comparison_verdict"]:
+        name, metric = labels["comparison"], labels["metric"]
+        # That of precision is no trouble: int8 on this backend is known to be slower.
+        if labels["verdict"] == "worse" and value == 1 and name == "rollout":
+            for found, _ in series["triton_comparison_info"]:
+                if found["comparison"] == name and metric.startswith("latency"):
+                    model, _, version = found["challenger"].partition(":")
+                    text = (
+                        f"{model}:{version}: worse than the version before in {metric}"
+                    )
+                    yield ("SLOW", model, version), text
+                    return
+
+
+def _correct(series: Series) -> bool:
+    usable = any(value == 1 for _, value in series["triton_golden_usable"])
+    failing = any(value == 1 for _, value in series["triton_golden_failing"])
+    return usable and not failing and bool(series["triton_golden_score_ratio"])

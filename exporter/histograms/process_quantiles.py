@@ -1,0 +1,104 @@
+"""Quantiles of the process that made the requests: what the next window like this shows.
+
+The interval is about the process and not merely about the requests that came. Requests
+of one process depend on each other (batches, queues, slow spells), so `count` of them are
+worth fewer independent ones. How many is measured from the window's own slots of time
+(`exporter.numerics.dependence`), by the requests above the quantile. The ranks of the
+order-statistic interval are those of so many independent requests.
+
+An interval ends above its quantile, where dependence may last longer: of a quantile, of
+those below it and of the next one above it, the largest phi counts. What did not happen
+within the window (a slow spell rarer than that) cannot be in the interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from exporter.histograms.histogram import Histogram
+from exporter.histograms.quantiles import supports
+from exporter.numerics.dependence import Inflation, inflation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LEAST_EXCEEDANCES: Final = 5.0
+"""A phi measured from fewer requests says nothing about the quantile below."""
+_LEAST_VARIANCE: Final = 0.25
+"""Least p (1 - p) at a bucket's edge, of the quantile's own: else one value, all alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessQuantile:
+    """A quantile in seconds, its interval, and the independent requests it rests on.
+
+    `interval` is None where `effective_samples` are too few for it
+    (`quantiles.minimum_count`); they are 0 where dependence cannot be measured because
+    requests came in fewer than four slots of time.
+    """
+
+    q: float
+    value: float
+    interval: tuple[float, float] | None
+    effective_samples: float
+
+
+def process_quantiles(
+    slots: Sequence[Histogram], quantiles: Sequence[float], confidence: float = 0.95
+) -> list[ProcessQuantile]:
+    """The quantiles that the count of requests supports, with intervals of the process.
+
+    Args:
+        slots: the histograms of consecutive slots of time, in order.
+        quantiles: rising, each inside (0, 1).
+        confidence: of the intervals.
+    """
+    whole = Histogram()
+    for slot in slots:
+        whole.merge(slot)
+    if not whole.count:
+        return []
+    measured = [_inflation(slots, whole, q) for q in quantiles]
+    found = []
+    for place, q in enumerate(quantiles):
+        value = whole.quantile(q)
+        if value is None or not supports(whole.count, q, confidence):
+            continue
+        kept = measured[: place + 1]
+        following = quantiles[place + 1 : place + 2]
+        if any((1.0 - each) * whole.count >= _LEAST_EXCEEDANCES for each in following):
+            kept = measured[: place + 2]
+        effective = _effective(kept, whole.count, confidence)
+        interval = (
+            whole.quantile_interval(q, confidence, effective) if effective else None
+        )
+        found.append(ProcessQuantile(q, value, interval, effective))
+    return found
+
+
+def _effective(
+    measured: Sequence[Inflation | None], count: int, confidence: float
+) -> float:
+    known = [found for found in measured if found is not None]
+    if not known:
+        return 0.0
+    largest = max(known, key=lambda found: found.phi)
+    return largest.effective_samples(count, confidence)
+
+
+def _inflation(
+    slots: Sequence[Histogram], whole: Histogram, q: float
+) -> Inflation | None:
+    """Phi of the requests above the edge of the quantile's bucket that is nearest to it."""
+    edges = whole.edges_about(q)
+    counts = np.array([slot.count for slot in slots], np.float64)
+    events = np.array([slot.above(edges) for slot in slots], np.float64)
+    shares = events.sum(axis=0) / counts.sum()
+    nearest = int(np.argmin(np.abs(shares - (1.0 - q))))
+    share = float(shares[nearest])
+    if share * (1.0 - share) < _LEAST_VARIANCE * q * (1.0 - q):
+        events = np.zeros_like(events)
+    return inflation(counts, events[:, nearest])

@@ -1,0 +1,115 @@
+"""What Triton's statistics say about a model while a request of ours is on its way.
+
+Two things cannot be read from an answer, or from its absence: whether the model ran at
+all or a response cache answered for it, and whether it is busy with the sequences of
+other clients or stuck.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from exporter.access.inventory import with_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.access.inventory import Inventory, ModelKey
+    from exporter.triton.grpc import GrpcClient
+    from exporter.triton.model import ModelSpec, ModelStatistics
+
+# Triton books an answer up to some milliseconds after it was sent.
+_LAG_READS: Final = 5
+_LAG_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The model versions whose statistics matter for requests to one model.
+
+    `cached` have a response cache; `behind_cache` run the requests that it does not
+    answer: the same models, or the steps of a cached ensemble. `sequences` are sequence
+    models. All of them can be steps of the model that is asked.
+    """
+
+    cached: frozenset[ModelKey]
+    behind_cache: frozenset[ModelKey]
+    sequences: frozenset[ModelKey]
+
+    @classmethod
+    def of(cls, spec: ModelSpec, inventory: Inventory) -> Watched:
+        """For requests to `spec`."""
+        reached = with_steps(spec, inventory)
+        cached = {key for key, found in reached.items() if found.response_cache}
+        behind = {
+            key
+            for cache in cached
+            for key, found in with_steps(reached[cache], inventory).items()
+            if not found.steps
+        }
+        sequences = {
+            key for key, found in reached.items() if found.sequence and not found.steps
+        }
+        return cls(frozenset(cached), frozenset(behind), frozenset(sequences))
+
+    @property
+    def keys(self) -> frozenset[ModelKey]:
+        """All of them."""
+        return self.cached | self.behind_cache | self.sequences
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The statistics of the watched model versions at one instant."""
+
+    models: Mapping[ModelKey, ModelStatistics]
+
+    def hits(self, watched: Watched) -> int:
+        """Answers that came from response caches."""
+        return sum(
+            self.models[key].cache_hit.count
+            for key in watched.cached
+            if key in self.models
+        )
+
+    def executions(self, key: ModelKey) -> int:
+        """Return how often a model version was executed."""
+        return self.models[key].execution_count if key in self.models else 0
+
+
+def read(grpc: GrpcClient, watched: Watched, timeout_seconds: float) -> Reading:
+    """Read the statistics of the watched model versions.
+
+    Raises:
+        TritonError: Triton did not answer.
+    """
+    keys = watched.keys
+    name, version = next(iter(keys)) if len(keys) == 1 else ("", "")
+    found = grpc.statistics(name, version, timeout_seconds=timeout_seconds)
+    return Reading(
+        {(e.name, e.version): e for e in found if (e.name, e.version) in keys}
+    )
+
+
+def all_executed(
+    grpc: GrpcClient, watched: Watched, before: Reading, timeout_seconds: float
+) -> bool:
+    """Return whether every model behind a cache was executed since `before`.
+
+    Raises:
+        TritonError: Triton did not answer.
+    """
+    for attempt in range(_LAG_READS):
+        if attempt:
+            threading.Event().wait(_LAG_SECONDS)
+        now = read(grpc, watched, timeout_seconds)
+        ran = [
+            now.executions(key) > before.executions(key) for key in watched.behind_cache
+        ]
+        if ran and all(ran):
+            return True
+        if attempt and now.hits(watched) > before.hits(watched):
+            return False
+    return False

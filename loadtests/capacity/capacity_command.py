@@ -1,0 +1,335 @@
+"""The command `tritonwatch load capacity`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from loadtests.command_options import add_announcers, add_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from exporter.cli import Subparsers
+    from loadtests.announce import AnnouncedRun, Ending
+    from loadtests.capacity.campaign import CampaignSettings
+    from loadtests.capacity.guarded_runs import Bench
+    from loadtests.capacity.search_report import CapacityReport, Instances
+    from loadtests.scenario import Scenario
+
+EXIT_OK: Final = 0
+EXIT_FINDING: Final = 1
+EXIT_INVALID: Final = 3
+_DESCRIPTION: Final = """\
+Search for the highest rate at which a service level objective holds, and say how far
+that can be trusted: `--slo "p99<20ms,errors<0.1%"`. Requests come at random (Poisson),
+latency counts from when they were due, and one that is shed, lost or wrong is a miss.
+Exit 0: found; 1: no rate holds it, or every rate offered does; 2: wrong usage; 3: the
+numbers are not the server's, or too few, and why."""
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "capacity",
+        help="the highest rate that holds an objective, with its interval",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_target(parser)
+    _add_search(parser)
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the report there"
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the report with plots there"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_announcers(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--budget", type=float, metavar="S", help="seconds of searching (default 90)"
+    )
+    parser.add_argument(
+        "--run-seconds", type=float, metavar="S", help="of a run (default 6)"
+    )
+    parser.add_argument(
+        "--repetitions", type=int, metavar="N", help="at each rate (default 5, least 3)"
+    )
+    parser.add_argument(
+        "--precision", type=float, metavar="SHARE", help="end at such a half interval"
+    )
+    parser.add_argument(
+        "--max-rate", type=float, metavar="R", help="no higher rate is offered"
+    )
+    parser.add_argument(
+        "--max-concurrency", type=int, metavar="N", help="of the closed loops"
+    )
+    parser.add_argument(
+        "--other-cpu",
+        type=float,
+        metavar="SHARE",
+        help="cores that others may take before a run is rejected (default 0.08)",
+    )
+    parser.add_argument(
+        "--instances",
+        metavar="N,N,…",
+        help="search again with so many instances of the model each; the server loads "
+        "models on request",
+    )
+    parser.add_argument(
+        "--production-rate", type=float, metavar="R", help="for the headroom"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    from loadtests.announce import (  # noqa: PLC0415 - heavy, only here
+        AnnouncedRun,
+        announcers_among,
+        telling,
+    )
+    from loadtests.report.capacity_document import document  # noqa: PLC0415
+    from loadtests.report.publishing import publish  # noqa: PLC0415
+
+    scenario, settings = scenario_of(options), settings_of(options)
+    announcers = announcers_among(options)
+    run = AnnouncedRun("capacity", scenario.name, scenario.profile.kind)
+    with telling(run, announcers):
+        report = _measured(options, scenario, settings, run)
+        run.ended(_ending(report))
+    publish(options, document(report), report.model_dump_json(indent=2))
+    if options.sidecar is not None:
+        _report_to(options.sidecar, report, run)
+    for problem in run.problems:
+        sys.stderr.write(f"tritonwatch: {problem}\n")
+    return exit_of(report)
+
+
+def exit_of(report: CapacityReport) -> int:
+    """The exit status that says how the search ended."""
+    if report.ending in {"no_rate_holds", "every_rate_holds"}:
+        return EXIT_FINDING
+    if not report.valid or report.capacity is None:
+        return EXIT_INVALID
+    ends = report.capacity.requests_per_second
+    return EXIT_OK if ends.low is not None and ends.high is not None else EXIT_INVALID
+
+
+def _measured(
+    options: argparse.Namespace,
+    scenario: Scenario,
+    settings: CampaignSettings,
+    run: AnnouncedRun,
+) -> CapacityReport:
+    from loadtests.capacity import campaign  # noqa: PLC0415 - heavy, only here
+    from loadtests.capacity.report_assembly import compiled  # noqa: PLC0415
+    from loadtests.interrupt import interruptible  # noqa: PLC0415
+    from loadtests.prepare import prepared  # noqa: PLC0415
+    from loadtests.scenario_options import require_folders  # noqa: PLC0415
+
+    counts = _counts(options.instances)
+    require_folders(options.json, options.html)
+    started_at = time.time()
+    with prepared(scenario) as mix, interruptible() as asked:
+        bench = _bench(scenario, settings, mix, _teller(options.quiet), asked)
+        bench.enter = run.enter
+        try:
+            found = campaign.run(bench, settings)
+            scaled = list(_scaled(bench, settings, counts))
+        finally:
+            bench.server.close()
+    return compiled(
+        bench,
+        settings,
+        found,
+        started_at=started_at,
+        production_rate=options.production_rate,
+        instances=scaled,
+    )
+
+
+def _bench(
+    scenario: Scenario,
+    settings: CampaignSettings,
+    mix: Any,
+    tell: Callable[[str], None],
+    stopped: Callable[[], bool],
+) -> Bench:
+    from loadtests.capacity.guarded_runs import Bench  # noqa: PLC0415
+    from loadtests.capacity.server_side import ServerSide  # noqa: PLC0415
+    from loadtests.errors import PlanError  # noqa: PLC0415
+
+    slo = scenario.objective()
+    if slo is None:
+        raise PlanError('found no --slo; want one like "p99<20ms,errors<0.1%"', "load")
+    target = scenario.target.target()
+    models = frozenset(entry.spec.name for entry in mix.entries)
+    return Bench(
+        target=target,
+        mix=mix,
+        slo=slo,
+        server=ServerSide(target, models),
+        limits=settings.guard,
+        seed=scenario.seed,
+        timeout_seconds=scenario.timeout_seconds,
+        in_flight=scenario.in_flight,
+        tell=tell,
+        stopped=stopped,
+    )
+
+
+def _scaled(
+    bench: Bench, settings: CampaignSettings, counts: tuple[int, ...]
+) -> Iterator[Instances]:
+    from loadtests.capacity import campaign  # noqa: PLC0415
+    from loadtests.capacity.report_assembly import bounds  # noqa: PLC0415
+    from loadtests.capacity.search_report import Instances  # noqa: PLC0415
+
+    first: float | None = None
+    for count in counts:
+        with bench.server.scaled(count):
+            bench.tell(f"with {count} instances")
+            found = campaign.run(bench.fresh(), settings)
+        estimate = None if found.reasons else found.estimate
+        known = None if estimate is None else bounds(estimate)
+        each = None if known is None else known.estimate / count
+        first = each if first is None else first
+        yield Instances(
+            instances=count,
+            requests_per_second=known,
+            reasons=tuple(found.reasons),
+            efficiency=None if each is None or not first else each / first,
+        )
+
+
+def scenario_of(options: argparse.Namespace) -> Scenario:
+    """The scenario of the options; its profile is the search's own.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    from loadtests import scenario_options  # noqa: PLC0415
+    from loadtests.errors import PlanError  # noqa: PLC0415
+
+    values = {
+        **vars(options),
+        "profile": "poisson",
+        "concurrency": None,
+        "set": None,
+        "rate": None,
+        "duration": None,
+        "name": None,
+    }
+    scenario = scenario_options.scenario_of(argparse.Namespace(**values))
+    if scenario.slo is None:
+        raise PlanError(
+            'found no --slo; want one like "p99<20ms,errors<0.1%"', "the options"
+        )
+    return scenario
+
+
+def settings_of(options: argparse.Namespace) -> CampaignSettings:
+    """Return what the options say about the search, checked.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from exporter.errors import ConfigError  # noqa: PLC0415
+    from loadtests.capacity.campaign import CampaignSettings  # noqa: PLC0415
+
+    search = {
+        "budget_seconds": options.budget,
+        "run_seconds": options.run_seconds,
+        "repetitions": options.repetitions,
+        "precision_ratio": options.precision,
+        "most_rate": options.max_rate,
+    }
+    given: dict[str, Any] = {"search": _known(search)}
+    if options.other_cpu is not None:
+        given["guard"] = {"other_cpu_ratio": options.other_cpu}
+    if options.max_concurrency is not None:
+        given["concurrencies"] = _spread(options.max_concurrency)
+    try:
+        return CampaignSettings.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError(
+            "the options",
+            [
+                f"{'.'.join(map(str, item['loc']))}: {item['msg']}"
+                for item in error.errors(include_url=False, include_input=False)
+            ],
+        ) from None
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _spread(most: int) -> tuple[int, ...]:
+    """Six concurrencies or more, doubling as far as that many need."""
+    powers = [2**i for i in range(most.bit_length()) if 2**i < most]
+    extra = [round(most * part) for part in (0.75, 0.375, 0.1875)]
+    return tuple(sorted({*powers, *(e for e in extra if e > 0), most}))
+
+
+def _counts(text: str | None) -> tuple[int, ...]:
+    from loadtests.errors import PlanError  # noqa: PLC0415
+
+    try:
+        counts = tuple(int(part) for part in (text or "").split(",") if part.strip())
+    except ValueError:
+        counts = (0,)
+    if any(not 1 <= count <= 1024 for count in counts):  # noqa: PLR2004
+        raise PlanError(
+            f"found --instances {text!r}; want whole numbers from 1 to 1024 like 1,2,4",
+            "the options",
+        )
+    return counts
+
+
+def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option itself
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        if not quiet:
+            elapsed = time.monotonic() - began
+            sys.stderr.write(f"{elapsed:6.1f} s  {line}\n")
+            sys.stderr.flush()
+
+    return tell
+
+
+def _ending(report: CapacityReport) -> Ending:
+    from loadtests.announce import Ending  # noqa: PLC0415
+
+    verdict = "VALID" if report.valid else f"INVALID: {'; '.join(report.reasons)}"
+    attributes: dict[str, str | float] = {
+        "tritonwatch.run.verdict": verdict,
+        "tritonwatch.run.slo": report.slo,
+    }
+    if report.capacity is not None:
+        found = report.capacity.requests_per_second.estimate
+        attributes["tritonwatch.run.requests_per_second"] = found
+    return Ending(f"{report.conclusion}, {verdict}", report.valid, attributes)
+
+
+def _report_to(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
+    """Send the result to the sidecar, with its validity."""
+    from exporter.features.runs.capacity_report import notice_of  # noqa: PLC0415 - only after a search
+    from loadtests.announce import post_json  # noqa: PLC0415
+
+    try:
+        notice = notice_of(report.model_dump()).model_dump(exclude_none=True)
+    except ValueError as error:  # a mix whose names are longer than a label may be
+        run.note(f"the capacity was not sent to the sidecar: {error}")
+        return
+    url = f"{sidecar.rstrip('/')}/v1/capacity"
+    post_json(url, notice, {}, run, "the sidecar")

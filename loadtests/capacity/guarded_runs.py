@@ -1,0 +1,206 @@
+"""Runs at a rate: each guarded, watched from both sides, and cut into blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from loadtests.capacity import littles_law
+from loadtests.capacity.observation import Observation, observation
+from loadtests.capacity.server_side import Phases, phases
+from loadtests.engine import Options, run_closed, run_open
+from loadtests.machine_guard import Guard, GuardLimits, Watch, server_of
+from loadtests.profiles.profile import arrivals_of
+from loadtests.profiles.steady import Poisson
+from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from exporter.triton.model import ModelStatistics
+    from loadtests.capacity.load_objective import Slo
+    from loadtests.capacity.server_side import ServerSide
+    from loadtests.mix import Mix
+    from loadtests.result import Floats, RunResult
+    from loadtests.target import Target
+
+_BLOCK_SECONDS: Final = 0.25
+_WARMUP: Final = 0.5
+"""Seconds at the start of a run that never count: the queue is empty then."""
+_PATIENCE: Final = 4.0  # times the limit; later than that is late, whatever comes
+_LEAST_TIMEOUT: Final = 1.0
+_QUIET_SECONDS: Final = 3.0
+_QUIET: Final = 2.0  # times the unloaded latency
+_MOST_REJECTED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run."""
+
+    observation: Observation
+    latencies: Floats
+    """(N,) seconds from the intended send after the warm-up; infinite for misses."""
+    due: Floats
+    """(N,) when those were due."""
+    throughput: float
+    little: littles_law.Check | None
+    phases: Phases | None
+    watch: Watch
+    reasons: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Bench:
+    """One server, one mix and one objective, measured again and again."""
+
+    target: Target
+    mix: Mix
+    slo: Slo
+    server: ServerSide
+    limits: GuardLimits
+    seed: int
+    timeout_seconds: float
+    in_flight: int
+    tell: Callable[[str], None]
+    stopped: Callable[[], bool]
+    enter: Callable[[str], None] = lambda _: None
+    """Told what begins: for those who only look at it from outside."""
+    records: list[Record] = field(default_factory=list)
+    rejected: list[Record] = field(default_factory=list)
+    unloaded_p50: float | None = None
+    _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+    _pids: tuple[int, ...] | None = None
+
+    @property
+    def schedule_sha256(self) -> str:
+        """Of all arrival times so far, in order."""
+        return self._digest.hexdigest()
+
+    def closed(self, concurrency: int, seconds: float, index: int) -> RunResult:
+        """A closed loop, for throughput over concurrency and the unloaded latency."""
+        options = Options(
+            timeout_seconds=self._timeout(), seed=self.seed + index, stop=self.stopped
+        )
+        return run_closed(
+            self.target,
+            self.mix,
+            concurrency=concurrency,
+            duration_seconds=seconds,
+            options=options,
+        )
+
+    def measure(self, rate: float, seconds: float, index: int) -> Observation | None:
+        """A Poisson run at a rate; None where it was disturbed and is to be repeated."""
+        record = self._record(rate, seconds, index)
+        self._quieten()
+        if record.reasons and len(self.rejected) < _MOST_REJECTED:
+            self.rejected.append(record)
+            self.tell(f"{rate:.4g}/s rejected: {'; '.join(record.reasons)}")
+            return None
+        self.records.append(record)
+        shares = ", ".join(
+            f"{share:.2%} miss {term.text}"
+            for share, term in zip(
+                record.observation.shares, self.slo.terms, strict=True
+            )
+        )
+        self.tell(f"{rate:.4g}/s for {seconds:g} s: {shares}")
+        return record.observation
+
+    def _record(self, rate: float, seconds: float, index: int) -> Record:
+        profile = Poisson(requests_per_second=rate, duration_seconds=seconds)
+        arrivals = arrivals_of(profile, self.seed * 100_003 + index)
+        if not arrivals.size:
+            arrivals = np.array([seconds / 2])
+        self._digest.update(arrivals.tobytes())
+        options = Options(
+            timeout_seconds=self._timeout(),
+            slo_seconds=self.slo.limit_seconds,
+            seed=self.seed + index,
+            stop=self.stopped,
+            profile=profile.model_dump(mode="json"),
+        )
+        before = self.server.statistics()
+        with Guard(self.target, self.limits, server=self._server_pids()) as guard:
+            result = run_open(
+                self.target,
+                self.mix,
+                arrivals,
+                in_flight=self.in_flight,
+                options=options,
+            )
+        after = self.server.statistics()
+        return self._of(rate, seconds, result, guard.watch(), (before, after))
+
+    def _of(
+        self,
+        rate: float,
+        seconds: float,
+        result: RunResult,
+        watch: Watch,
+        looks: tuple[list[ModelStatistics], list[ModelStatistics]],
+    ) -> Record:
+        requests = result.requests
+        seen = observation(
+            rate,
+            requests,
+            self.slo,
+            seconds=seconds,
+            block_seconds=_BLOCK_SECONDS,
+            least_warmup_seconds=min(_WARMUP, seconds / 4),
+        )
+        kept = requests.where(requests.intended >= seen.warmup_seconds)
+        right = kept.outcome == Outcome.OK
+        ended = requests.done[requests.outcome == Outcome.OK]
+        inside = (ended >= seen.warmup_seconds) & (ended < seconds)
+        verdict = watch.verdict()
+        return Record(
+            observation=seen,
+            latencies=np.where(right, kept.done - kept.intended, np.inf),
+            due=kept.intended,
+            throughput=float(inside.sum()) / (seconds - seen.warmup_seconds),
+            little=littles_law.check(requests, seen.warmup_seconds, seconds),
+            phases=phases(*looks, seconds),
+            watch=watch,
+            reasons=result.verdict.reasons + verdict.reasons,
+        )
+
+    def _timeout(self) -> float:
+        limit = self.slo.limit_seconds
+        if limit is None:
+            return self.timeout_seconds
+        return min(self.timeout_seconds, max(_PATIENCE * limit, _LEAST_TIMEOUT))
+
+    def _server_pids(self) -> tuple[int, ...]:
+        if self._pids is None:
+            self._pids = server_of(self.target)
+        return self._pids
+
+    def _quieten(self) -> None:
+        """Wait until the server is done with what an overload left in its queues."""
+        if self.unloaded_p50 is None:
+            return
+        end = time.monotonic() + _QUIET_SECONDS
+        while time.monotonic() < end and not self.stopped():
+            one = run_closed(
+                self.target,
+                self.mix,
+                concurrency=1,
+                duration_seconds=1.0,
+                requests=3,
+                options=Options(timeout_seconds=self._timeout(), seed=self.seed),
+            )
+            waited = one.quantile(0.5)
+            if waited is not None and waited <= _QUIET * self.unloaded_p50 + 1e-3:
+                return
+
+    def fresh(self) -> Bench:
+        """The same bench without its records, for another state of the server."""
+        return replace(
+            self, records=[], rejected=[], _digest=hashlib.sha256(), _pids=None
+        )

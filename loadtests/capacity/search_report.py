@@ -1,0 +1,208 @@
+"""A capacity search as data: the JSON report, whose schema is published."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from exporter.settings import Settings
+from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
+
+FORMAT: Final = "tritonwatch-load-capacity"
+Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stopped"]
+
+
+class Bounds(Settings):
+    """An estimate and its 95 % interval; an end is null where it is open."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+
+class Capacity(Settings):
+    """The highest rate that holds the objective."""
+
+    requests_per_second: Bounds
+    by_term: dict[str, float | None]
+    """The rate at which each term alone is reached; null where it never was."""
+    dispersion: float | None
+    """Variance of a block's misses over that of independent requests."""
+    blocks: int
+    """Blocks near the boundary, of which the interval is made."""
+    method: str = "isotonic fit, residual block bootstrap"
+    """How."""
+
+
+class Quantiles(Settings):
+    """Latency from the intended send in seconds; null where misses leave it open."""
+
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    p999: float | None
+
+
+class PhaseSeconds(Settings):
+    """Mean seconds of a request in the server."""
+
+    queue: float
+    compute_input: float
+    compute_infer: float
+    compute_output: float
+
+
+class Level(Settings):
+    """All runs at one rate."""
+
+    requests_per_second: float
+    """Offered."""
+    runs: int
+    requests: int
+    """That count, after the warm-up."""
+    throughput: float
+    """Right answers a second."""
+    throughput_deviation: float | None
+    """Standard deviation between the runs; null for one run."""
+    shares: dict[str, float]
+    """Share of requests that missed each term."""
+    share_deviations: dict[str, float | None]
+    """Standard deviation of it between the runs."""
+    latency: Quantiles
+    """Over all requests; one without a right answer is infinitely late."""
+    p99_deviation: float | None
+    """Standard deviation of p99 between the runs."""
+    in_system: float | None
+    """Requests under way on average."""
+    rate_times_latency: float | None
+    """What Little's law says that number has to be."""
+    littles_law_holds: bool | None
+    """Whether both are within 5 %, or half a request."""
+    phases: PhaseSeconds | None
+    """From Triton's statistics."""
+    mean_batch: float | None
+    busy: float | None
+    """Executions under way on average."""
+    server_cpu: float | None
+    """Processors the server used, where it runs on the sender's machine."""
+    sender_cpu: float | None
+    """Processors the sender used."""
+    warmup_seconds: float
+    """Longest that was left out at the start of a run."""
+    settled: bool
+    """Whether every run settled."""
+    runs_with_reasons: int
+    """Runs that were disturbed and counted all the same."""
+
+
+class Concurrency(Settings):
+    """One closed-loop run."""
+
+    concurrency: int
+    throughput: float
+    p50: float | None
+
+
+class UslReport(Settings):
+    """The Universal Scalability Law through the closed-loop runs."""
+
+    per_unit: Bounds
+    contention: Bounds
+    coherency: Bounds
+    peak_concurrency: Bounds | None
+    peak_throughput: Bounds | None
+    r_squared: float
+    most_measured: float
+    refused: str | None
+
+
+class KneeReport(Settings):
+    """Where throughput over concurrency bends."""
+
+    kneedle: float | None
+    """Of the measured curve; null where it does not bend."""
+    law: float | None
+    """Where the law's line at no load meets its highest throughput up to half beyond
+    the largest measured concurrency; null where that is not within what was measured."""
+    agree: bool | None
+    """Whether they are within a factor of 1.5; null where one is missing."""
+
+
+class Reference(Settings):
+    """One request at a time, before and after everything else."""
+
+    start_p50: float | None
+    end_p50: float | None
+
+
+class SaturationReport(Settings):
+    """What is full at the boundary."""
+
+    resource: str
+    evidence: str
+
+
+class Instances(Settings):
+    """The capacity with so many instances of the model."""
+
+    instances: int
+    requests_per_second: Bounds | None
+    """Null where no boundary was found, or the search is invalid."""
+    reasons: tuple[str, ...] = Field(default=())
+    """Why the search with this number of instances is invalid."""
+    efficiency: float | None
+    """Per instance, over that of the first count."""
+
+
+class Headroom(Settings):
+    """What production leaves of the capacity; null where the search is invalid."""
+
+    production_requests_per_second: float
+    ratio: float
+
+
+class CapacityReport(Settings):
+    """What `tritonwatch load capacity` found."""
+
+    format: Literal["tritonwatch-load-capacity"] = "tritonwatch-load-capacity"
+    version: Literal[1] = 1
+    model: str
+    """The models of the mix, joined by commas."""
+    slo: str
+    conclusion: str
+    """The result in a sentence."""
+    ending: Ending
+    capacity: Capacity | None
+    """Null where no rate holds, or the boundary was not reached."""
+    valid: bool
+    reasons: tuple[str, ...] = Field(default=())
+    """What speaks against the numbers."""
+    warnings: tuple[str, ...] = Field(default=())
+    reference: Reference
+    levels: tuple[Level, ...]
+    closed_loop: tuple[Concurrency, ...]
+    usl: UslReport | None
+    knee: KneeReport | None
+    saturation: SaturationReport
+    mlperf: MlperfVerdict | None
+    """LoadGen's verdict at the level below the boundary."""
+    instances: tuple[Instances, ...] = Field(default=())
+    headroom: Headroom | None = Field(default=None)
+    repetitions: int
+    """Runs within one level (6 %) of the boundary, on either side."""
+    rejected_runs: int
+    """Runs that were disturbed, and made again."""
+    spent_seconds: float
+    started_at: float
+    """Unix time."""
+    seed: int
+    protocol: str
+    address: str
+    payload_sha256: str
+    schedule_sha256: str
+    """Of the arrival times of all runs, in order."""
+    settings: dict[str, Any]
+    hardware: dict[str, Any]
+    versions: dict[str, str]

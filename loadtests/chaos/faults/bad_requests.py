@@ -1,0 +1,248 @@
+"""Clients that send what a server has to refuse, beside the load of an experiment.
+
+One connection and one request at a time, so that what it costs the server is bounded.
+What became of them is counted in a file, since the sender is a process of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import itertools
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from exporter.triton.http_path import model_path
+from loadtests.chaos.faults import needs
+from loadtests.chaos.faults.fault import FaultFailedError, SustainedFault
+from loadtests.chaos.primitives.process_refs import new_token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from loadtests.chaos.site import Site
+    from loadtests.mix import Body
+
+_TIMEOUT_SECONDS: Final = 10.0
+_COUNT_SECONDS: Final = 0.2
+_BEHIND_SECONDS: Final = 1.0
+_ERROR: Final = 400
+_HEADER_LENGTH: Final = "Inference-Header-Content-Length"
+_VARIANTS: Final = 24
+_MEGABYTE: Final = 1 << 20
+_CHUNK: Final = bytes(1 << 16)
+Outcome = Literal["refused", "accepted", "unanswered"]
+
+
+@dataclass(frozen=True, slots=True)
+class BadRequest:
+    """One inference over HTTP: JSON and then the tensors' content."""
+
+    header: bytes
+    content_bytes: int
+    content: Callable[[], Iterator[bytes]]
+    """Made anew for each sending, so that a large one need not be held."""
+
+
+class BadRequests(SustainedFault):
+    """A sender of bad requests to a model."""
+
+    model: str
+    """One that is loaded."""
+    requests_per_second: float = Field(default=20.0, gt=0.0, le=1000.0)
+    """How many; fewer where the server takes longer to refuse one."""
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return where to send, and the sender's token and file."""
+        needs.loaded(site, self.model)
+        token = new_token()
+        return {
+            "token": token,
+            "http": site.http,
+            "tally": str(Path(tempfile.gettempdir()) / f"{token}.tally"),
+            **self.model_dump(),
+        }
+
+    @classmethod
+    def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:
+        """Return what is sent in turns, at least one."""
+        raise NotImplementedError
+
+    @classmethod
+    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
+        """Send them for ever; ready when the first is answered.
+
+        Raises:
+            FaultFailedError: there was no answer to the first.
+        """
+        path = f"{model_path(record['model'])}/infer"
+        sender = _Sender(record["http"], path)
+        tally: dict[Outcome, int] = {"refused": 0, "accepted": 0, "unanswered": 0}
+        due, counted = time.monotonic(), 0.0
+        for request in itertools.cycle(cls.requests(record)):
+            outcome = sender.send(request)
+            tally[outcome] += 1
+            if sum(tally.values()) == 1:
+                if outcome == "unanswered":
+                    raise FaultFailedError(
+                        f"http://{record['http']}{path} did not answer"
+                    )
+                ready()
+            now = time.monotonic()
+            if now - counted > _COUNT_SECONDS:
+                file, draft = _files(record)
+                draft.write_text(json.dumps(tally), "utf-8")
+                draft.replace(file)
+                counted = now
+            due = max(due + 1 / record["requests_per_second"], now - _BEHIND_SECONDS)
+            time.sleep(max(due - now, 0.0))
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """End the sender, and remove its file."""
+        super().revert(record)
+        for file in _files(record):
+            file.unlink(missing_ok=True)
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Report the sender, and its file."""
+        return super().residue(record) + [
+            f"file {file} is left" for file in _files(record) if file.exists()
+        ]
+
+
+class CorruptInputs(BadRequests):
+    """A tensor is cut short, unknown, or of another dtype: all should be refused."""
+
+    strength: ClassVar[str | None] = "requests_per_second"
+
+    kind: Literal["corrupt_inputs"] = "corrupt_inputs"
+    seed: int = 0
+    """Of what is wrong with which."""
+
+    @classmethod
+    def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:
+        """Make them from the model's own signature."""
+        import numpy as np  # noqa: PLC0415 - whoever undoes does not need it
+
+        from exporter.own_requests.payload import make_payload  # noqa: PLC0415
+        from loadtests.payloads.bodies import Row, body_of  # noqa: PLC0415
+        from loadtests.payloads.corrupt import corrupted  # noqa: PLC0415
+
+        rng = np.random.default_rng(record["seed"])
+        spec = _specification(record)
+        good = (
+            body_of(spec, Row(make_payload(spec, {}, rng).inputs), "http")
+            for _ in range(_VARIANTS)
+        )
+        return [_request(corrupted(body, rng)) for body in good]
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report a sender that has ended, and a server that accepts what it sends."""
+        accepted = tally_of(record)["accepted"]
+        taken = [f"{accepted} of them were answered as if they were right"]
+        return super().missing(record) + (taken if accepted else [])
+
+
+class OversizedInputs(BadRequests):
+    """A client sends far too much: others share the server's threads and memory with it.
+
+    One at a time, so that the server holds no more than one of them. Their shape has a
+    dimension too many, so that a model of any size refuses them.
+    """
+
+    strength: ClassVar[str | None] = "megabytes"
+
+    kind: Literal["oversized_inputs"] = "oversized_inputs"
+    megabytes: int = Field(default=32, ge=1, le=512)
+    """Size of each, in units of 2**20 bytes."""
+    requests_per_second: float = Field(default=2.0, gt=0.0, le=100.0)
+    """How many; fewer where the server takes longer to refuse one."""
+
+    @classmethod
+    def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:
+        """Return one of zeros in the place of the model's first input."""
+        tensor = _specification(record).inputs[0]
+        size = record["megabytes"] * _MEGABYTE
+        wrong = {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            # -1 stands for any size, so it is the number of dimensions that is wrong.
+            "shape": [1] * len(tensor.shape) + [size // _width(tensor.datatype)],
+            "parameters": {"binary_data_size": size},
+        }
+        header = json.dumps({"inputs": [wrong]}).encode()
+        return [BadRequest(header, size, functools.partial(_zeros, size))]
+
+
+def tally_of(record: dict[str, Any]) -> dict[Outcome, int]:
+    """Return how many were refused, accepted, and left without an answer so far."""
+    found: dict[Outcome, int] = {"refused": 0, "accepted": 0, "unanswered": 0}
+    try:
+        found |= json.loads(Path(record["tally"]).read_text("utf-8"))
+    except (OSError, ValueError):
+        return found
+    return found
+
+
+class _Sender:
+    """One connection, opened anew when it has ended."""
+
+    def __init__(self, address: str, path: str) -> None:
+        self._connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_SECONDS)
+        self._path = path
+
+    def send(self, request: BadRequest) -> Outcome:
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(len(request.header) + request.content_bytes),
+            _HEADER_LENGTH: str(len(request.header)),
+        }
+        body = itertools.chain([request.header], request.content())
+        try:
+            self._connection.request("POST", self._path, body, headers)
+            answer = self._connection.getresponse()
+            answer.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            return "unanswered"
+        return "refused" if answer.status >= _ERROR else "accepted"
+
+
+def _specification(record: dict[str, Any]) -> Any:
+    """The model's signature, as `loadtests.payloads.metadata` reads it."""
+    # It brings gRPC, which whoever undoes a fault does not need.
+    from loadtests.payloads.metadata import model_spec  # noqa: PLC0415
+    from loadtests.target import Target  # noqa: PLC0415
+
+    return model_spec(Target("http", record["http"]), record["model"])
+
+
+def _request(body: Body) -> BadRequest:
+    header, content = body.data[: body.header_bytes], body.data[body.header_bytes :]
+    return BadRequest(header, len(content), lambda: iter([content]))
+
+
+def _width(datatype: str) -> int:
+    """Bytes of an element; an empty text is its length alone, of four bytes."""
+    from exporter.triton.tensors import array_dtype  # noqa: PLC0415 - numpy
+
+    return 4 if datatype == "BYTES" else int(array_dtype(datatype).itemsize)
+
+
+def _zeros(size: int) -> Iterator[bytes]:
+    while size > 0:
+        yield _CHUNK[:size]
+        size -= len(_CHUNK)
+
+
+def _files(record: dict[str, Any]) -> tuple[Path, Path]:
+    file = Path(record["tally"])
+    return file, file.with_suffix(".draft")

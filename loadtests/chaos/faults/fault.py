@@ -1,0 +1,116 @@
+"""The base of every fault: injected, verified, reverted, verified to be gone.
+
+    fault = FreezeServer()
+    fault.require(site)             # what it needs, before anything is touched
+    record = fault.prepare(site)    # all that undo will need; goes to disk first
+    fault.inject(record)
+    assert not fault.missing(record)
+    FreezeServer.revert(record)     # by anybody, any number of times
+    assert not FreezeServer.residue(record)
+
+A record is plain JSON and enough by itself: another process can revert from it, after
+the one that injected was killed at any point.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from exporter.settings import Settings
+from loadtests.chaos.primitives import programs
+from loadtests.errors import FaultFailedError, FaultRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadtests.chaos.site import Site
+
+__all__ = ["Fault", "FaultFailedError", "FaultRefusedError", "SustainedFault"]
+
+
+class Fault(Settings):
+    """A way to break a deployment. `kind` names it in experiments and journals."""
+
+    strength: ClassVar[str | None] = None
+    """The setting that says how strong it is, for degradation curves."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return its `kind`."""
+        return str(cls.model_fields["kind"].default)
+
+    def require(self, site: Site) -> None:
+        """Check that it can be injected there; touches nothing.
+
+        Raises:
+            FaultRefusedError: it lacks a privilege, a program, or a part of the site.
+        """
+        self.prepare(site)
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return everything that `inject` and `revert` need; touches nothing.
+
+        Raises:
+            FaultRefusedError: it lacks a privilege, a program, or a part of the site.
+        """
+        raise NotImplementedError
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Break it. Killed at any point, `revert` still undoes what was done.
+
+        Raises:
+            FaultFailedError: it could not be done.
+        """
+        raise NotImplementedError
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Return the parts of the fault that are not in effect, in sentences."""
+        raise NotImplementedError
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """Undo it, within a second. Idempotent, and right after any part of `inject`.
+
+        Raises:
+            FaultFailedError: it could not be undone; what is left and how to remove it.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Return what is left of it on this host, in sentences."""
+        raise NotImplementedError
+
+
+class SustainedFault(Fault):
+    """A fault that a process of its own keeps up; its record has that process's token."""
+
+    longest_seconds: float = Field(default=600.0, gt=0, le=86_400)
+    """After which the process ends by itself, and the fault with it."""
+
+    @classmethod
+    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
+        """Bring the fault about, call `ready`, and keep it so; runs in the process."""
+        raise NotImplementedError
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Start the process; the fault is in effect when this returns."""
+        programs.start(record["token"], self.name(), record, self.longest_seconds)
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report a process that does not run."""
+        if programs.running(record["token"]):
+            return []
+        return [f"the process of {self.name()} has ended"]
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """End the process."""
+        programs.stop(record["token"])
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Report the process."""
+        return programs.left(record["token"])

@@ -1,0 +1,343 @@
+"""Processes that die or hang: the server, the Python backend of a model, the sidecar.
+
+To undo a kill is to clear away what the death leaves behind. A new process is the business
+of whatever keeps the deployment up; a target without such a thing stays without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from exporter.system.processes import arguments_of
+from loadtests.chaos.faults import needs
+from loadtests.chaos.faults.fault import (
+    Fault,
+    FaultFailedError,
+    FaultRefusedError,
+    SustainedFault,
+)
+from loadtests.chaos.primitives import model_control
+from loadtests.chaos.primitives.backends import (
+    Belongings,
+    listener,
+    stubs_of,
+)
+from loadtests.chaos.primitives.process_refs import (
+    ProcessRef,
+    is_stopped,
+    new_token,
+    resume,
+    stop,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loadtests.chaos.site import Site
+
+_END_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.05
+
+
+def _processes(record: dict[str, Any]) -> list[ProcessRef]:
+    """The processes that a record names, under the key of its fault."""
+    for key in ("processes", "victims"):
+        if key in record:
+            return [ProcessRef.from_record(entry) for entry in record[key]]
+    key = "server" if "server" in record else "sidecar"
+    return [ProcessRef.from_record(record[key])]
+
+
+def _kill(processes: Sequence[ProcessRef]) -> None:
+    for process in processes:
+        process.send(signal.SIGKILL)
+    for process in processes:
+        if not process.kill(_END_SECONDS):
+            raise FaultFailedError(f"process {process.pid} does not end after SIGKILL")
+
+
+class _Kill(Fault):
+    """SIGKILL to the processes of a record."""
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Kill them."""
+        _kill(_processes(record))
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report those that still run; new ones are the deployment's."""
+        return [
+            f"process {process.pid} still runs"
+            for process in _processes(record)
+            if process.alive
+        ]
+
+
+class KillServer(_Kill):
+    """Connections are reset and refused; a restart loads every model anew."""
+
+    kind: Literal["kill_server"] = "kill_server"
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return its process, its backend processes and their shared memory."""
+        return Belongings.of(needs.server_of(site)).to_record()
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """End orphaned backend processes and remove their shared memory."""
+        Belongings.from_record(record).sweep()
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Report orphaned backend processes and their shared memory."""
+        return Belongings.from_record(record).left()
+
+
+class RestartLoop(SustainedFault):
+    """Each start loads every model, and then it is gone again."""
+
+    strength: ClassVar[str | None] = "up_seconds"
+
+    kind: Literal["restart_loop"] = "restart_loop"
+    up_seconds: float = Field(default=1.0, ge=0.0, le=3600.0)
+    """How long each server may listen before it is killed; the first is killed at once."""
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return the first server, where the next ones listen, and the loop's token."""
+        server = needs.server_of(site)
+        if listener(site.http) != server:
+            raise FaultRefusedError(
+                f"{site.name} is not who listens at {site.http} on this host, so that "
+                "the servers to come would not be found",
+                "take kill_server, or a container with the host's network",
+            )
+        token = new_token()
+        return {
+            "token": token,
+            "first": Belongings.of(server).to_record(),
+            "program": arguments_of(server.pid)[0],
+            "address": site.http,
+            "ledger": str(Path(tempfile.gettempdir()) / f"{token}.killed"),
+            "up_seconds": self.up_seconds,
+        }
+
+    @classmethod
+    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
+        """Kill the first server, and each one of the same program that follows it."""
+        first = Belongings.from_record(record["first"])
+        _kill([first.server])
+        first.sweep()
+        ready()
+        while True:
+            server = listener(record["address"], record["program"])
+            if server is None:
+                time.sleep(_POLL_SECONDS)
+                continue
+            time.sleep(record["up_seconds"])
+            belongings = Belongings.of(server)
+            # Before the kill, so that undo knows what may be left.
+            with Path(record["ledger"]).open("a", encoding="utf-8") as ledger:
+                ledger.write(json.dumps(belongings.to_record()) + "\n")
+            _kill([server])
+            belongings.sweep()
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report a first server that lives, and a loop that does not."""
+        first = Belongings.from_record(record["first"]).server
+        alive = [f"process {first.pid} still runs"] if first.alive else []
+        return alive + super().missing(record)
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """End the loop, and clear away what the servers left that it killed."""
+        super().revert(record)
+        for killed in _killed(record):
+            killed.sweep()
+        Path(record["ledger"]).unlink(missing_ok=True)
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Report the loop, what killed servers left, and the loop's own file."""
+        left = super().residue(record)
+        for killed in _killed(record):
+            left += killed.left()
+        if Path(record["ledger"]).exists():
+            left.append(f"file {record['ledger']} is left")
+        return left
+
+
+def _killed(record: dict[str, Any]) -> list[Belongings]:
+    found = [Belongings.from_record(record["first"])]
+    with contextlib.suppress(FileNotFoundError):
+        for line in Path(record["ledger"]).read_text("utf-8").splitlines():
+            # The last one may be cut short: that server was not killed yet.
+            with contextlib.suppress(ValueError):
+                found.append(Belongings.from_record(json.loads(line)))
+    return found
+
+
+class KillSidecar(_Kill):
+    """Production should feel nothing of it, and somebody should be told."""
+
+    kind: Literal["kill_sidecar"] = "kill_sidecar"
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return its process."""
+        return {"sidecar": needs.sidecar_of(site).to_record()}
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """Do nothing: what was killed once is not killed again."""
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:  # noqa: ARG003 - as for every fault
+        """Return nothing: a sidecar leaves no process and no shared memory."""
+        return []
+
+
+class KillStub(_Kill):
+    """A model without its backend process: listed as ready, and every request fails.
+
+    Before Triton 2.65 live, ready and the model's ready stay true; from there on the model
+    and, with strict readiness, the server are not ready, while the repository index still
+    lists the model as READY. Triton does not start another backend process, and `load`
+    alone does nothing: only unload and load repairs it, which is what undo does unless
+    `repair` is off.
+    """
+
+    kind: Literal["kill_stub"] = "kill_stub"
+    model: str
+    """One of the Python backend; all its instances are killed."""
+    repair: bool = Field(default=True)
+    """Undo unloads and loads the model where nobody has. Off, it stays dead."""
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return its processes and the server's; a repair needs model control."""
+        victims = needs.stubs_of(site, self.model)
+        if self.repair:
+            needs.controlled(site, self.model)
+        return {
+            "model": self.model,
+            "victims": [victim.to_record() for victim in victims],
+            "http": site.http if self.repair else None,
+            "belongings": Belongings.of(needs.server_of(site)).to_record(),
+        }
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """Load the model anew, if it has no backend process, and clear away the rest."""
+        belongings = Belongings.from_record(record["belongings"])
+        if cls._dead(record):
+            try:
+                # Triton would wait for ever for the dead process; load ends the wait.
+                model_control.unload(record["http"], record["model"], wait=False)
+                model_control.load(record["http"], record["model"])
+            except model_control.ControlError as error:
+                if belongings.server.alive:
+                    raise FaultFailedError(
+                        f"model {record['model']!r} could not be repaired: {error}; "
+                        "unload and load it, or restart the server"
+                    ) from error
+        belongings.sweep()
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Report a model without a backend process, and what a dead server left."""
+        left = Belongings.from_record(record["belongings"]).left()
+        if cls._dead(record):
+            left.append(f"model {record['model']!r} is dead; unload and load it")
+        return left
+
+    @staticmethod
+    def _dead(record: dict[str, Any]) -> bool:
+        """Return whether it needs repair: its server lives and no process of it does."""
+        server = Belongings.from_record(record["belongings"]).server
+        repair = record["http"] is not None and server.alive
+        return repair and not stubs_of(server, record["model"])
+
+
+class _Freeze(Fault):
+    """SIGSTOP to the processes of a record, in its order."""
+
+    def inject(self, record: dict[str, Any]) -> None:
+        """Stop them."""
+        stop(_processes(record))
+
+    def missing(self, record: dict[str, Any]) -> list[str]:
+        """Report those that still run, or are gone."""
+        return [
+            f"process {process.pid} is not stopped"
+            for process in _processes(record)
+            if not is_stopped(process)
+        ]
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """Resume them, the last first."""
+        resume(_processes(record)[::-1])
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Report processes that are still stopped."""
+        return [
+            f"process {process.pid} is stopped"
+            for process in _processes(record)
+            if is_stopped(process)
+        ]
+
+
+class FreezeServer(_Freeze):
+    """Connections stay open and nothing answers, the health endpoints included."""
+
+    kind: Literal["freeze_server"] = "freeze_server"
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return its processes.
+
+        The server is stopped first, so that it does not see a stub hang, and resumed last:
+        a server that waits for one longer aborts.
+        """
+        found = [needs.server_of(site), *site.stubs()]
+        return {"processes": [process.to_record() for process in found]}
+
+
+class FreezeStub(_Freeze):
+    """Requests for one model wait, and the server calls it ready.
+
+    Triton 2.51 aborts when a backend process that has work stays stopped for about two
+    seconds; half a second to one second is survived. Undo sooner to see a hang, later to
+    see the gray failure become a crash, whose remains undo clears away.
+    """
+
+    kind: Literal["freeze_stub"] = "freeze_stub"
+    model: str
+    """One of the Python backend; all its instances stop."""
+
+    def prepare(self, site: Site) -> dict[str, Any]:
+        """Return its processes, and what the server would leave if it aborted."""
+        victims = needs.stubs_of(site, self.model)
+        return {
+            "victims": [victim.to_record() for victim in victims],
+            "belongings": Belongings.of(needs.server_of(site)).to_record(),
+        }
+
+    @classmethod
+    def revert(cls, record: dict[str, Any]) -> None:
+        """Resume them; where the server aborted, clear away what it left."""
+        try:
+            super().revert(record)
+        finally:
+            Belongings.from_record(record["belongings"]).sweep()
+
+    @classmethod
+    def residue(cls, record: dict[str, Any]) -> list[str]:
+        """Report processes that are still stopped, and what an aborted server left."""
+        left = Belongings.from_record(record["belongings"]).left()
+        return super().residue(record) + left

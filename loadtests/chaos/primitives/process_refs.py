@@ -1,0 +1,219 @@
+"""Processes as a journal can name them: safe against pids that are used again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from loadtests.errors import FaultFailedError
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+
+TOKEN_VARIABLE: Final = "TRITONWATCH_CHAOS"  # noqa: S105 - names a process, opens nothing
+_POLL_SECONDS: Final = 0.005
+_STOP_SECONDS: Final = 0.5
+_PAUSE_SECONDS: Final = 0.02
+_STATE, _START = 0, 19
+"""Places in /proc/PID/stat after the name: proc(5) counts from pid as field 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRef:
+    """One process of this host, told from a later one with the same pid by its start."""
+
+    pid: int
+    start_ticks: int
+    """Of /proc/PID/stat: clock ticks from boot to its start."""
+
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
+        """The process that has this pid now; None where none has."""
+        fields = _stat(pid)
+        return None if fields is None else cls(pid, int(fields[_START]))
+
+    @classmethod
+    def from_record(cls, record: Any) -> Self:
+        """Return what `to_record` made."""
+        pid, start_ticks = record
+        return cls(int(pid), int(start_ticks))
+
+    def to_record(self) -> list[int]:
+        """For a journal."""
+        return [self.pid, self.start_ticks]
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is still there and no zombie."""
+        return self.state not in {None, "Z", "X"}
+
+    @property
+    def state(self) -> str | None:
+        """The letter of proc(5), like "T" where it is stopped; None where it is gone."""
+        fields = _stat(self.pid)
+        if fields is None or int(fields[_START]) != self.start_ticks:
+            return None
+        return fields[_STATE]
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal; False where the process is gone.
+
+        Raises:
+            PermissionError: it is another user's.
+        """
+        try:
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            # The handle is held before the look, so that both mean the same process.
+            if not self.alive:
+                return False
+            signal.pidfd_send_signal(handle, number)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(handle)
+        return True
+
+    def kill(self, timeout_seconds: float) -> bool:
+        """SIGKILL; whether it was gone in time, all threads and so all sockets of it.
+
+        Raises:
+            PermissionError: it is another user's.
+        """
+        try:
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            fields = _stat(self.pid)
+            if fields is None or int(fields[_START]) != self.start_ticks:
+                return True
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            # Its first thread may be a zombie while others still end.
+            return bool(select.select([handle], [], [], timeout_seconds)[0])
+        finally:
+            os.close(handle)
+
+    def wait_until(self, states: str | None, timeout_seconds: float) -> bool:
+        """Return whether it reached one of these states, or ended (None), in time."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            state = self.state
+            gone = state in {None, "Z", "X"}
+            if gone if states is None else (state or "-") in states:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    # The name may hold spaces and brackets; what follows the last one cannot.
+    return text.rpartition(")")[2].split()
+
+
+def new_token() -> str:
+    """A token for what a fault starts or makes, so that undo finds it by name."""
+    return f"tw{secrets.token_hex(5)}"
+
+
+def started_with(token: str) -> list[ProcessRef]:
+    """Every live process that was started with this token in its environment.
+
+    A fault that starts a process decides its token before, so that the undo record is
+    on disk before there is a pid.
+    """
+    entry = f"{TOKEN_VARIABLE}={token}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        # A zombie's environment is empty; a process may end while it is looked at.
+        with contextlib.suppress(OSError):
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
+                reference = ProcessRef.of(int(folder.name))
+                if reference is not None:
+                    found.append(reference)
+    return found
+
+
+def end_started_with(token: str, seconds: float, looks: int = 1) -> list[str]:
+    """Kill every process that was started with this token; those that stay, in sentences.
+
+    Args:
+        token: in their environment.
+        seconds: for all of them to end.
+        looks: how often in a row none may be found; for a moment while it begins a program,
+            a process shows no environment.
+    """
+    deadline = time.monotonic() + seconds
+    without = 0
+    while without < looks:
+        found = [p for p in started_with(token) if p.pid != os.getpid()]
+        for process in found:
+            try:
+                process.kill(max(deadline - time.monotonic(), 0.0))
+            except PermissionError:
+                pid = process.pid
+                return [
+                    f"process {pid} is another user's; as that user: kill -KILL {pid}"
+                ]
+        if found and time.monotonic() > deadline:
+            return [
+                f"process {process.pid} does not end; kill -KILL {process.pid}"
+                for process in found
+            ]
+        without = 0 if found else without + 1
+        if without < looks:
+            time.sleep(_PAUSE_SECONDS)
+    return []
+
+
+def stop(processes: Sequence[ProcessRef]) -> None:
+    """Stop them in this order, and wait until they are; one that is gone stays gone."""
+    for process in processes:
+        process.send(signal.SIGSTOP)
+    for process in processes:
+        process.wait_until("Tt", _STOP_SECONDS)
+
+
+def resume(processes: Sequence[ProcessRef]) -> None:
+    """Resume them in this order, and wait until they run.
+
+    Raises:
+        FaultFailedError: one does not; says how to help it.
+    """
+    for process in processes:
+        process.send(signal.SIGCONT)
+    for process in processes:
+        if process.alive and not process.wait_until("RSDI", _STOP_SECONDS):
+            raise FaultFailedError(
+                f"process {process.pid} is still stopped; kill -CONT {process.pid}"
+            )
+
+
+def is_stopped(process: ProcessRef) -> bool:
+    """Return whether it is there and stopped."""
+    return process.state in {"T", "t"}
+
+
+def first_line(process: subprocess.Popen[str], seconds: float) -> str:
+    """Return the first line of a process's output; empty where none comes in time."""
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    ready, _, _ = select.select([process.stdout], [], [], seconds)
+    return process.stdout.readline().strip() if ready else ""

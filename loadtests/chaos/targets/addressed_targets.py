@@ -1,0 +1,245 @@
+"""A Triton that runs already: a process or container of this host, or in Kubernetes.
+
+It is found, never started, and runs on when the experiment is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from exporter.config.configuration import is_address
+from exporter.system.processes import arguments_of, family_of
+from loadtests.chaos.primitives.process_refs import ProcessRef
+from loadtests.chaos.running.companions import companions
+from loadtests.chaos.site import Site
+from loadtests.chaos.targets.chaos_target import Target
+from loadtests.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from loadtests.chaos.running.activities import Activity
+    from loadtests.chaos.targets.chaos_target import Surroundings
+
+Runtime = Literal["docker", "podman", "nerdctl", "runc", "crun"]
+
+_STATES: Final = frozenset({"runc", "crun"})
+"""Runtimes that print the state as JSON; the others take a template."""
+_SERVER: Final = "tritonserver"
+_TIMEOUT_SECONDS: Final = 5.0
+_PACKAGE: Final = "chaosk8s"
+_LABEL: Final = r"[A-Za-z0-9./_-]{1,253}=[A-Za-z0-9._-]{1,63}"
+
+
+class AddressedTarget(Target):
+    """A deployment that runs already, reached at its addresses."""
+
+    grpc: str = Field(default="127.0.0.1:8001")
+    """host:port of its gRPC."""
+    http: str = Field(default="127.0.0.1:8000")
+    """host:port of its HTTP."""
+    metrics: str | None = Field(default=None)
+    """host:port of its metrics page."""
+    repository: str | None = Field(default=None)
+    """Its model repository, where faults may change models."""
+    trace_folder: str | None = Field(default=None)
+    """Where it writes trace files."""
+    sidecar_url: str | None = Field(default=None)
+    """Of a sidecar that runs already, like "http://127.0.0.1:8003"."""
+    peers: dict[str, str] = Field(default={}, max_length=10)
+    """host:port of what the sidecar talks to: "otlp", "tap", "prometheus"."""
+
+    @field_validator("grpc", "http", "metrics")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None and not is_address(value):
+            raise ValueError('want "host:port", like "127.0.0.1:8001"')
+        return value
+
+    @field_validator("sidecar_url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and not urlsplit(value).hostname:
+            raise ValueError('want a URL, like "http://127.0.0.1:8003"')
+        return value
+
+    @property
+    def absent(self) -> str:
+        """The message where no server is found."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def opened(self, around: Surroundings) -> Generator[Site]:
+        """Find it.
+
+        Raises:
+            LoadError: it is not there.
+        """
+        site = self.site()
+        if site.server() is None:
+            raise LoadError(self.absent)
+        with companions(self, site, around):
+            yield site
+
+    def site(self) -> Site:
+        """Return the site at these addresses; its processes are found by its ports."""
+        return Site(
+            name=self.name,
+            grpc=self.grpc,
+            http=self.http,
+            metrics=self.metrics,
+            repository=_folder(self.repository),
+            trace_folder=_folder(self.trace_folder),
+            sidecar_url=self.sidecar_url,
+            peers=dict(self.peers),
+        )
+
+
+def _folder(path: str | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+class ProcessTarget(AddressedTarget):
+    """Found by its ports; it goes on when the experiment is over."""
+
+    kind: Literal["process"] = "process"
+    called: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")
+    """What the allow-list calls it, after "process:"."""
+
+    @property
+    def name(self) -> str:
+        """process:NAME."""
+        return f"process:{self.called}"
+
+    @property
+    def absent(self) -> str:
+        """The message where no server is found."""
+        return (
+            f"found nobody that listens on {self.http} of this host, or it is "
+            "another user's; want the HTTP port of a running Triton"
+        )
+
+
+class ContainerTarget(AddressedTarget):
+    """Found by its container, and broken from outside of it.
+
+    The container's processes are the host's, too: root sees and signals them there. Its
+    runtime is asked for the first of them and never told to do anything.
+    """
+
+    kind: Literal["container"] = "container"
+    container: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")
+    """Its name or id; the allow-list calls it "container:NAME"."""
+    runtime: Runtime = Field(default="docker")
+    """The program that knows it."""
+
+    @property
+    def name(self) -> str:
+        """container:NAME."""
+        return f"container:{self.container}"
+
+    @property
+    def absent(self) -> str:
+        """The message where no server is found."""
+        return (
+            f"found no {_SERVER} in {self.name}; is it running, and are its "
+            "processes to be seen from here (as root, outside of it)?"
+        )
+
+    def site(self) -> Site:
+        """Return the site; its server is looked for in the container."""
+        site = super().site()
+        site.find_server = self._server
+        return site
+
+    def _server(self) -> ProcessRef | None:
+        first = self._first_pid()
+        for pid in sorted(family_of([] if first is None else [first])):
+            if Path(*arguments_of(pid)[:1]).name == _SERVER:
+                return ProcessRef.of(pid)
+        return None
+
+    def _first_pid(self) -> int | None:
+        said = self._ask()
+        try:
+            pid = int(json.loads(said)["pid"]) if self._as_json else int(said)
+        except (ValueError, LookupError, TypeError):
+            return None
+        # A container that has ended says 0.
+        return pid if pid > 0 else None
+
+    @property
+    def _as_json(self) -> bool:
+        return self.runtime in _STATES
+
+    def _ask(self) -> str:
+        program = shutil.which(self.runtime)
+        if program is None:
+            raise LoadError(
+                f"found no program {self.runtime!r} to ask for {self.name}; install it, "
+                "or name another runtime, or take the target kind process"
+            )
+        template = ("inspect", "--format", "{{.State.Pid}}")
+        question = ("state",) if self._as_json else template
+        try:
+            done = subprocess.run(  # noqa: S603 - no shell, a checked name
+                [program, *question, self.container],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_TIMEOUT_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise LoadError(f"{self.runtime} does not answer: {error}") from None
+        return done.stdout.strip()
+
+
+class KubernetesTarget(AddressedTarget):
+    """Reached by a Service or a port-forward, and broken by chaostoolkit-kubernetes.
+
+    Its processes are another host's, so that faults of processes are refused, and pods are
+    broken by actions of `chaosk8s`. The target holds those to its own namespace and labels:
+    what is allowed is `kubernetes:NAMESPACE/LABELS`, and nothing beside it.
+    """
+
+    kind: Literal["kubernetes"] = "kubernetes"
+    namespace: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+    """Of its pods."""
+    label_selector: str = Field(pattern=rf"^{_LABEL}(,{_LABEL}){{0,9}}$")
+    """Of its pods, like "app=triton"."""
+
+    @property
+    def name(self) -> str:
+        """kubernetes:NAMESPACE/LABELS."""
+        return f"kubernetes:{self.namespace}/{self.label_selector}"
+
+    @contextlib.contextmanager
+    def opened(self, around: Surroundings) -> Generator[Site]:
+        """By its addresses: whether it answers is the load's to find out."""
+        site = self.site()
+        site.find_server = lambda: None
+        with companions(self, site, around):
+            yield site
+
+    def covers(self, activity: Activity) -> bool:
+        """Return whether a chaosk8s action keeps to the namespace and the labels."""
+        module, arguments = activity.provider.module or "", activity.provider.arguments
+        if module.partition(".")[0] != _PACKAGE or not isinstance(arguments, dict):
+            return False
+        return all(
+            arguments.get(key) == value for key, value in self._wanted(module).items()
+        )
+
+    def _wanted(self, module: str) -> dict[str, Any]:
+        wanted = {"ns": self.namespace}
+        if module.startswith(f"{_PACKAGE}.pod"):
+            wanted["label_selector"] = self.label_selector
+        return wanted

@@ -1,0 +1,106 @@
+"""The base of every target: a deployment that is brought up or found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field
+
+from exporter.errors import ConfigError
+from exporter.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from loadtests.chaos.measuring.observations import What
+    from loadtests.chaos.running.activities import Activity
+    from loadtests.chaos.site import Site
+
+    Note = Callable[[What, Mapping[str, Any]], None]
+    """Writes down what happens to the deployment, with the time that it has now."""
+
+ALWAYS_ALLOWED: Final = "embedded"
+FOREIGN: Final = "foreign"
+"""An experiment without a target: nobody here knows what its actions touch."""
+
+
+class NotAllowedError(ConfigError):
+    """A target that nobody has allowed to be broken."""
+
+    def __init__(self, name: str, allowed: Sequence[str]) -> None:
+        listed = ", ".join(allowed) or "nothing"
+        problem = (
+            f"found {name!r}, which is not on the allow-list ({listed}, and the "
+            f"embedded Triton); give --allow {name} if it may be broken"
+        )
+        super().__init__("the target", [problem])
+
+
+def require_allowed(target: Target | None, allowed: Sequence[str]) -> None:
+    """Raise unless the target is on the list; its entries may be shell-style patterns.
+
+    Raises:
+        NotAllowedError: it is not.
+    """
+    name = FOREIGN if target is None else target.name
+    if name != ALWAYS_ALLOWED and not any(fnmatchcase(name, p) for p in allowed):
+        raise NotAllowedError(name, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The surroundings that a run gives to its target."""
+
+    scratch: Path
+    """A folder of the run's own."""
+    token: str
+    """For the environment of every process that is started (`TRITONWATCH_CHAOS`)."""
+    note: Note
+    seed: int
+    alerts: bool
+    """Whether alerts are expected, so that a Prometheus is wanted."""
+    clocks: bool = False
+    """Whether the sidecar's clock will jump, so that it has to start under libfaketime."""
+    folder: Path = Path()
+    """Of the experiment: files that the sidecar's configuration names are looked for
+    there."""
+
+
+class Target(Settings):
+    """A deployment. `kind` names it in experiments."""
+
+    sidecar: dict[str, Any] | None = Field(default=None)
+    """A sidecar of the run's own beside it: what goes over its configuration, {} for
+    nothing; none where left out."""
+    sidecar_restart_seconds: float | None = Field(default=0.5, ge=0, le=600)
+    """From the sidecar's end to its next start, as systemd would; null for never."""
+    prometheus: bool = Field(default=False)
+    """Have one scrape that sidecar, with the shipped rules; an experiment that waits for
+    an alert has one anyway."""
+    collector: bool = Field(default=False)
+    """Have an OpenTelemetry collector beside it, to which that sidecar pushes every
+    second."""
+    proxy: bool = Field(default=False)
+    """Put a TCP proxy between Triton and both the load and the sidecar, for faults of
+    the network without root."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the allow-list."""
+        raise NotImplementedError
+
+    def covers(self, activity: Activity) -> bool:  # noqa: ARG002 - none, by default
+        """Return whether a foreign activity touches this target and no other."""
+        return False
+
+    def opened(self, around: Surroundings) -> AbstractContextManager[Site]:
+        """Bring it up, or find it; what was brought up ends with the block.
+
+        Raises:
+            LoadError, TritonwatchError: it does not come up, or is not there.
+        """
+        raise NotImplementedError

@@ -1,0 +1,307 @@
+"""The undo journal of a run, on disk before anything is broken.
+
+One file a run, one JSON object a line, each on disk (fsync) before the run goes on:
+
+    {"run": "kill_stub-3f2a", "runner": [812, 55012], "token": "tw1f…", "scratch": "/tmp/…"}
+    {"open": 1, "kind": "freeze_server", "record": {"processes": [[801, 54411]]}}
+    {"closed": 1}
+
+The file is locked while the runner or its watchdog lives; `tritonwatch chaos undo` takes
+those that nobody holds. It is removed when nothing in it is open.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from loadtests.chaos.primitives.process_refs import ProcessRef, new_token
+from loadtests.errors import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUFFIX: Final = ".undo.jsonl"
+MAX_BYTES: Final = 64 << 20
+_MARKER: Final = ".tritonwatch-scratch"
+"""In every folder that an experiment made for itself."""
+
+
+class JournalError(LoadError):
+    """An undo record cannot be kept or read; nothing may be broken without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One fault that may be in effect, and all that its `revert` needs."""
+
+    number: int
+    kind: str
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of a journal."""
+
+    path: Path
+    run: str
+    runner: ProcessRef | None
+    token: str | None
+    """In the environment of every process that the run started."""
+    scratch: Path | None
+    """A folder of the run's own, removed when it is over."""
+    entries: tuple[Entry, ...]
+    """Those not closed, in the order of injection."""
+    problems: tuple[str, ...] = ()
+    """Lines that cannot be understood."""
+
+
+class Journal:
+    """The journal of a run, also in another process that has inherited its descriptor."""
+
+    def __init__(self, path: Path, descriptor: int, token: str) -> None:
+        self.path = path
+        self.token = token
+        self._descriptor = descriptor
+        self._next = 1
+
+    @classmethod
+    def create(cls, folder: Path, run: str, scratch: Path | None = None) -> Self:
+        """A new one, `run` being its name, locked.
+
+        Raises:
+            JournalError: the folder cannot be written to.
+        """
+        path = folder / f"{run}{SUFFIX}"
+        draft = folder / f".{run}.new"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            descriptor = os.open(draft, flags | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Nobody may find it before it is locked: `undo` would take it for done.
+            path.hardlink_to(draft)
+            draft.unlink()
+        except OSError as error:
+            raise JournalError(
+                f"{path} cannot be made: {error.strerror}; nothing is broken without a "
+                "record of how to undo it: give another folder with --state"
+            ) from None
+        journal = cls(path, descriptor, new_token())
+        runner = ProcessRef.of(os.getpid())
+        journal.write(
+            {
+                "run": run,
+                "runner": None if runner is None else runner.to_record(),
+                "token": journal.token,
+                "scratch": None if scratch is None else str(scratch),
+            }
+        )
+        _sync_folder(folder)
+        return journal
+
+    def fileno(self) -> int:
+        """Its descriptor; who inherits it holds the lock, too."""
+        return self._descriptor
+
+    def open(self, kind: str, record: dict[str, Any]) -> Entry:
+        """A fault is about to be injected; its record is on disk when this returns."""
+        entry = Entry(self._next, kind, record)
+        self._next += 1
+        self.write({"open": entry.number, "kind": kind, "record": record})
+        return entry
+
+    def closed(self, entry: Entry) -> None:
+        """It is reverted, and nothing is left of it."""
+        self.write({"closed": entry.number})
+
+    def contents(self) -> Contents:
+        """Return what it says now."""
+        return read(self.path)
+
+    def end(self) -> None:
+        """Give the lock back; removes the file if nothing in it is open."""
+        if self._descriptor < 0:
+            return
+        remove_if_done(self.path)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append a line.
+
+        Raises:
+            JournalError: it is not on disk.
+        """
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        try:
+            written = os.write(self._descriptor, data)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise JournalError(
+                f"{self.path} cannot be written: {error.strerror}"
+            ) from None
+        if written != len(data):
+            raise JournalError(f"{self.path} cannot be written: its volume is full")
+
+
+def read(path: Path) -> Contents:
+    """The journal in a file.
+
+    A last line without its end was being written when the runner was killed: what it
+    announces had not begun.
+
+    Raises:
+        JournalError: there is no such file, it is no journal, or not ours.
+    """
+    with os.fdopen(_opened(path), "rb") as file:
+        raw = file.read(MAX_BYTES)
+    header: dict[str, Any] = {}
+    entries: dict[int, Entry] = {}
+    problems: list[str] = []
+    for number, line in enumerate(raw.split(b"\n")[:-1], 1):
+        try:
+            _apply(json.loads(line), header, entries)
+        except (ValueError, LookupError, TypeError):
+            problems.append(f"{path}, line {number}: is no line of an undo journal")
+    scratch, runner = header.get("scratch"), header.get("runner")
+    return Contents(
+        path=path,
+        run=str(header.get("run", path.name.removesuffix(SUFFIX))),
+        runner=None if runner is None else ProcessRef.from_record(runner),
+        token=header.get("token"),
+        scratch=None if scratch is None else Path(scratch),
+        entries=tuple(entries.values()),
+        problems=tuple(problems),
+    )
+
+
+def _apply(
+    line: dict[str, Any], header: dict[str, Any], entries: dict[int, Entry]
+) -> None:
+    if "open" in line:
+        number = int(line["open"])
+        entries[number] = Entry(number, str(line["kind"]), dict(line["record"]))
+    elif "closed" in line:
+        entries.pop(int(line["closed"]), None)
+    elif "run" in line:
+        header.update(line)
+
+
+def default_folder() -> Path:
+    """`$XDG_STATE_HOME/tritonwatch/chaos`, by default below ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return base / "tritonwatch" / "chaos"
+
+
+def journals(folder: Path) -> Iterator[Path]:
+    """Those in a folder, by name."""
+    yield from sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def take(path: Path, *, even_locked: bool = False) -> int | None:
+    """Its descriptor, locked; None where its run goes on or it is gone.
+
+    `even_locked` gives the descriptor though the run goes on.
+
+    Raises:
+        JournalError: it is not ours.
+    """
+    try:
+        descriptor = _opened(path)
+    except JournalError:
+        if path.is_symlink() or path.exists():
+            raise
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its run may have ended, and removed it, between the two.
+        if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except BlockingIOError:
+        if even_locked:
+            return descriptor
+    except FileNotFoundError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _opened(path: Path) -> int:
+    """Open a journal that nobody but this user can have written.
+
+    What a journal names is killed, overwritten and removed with the rights of whoever
+    runs the undo.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        raise JournalError(f"{path} cannot be opened: {error.strerror}") from None
+    reason = _distrusted(os.fstat(descriptor))
+    if reason is None:
+        return descriptor
+    os.close(descriptor)
+    raise JournalError(f"{path} is not trusted and was not read: {reason}")
+
+
+def _distrusted(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "it is no regular file"
+    if status.st_uid != os.geteuid():
+        return f"it belongs to user {status.st_uid}; run the undo as that user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others may write to it (chmod go-w if it is yours)"
+    return None
+
+
+def new_scratch() -> Path:
+    """A new folder that `remove_scratch` recognises."""
+    folder = Path(tempfile.mkdtemp(prefix="tritonwatch-chaos-"))
+    (folder / _MARKER).touch(0o600)
+    return folder
+
+
+def remove_scratch(folder: Path) -> str | None:
+    """Remove a folder that `new_scratch` made; why it is left, if it is.
+
+    A journal is no reason to remove any other folder.
+    """
+    if not os.path.lexists(folder):
+        return None
+    try:
+        marker = (folder / _MARKER).lstat()
+        own = stat.S_ISREG(marker.st_mode) and marker.st_uid == os.geteuid()
+        if own and stat.S_ISDIR(folder.lstat().st_mode):
+            shutil.rmtree(folder)
+            return None
+    except OSError as error:
+        return f"the folder {folder} cannot be removed: {error.strerror}"
+    return f"the folder {folder} is not one that an experiment made; it stays"
+
+
+def remove_if_done(path: Path) -> None:
+    """Remove it where nothing in it is open and every line was understood."""
+    try:
+        contents = read(path)
+    except JournalError:
+        return
+    if not contents.entries and not contents.problems:
+        path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,72 @@
+"""Options that several commands share. Imports nothing heavy: every command line is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """The options that say where to and what; `scenario_options.scenario_of` reads them."""
+    parser.add_argument(
+        "--scenario", type=Path, metavar="FILE", help="YAML; options go over it"
+    )
+    parser.add_argument("--protocol", choices=("grpc", "http"), help="default grpc")
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="default localhost:8001, HTTP 8000"
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        metavar="NAME=VALUE",
+        help="sent with every request; may be repeated",
+    )
+    parser.add_argument(
+        "--ca-file", metavar="FILE", help='TLS, checked so; "" for the system\'s'
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="NAME[=WEIGHT]",
+        help="what is loaded; repeated for a mix",
+    )
+    parser.add_argument(
+        "--data", metavar="FILE", help="samples: npz, parquet, perf_analyzer's JSON"
+    )
+    parser.add_argument("--batch", type=int, metavar="ROWS", help="rows a request")
+    parser.add_argument(
+        "--corrupt-ratio", type=float, metavar="SHARE", help="of requests, 0 to 1"
+    )
+    parser.add_argument(
+        "--shared-memory",
+        action="store_true",
+        default=None,
+        help="inputs in system shared memory, on the same host",
+    )
+    parser.add_argument("--sequence-length", type=int, metavar="N")
+    parser.add_argument("--timeout", type=float, metavar="S", help="of each request")
+    parser.add_argument("--in-flight", type=int, metavar="N", help="more are rejected")
+    parser.add_argument("--seed", type=int, metavar="N")
+    parser.add_argument("--slo", metavar="TERMS", help='like "p99<20ms,errors<0.1%%"')
+
+
+def add_announcers(parser: argparse.ArgumentParser) -> None:
+    """The options that say who is told of a run; `announce.announcers_among` takes them."""
+    parser.add_argument(
+        "--sidecar",
+        metavar="URL",
+        help="tell the sidecar's tap there: it shows the run as triton_run_info, and keeps "
+        "the capacity that a search found",
+    )
+    parser.add_argument(
+        "--grafana", metavar="URL", help="annotate the run there when it is over"
+    )
+    parser.add_argument(
+        "--grafana-token-file", type=Path, metavar="FILE", help="of a service account"
+    )
+    parser.add_argument(
+        "--otlp", metavar="URL", help="send a span of the run there, OTLP over HTTP"
+    )

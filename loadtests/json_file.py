@@ -1,0 +1,71 @@
+"""Results as JSON files: read within a limit, checked, written; their published schemas."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from loadtests.errors import PlanError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import TypeVar
+
+    from exporter.settings import Settings
+
+    Model = TypeVar("Model", bound=Settings)
+
+MAX_FILE_BYTES: Final = 1 << 30
+
+
+def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
+    """The JSON that a file holds.
+
+    Raises:
+        PlanError: it cannot be read, is larger than `most_bytes`, or holds none.
+    """
+    source = str(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+    except OSError as error:
+        raise PlanError(f"cannot be read: {error.strerror}", source) from None
+    if len(data) > most_bytes:
+        raise PlanError(f"is larger than {most_bytes} bytes", source)
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"is no JSON: {error}", source) from None
+
+
+def validated(model: type[Model], document: Any, source: str) -> Model:
+    """The model that a document describes.
+
+    Raises:
+        PlanError: it does not.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise PlanError(f"is not whole: {place}: {first['msg']}", source) from None
+
+
+def write(path: Path, content: str) -> None:
+    """Write a text, JSON or a page.
+
+    Raises:
+        PlanError: it cannot be written.
+    """
+    try:
+        path.write_text(content, "utf-8")
+    except OSError as error:
+        raise PlanError(f"cannot be written: {error.strerror}", str(path)) from None
+
+
+def schema(model: type[Settings]) -> str:
+    """The JSON schema of a model, as it is published."""
+    return json.dumps(model.model_json_schema(), indent=2, sort_keys=True)

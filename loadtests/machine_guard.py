@@ -1,0 +1,346 @@
+"""Detects that a measurement was disturbed: reasons and warnings, never silence.
+
+Other load on the machine is read from /proc: processors, pressure, steal and clocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from pydantic import Field
+
+from exporter.settings import Settings
+from exporter.system.processes import family_of, is_local, listening_on
+from loadtests.result import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import TracebackType
+
+    from loadtests.result import RunResult
+    from loadtests.target import Target
+
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+_BUSY_FIELDS: Final = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq
+_STEAL_FIELD: Final = 7
+_TICK_SECONDS: Final = 0.02  # what /proc cannot tell of so short a time
+_MOST_READINGS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Counters at one instant, in seconds since some start; None where unknown."""
+
+    monotonic: float
+    wall: float
+    busy: float | None
+    """Processor time of everything on the machine."""
+    steal: float | None
+    """Processor time that the hypervisor gave to others."""
+    ours: float
+    """Processor time of the sender, its children included."""
+    server: float | None
+    """Processor time of the server, where it runs on this machine."""
+    pressure: float | None
+    """Time in which something that could run had to wait for a processor (PSI)."""
+
+
+def read(server: Iterable[int] = ()) -> Reading:
+    """All counters now. `server` are the processes of the server."""
+    busy, steal = _processors()
+    spent = os.times()
+    pids = tuple(server)
+    return Reading(
+        monotonic=time.monotonic(),
+        wall=time.time(),
+        busy=busy,
+        steal=steal,
+        ours=spent.user + spent.system + spent.children_user + spent.children_system,
+        server=sum(_cpu_seconds(pid) for pid in pids) if pids else None,
+        pressure=_pressure(),
+    )
+
+
+def _processors() -> tuple[float | None, float | None]:
+    try:
+        line = Path("/proc/stat").read_text("ascii").partition("\n")[0]
+    except OSError:
+        return None, None
+    ticks = [int(part) / _TICK for part in line.split()[1:]]
+    return sum(ticks[i] for i in _BUSY_FIELDS), ticks[_STEAL_FIELD]
+
+
+def _pressure() -> float | None:
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        text = Path("/proc/pressure/cpu").read_text("ascii")
+        some = next(line for line in text.splitlines() if line.startswith("some"))
+        return int(some.rpartition("total=")[2]) / 1e6
+    return None
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of a process and the children it has waited for; 0 when it is gone."""
+    with contextlib.suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+        return sum(int(field) for field in stat[11:15]) / _TICK
+    return 0.0
+
+
+def listeners(port: int) -> tuple[int, ...]:
+    """The processes that listen on a TCP port of this machine, and their descendants.
+
+    Empty where there are none, or where they are not ours to see.
+    """
+    found = listening_on(port)
+    return tuple(sorted(family_of(found) - {os.getpid()})) if found else ()
+
+
+class GuardLimits(Settings):
+    """What a measurement may suffer before it is about something else."""
+
+    window_seconds: float = Field(default=1.0, gt=0.1, le=60)
+    """Length of the windows that are judged one by one."""
+    other_cpu_ratio: float = Field(default=0.08, gt=0, le=64)
+    """Most processor time of others in a window, 1 being a core."""
+    steal_ratio: float = Field(default=0.02, gt=0, le=1)
+    """Most time of a window that the hypervisor takes, 1 being a core."""
+    pressure_ratio: float = Field(default=0.5, gt=0, le=1)
+    """Most time of a window in which something waited for a processor; a warning."""
+    sender_cpu_ratio: float = Field(default=0.8, gt=0, le=1)
+    """Most processor time of the sender in a window, 1 being a core."""
+    clock_step_seconds: float = Field(default=0.005, gt=0, le=60)
+    """Most that the wall clock may move against the monotonic one in a window."""
+    rejected_ratio: float = Field(default=0.25, gt=0, le=1)
+    """With more of its windows disturbed a run is not valid."""
+    drift_ratio: float = Field(default=0.05, gt=0, le=1)
+    """Most that the reference level may differ between start and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Shares of one window, 1 being a core; None where unknown."""
+
+    start_seconds: float
+    end_seconds: float
+    other_cpu: float | None
+    steal: float | None
+    pressure: float | None
+    sender_cpu: float
+    server_cpu: float | None
+    clock_step_seconds: float
+
+    def disturbance(self, limits: GuardLimits) -> str | None:
+        """Return what speaks against this window."""
+        if self.other_cpu is not None and self.other_cpu > limits.other_cpu_ratio:
+            return "other processes"
+        if self.steal is not None and self.steal > limits.steal_ratio:
+            return "stolen processor time"
+        if abs(self.clock_step_seconds) > limits.clock_step_seconds:
+            return "a step of the clock"
+        if self.sender_cpu > limits.sender_cpu_ratio:
+            return "a busy sender"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The windows of a run."""
+
+    windows: tuple[Window, ...]
+    limits: GuardLimits
+
+    @property
+    def disturbed(self) -> dict[str, int]:
+        """How many windows each disturbance spoilt."""
+        found: dict[str, int] = {}
+        for window in self.windows:
+            kind = window.disturbance(self.limits)
+            if kind is not None:
+                found[kind] = found.get(kind, 0) + 1
+        return found
+
+    def between(self, start_seconds: float, end_seconds: float) -> Watch:
+        """The windows that touch that time."""
+        inside = tuple(
+            window
+            for window in self.windows
+            if window.end_seconds > start_seconds and window.start_seconds < end_seconds
+        )
+        return replace(self, windows=inside)
+
+    def mean(self, name: str) -> float | None:
+        """The mean of one of the shares over the windows in which it is known."""
+        known = [getattr(w, name) for w in self.windows if getattr(w, name) is not None]
+        return sum(known) / len(known) if known else None
+
+    def verdict(self) -> Verdict:
+        """Return what the windows say about the run as a whole."""
+        return judged(self)
+
+
+def judged(watch: Watch) -> Verdict:
+    """Reasons where too much was disturbed, warnings where something was."""
+    whole, limits = len(watch.windows), watch.limits
+    if not whole:
+        return Verdict(warnings=("the machine was not watched: the run was too short",))
+    told = tuple(
+        f"{kind} disturbed {count} of {whole} windows of {limits.window_seconds:g} s"
+        f"{_detail(kind, watch)}"
+        for kind, count in sorted(watch.disturbed.items())
+    )
+    spoilt = sum(watch.disturbed.values())
+    if spoilt > limits.rejected_ratio * whole:
+        return Verdict(reasons=told)
+    return Verdict(warnings=told + _pressed(watch))
+
+
+def _detail(kind: str, watch: Watch) -> str:
+    if kind == "other processes":
+        mean = watch.mean("other_cpu") or 0.0
+        limit = watch.limits.other_cpu_ratio
+        return f" (they took {mean:.0%} of a core on average; at most {limit:.0%})"
+    if kind == "stolen processor time":
+        return f" ({watch.mean('steal') or 0.0:.1%} of a core on average)"
+    if kind == "a busy sender":
+        mean = watch.mean("sender_cpu") or 0.0
+        return f" (it took {mean:.0%} of a core; share the load out over more senders)"
+    return ""
+
+
+def _pressed(watch: Watch) -> tuple[str, ...]:
+    mean = watch.mean("pressure")
+    if mean is None or mean <= watch.limits.pressure_ratio:
+        return ()
+    return (
+        (
+            f"something waited for a processor in {mean:.0%} of the time, and latencies "
+            f"hold that wait (more than {watch.limits.pressure_ratio:.0%} is told)"
+        ),
+    )
+
+
+def drifted(before: float, after: float, limits: GuardLimits) -> str | None:
+    """Return what a reference level says that is not what it was; None where it is.
+
+    `before` and `after` are one figure, like a latency without load, from the start and
+    the end of a measurement.
+    """
+    change = after / before - 1.0
+    if abs(change) <= limits.drift_ratio:
+        return None
+    return (
+        f"the reference level changed by {change:+.0%} between start and end "
+        f"({before * 1e3:.3g} ms, then {after * 1e3:.3g} ms): the machine is not what "
+        "it was"
+    )
+
+
+def windows_of(readings: Sequence[Reading], origin: float) -> tuple[Window, ...]:
+    """The time between each two readings, in seconds since `origin` (monotonic)."""
+    found = []
+    for before, after in pairwise(readings):
+        length = after.monotonic - before.monotonic
+        if length <= _TICK_SECONDS:
+            continue
+        ours = (after.ours - before.ours) / length
+        server = _rise(before.server, after.server, length)
+        busy = _rise(before.busy, after.busy, length)
+        other = None if busy is None else max(busy - ours - (server or 0.0), 0.0)
+        found.append(
+            Window(
+                start_seconds=before.monotonic - origin,
+                end_seconds=after.monotonic - origin,
+                other_cpu=other,
+                steal=_rise(before.steal, after.steal, length),
+                pressure=_rise(before.pressure, after.pressure, length),
+                sender_cpu=ours,
+                server_cpu=server,
+                clock_step_seconds=(after.wall - before.wall) - length,
+            )
+        )
+    return tuple(found)
+
+
+def _rise(before: float | None, after: float | None, seconds: float) -> float | None:
+    if before is None or after is None or after < before:
+        return None
+    return (after - before) / seconds
+
+
+class Guard:
+    """Watches the machine from a thread while the block runs.
+
+    Where the server runs on this machine its processes are found by the port they
+    listen on, and their processor time is not that of others.
+    """
+
+    def __init__(
+        self,
+        target: Target | None,
+        limits: GuardLimits,
+        *,
+        server: tuple[int, ...] | None = None,
+        read: Callable[[Sequence[int]], Reading] = read,
+    ) -> None:
+        self._limits = limits
+        self._server = server_of(target) if server is None else server
+        self._local = target is not None and is_local(target.address)
+        self._read = read
+        self._readings: list[Reading] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="guard", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._readings.append(self._read(self._server))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end.set()
+        self._thread.join(5)
+
+    def watch(self, origin: float | None = None) -> Watch:
+        """Return the observations so far; `origin` is monotonic, the start by default."""
+        readings = list(self._readings)
+        start = readings[0].monotonic if origin is None else origin
+        windows = windows_of(readings, start)
+        if self._local and not self._server:
+            # The server is one of the others: their time says nothing.
+            windows = tuple(replace(window, other_cpu=None) for window in windows)
+        return Watch(windows, self._limits)
+
+    def _watch(self) -> None:
+        while not self._end.wait(self._limits.window_seconds):
+            if len(self._readings) < _MOST_READINGS:
+                self._readings.append(self._read(self._server))
+
+
+def guarded(result: RunResult, watch: Watch, *, strict: bool) -> RunResult:
+    """The result with what the machine's windows add to its verdict.
+
+    Where it is not `strict`, reasons are told as warnings: the run counts, and says so.
+    """
+    verdict = watch.verdict()
+    if not strict:
+        return result.warned(*verdict.reasons, *verdict.warnings)
+    return result.invalid(*verdict.reasons).warned(*verdict.warnings)
+
+
+def server_of(target: Target | None) -> tuple[int, ...]:
+    """The processes of a server on this machine; empty for one elsewhere."""
+    if target is None or not is_local(target.address):
+        return ()
+    port = target.address.rpartition(":")[2]
+    return listeners(int(port)) if port.isdigit() else ()

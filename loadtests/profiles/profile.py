@@ -1,0 +1,116 @@
+"""The base of every load profile: settings that define when requests are due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from exporter.settings import Settings
+from loadtests.plan import MAX_REQUESTS
+from loadtests.profiles.rate_curve import Curve, Spacing
+
+if TYPE_CHECKING:
+    from loadtests.profiles.rate_curve import Floats
+
+_ARRIVALS = 3  # beside the streams of `loadtests.plan`
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A named part of a run, in seconds from its start."""
+
+    name: str
+    start_seconds: float
+    end_seconds: float
+    requests_per_second: float | None
+    """The intended mean rate; None where the server sets it."""
+
+
+class Profile(Settings):
+    """When requests are due. `kind` names it in files, commands and labels."""
+
+    @property
+    def concurrency(self) -> int | None:
+        """How many requests are kept in flight, each sent as early as it may be.
+
+        None: each is sent when it is due, whatever the server does.
+        """
+        return None
+
+    @property
+    def length_seconds(self) -> float:
+        """How long requests are sent; the last answer may come later."""
+        raise NotImplementedError
+
+    def arrivals(self, rng: np.random.Generator) -> Floats:
+        """Seconds from the start, never decreasing, all before `length_seconds`."""
+        raise NotImplementedError
+
+    def curve(self) -> Curve | None:
+        """The intended rate over time; None where the server sets it."""
+        return None
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The parts a report tells apart; without any of their own, the whole."""
+        curve, length = self.curve(), self.length_seconds
+        rate = None if curve is None else curve.expected / length
+        return (Phase(str(getattr(self, "kind", "load")), 0.0, length, rate),)
+
+
+class TimedProfile(Profile):
+    """A profile with a duration."""
+
+    duration_seconds: float = Field(default=60.0, gt=0, le=7 * 86_400)
+    """How long requests are sent."""
+
+    @property
+    def length_seconds(self) -> float:
+        """How long requests are sent."""
+        return self.duration_seconds
+
+    def check(self) -> None:
+        """Refuse, by ValueError, what would be too much to draw."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        self.check()
+        curve = self.curve()
+        expected = 0.0 if curve is None else curve.expected
+        if expected > MAX_REQUESTS:
+            raise ValueError(
+                f"found {expected:,.0f} requests in {self.duration_seconds:g} s; "
+                f"want at most {MAX_REQUESTS:,}"
+            )
+        return self
+
+
+class ShapedProfile(TimedProfile):
+    """A profile that is a rate over time."""
+
+    spacing: Spacing = Field(default="poisson")
+    """Arrivals at random about the rate, or evenly along it."""
+
+    def shape(self) -> Curve:
+        """The intended rate over time."""
+        raise NotImplementedError
+
+    def curve(self) -> Curve:
+        """The intended rate over time."""
+        return self.shape()
+
+    def arrivals(self, rng: np.random.Generator) -> Floats:
+        """Seconds from the start, by inversion of the integrated rate."""
+        return self.shape().arrivals(self.spacing, rng)
+
+
+def within(times: Floats, length_seconds: float) -> Floats:
+    """The times that lie in the run."""
+    return times[: int(np.searchsorted(times, length_seconds, "left"))]
+
+
+def arrivals_of(profile: Profile, seed: int) -> Floats:
+    """Seconds from the start; the same for a profile and a seed on any machine."""
+    return profile.arrivals(np.random.default_rng((seed, _ARRIVALS)))

@@ -1,0 +1,184 @@
+"""A run for people: one line while it runs, a page when it is over."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, TextIO
+
+import numpy as np
+
+from loadtests.result import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from exporter.histograms.histogram import Histogram
+    from loadtests.distributed.coordinator import Coordinator
+    from loadtests.engine import Progress
+    from loadtests.result import RunResult
+    from loadtests.scenario import Scenario
+
+_SHOWN_ERRORS: Final = 5
+_QUANTILES: Final = (0.5, 0.9, 0.99, 0.999)
+_SECOND: Final = 1.0
+_NAMES: Final = {
+    "from_intended": "latency",
+    "from_send": "from send",
+    "dispatch_delay": "sender late by",
+    "first_response": "first response",
+}
+
+
+class Line:
+    """One line a second about the second before; rewritten in place on a terminal."""
+
+    def __init__(self, out: TextIO, scenario: Scenario) -> None:
+        self._out = out
+        self._length = scenario.profile.length_seconds
+        self._terminal = out.isatty()
+        self._said_at = 0.0
+        self._ended = np.empty(0, np.int64)
+        self._written = False
+
+    def tell(self, progress: Progress) -> None:
+        """Write, if a second has passed."""
+        self._ended = np.concatenate((self._ended, progress.finished))
+        passed = progress.elapsed_seconds - self._said_at
+        if passed < _SECOND:
+            return
+        self._said_at = progress.elapsed_seconds
+        ended, self._ended = self._ended, np.empty(0, np.int64)
+        shown = self._line(progress, ended, passed)
+        self._out.write(f"\r{shown:<79}" if self._terminal else f"{shown}\n")
+        self._out.flush()
+        self._written = True
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._terminal and self._written:
+            self._out.write("\n")
+
+    def _line(
+        self,
+        progress: Progress,
+        ended: np.ndarray[tuple[int], np.dtype[np.int64]],
+        passed: float,
+    ) -> str:
+        requests = progress.requests
+        chosen = requests.where(ended)
+        timed = chosen.timed
+        late = chosen.done[timed] - chosen.intended[timed]
+        tail = f"{np.quantile(late, 0.99) * 1e3:.3g} ms" if late.size else "?"
+        missed = len(chosen) - chosen.count(Outcome.OK)
+        return (
+            f"{progress.elapsed_seconds:5.0f} of {self._length:.0f} s"
+            f"  {chosen.count(Outcome.OK) / passed:7.0f}/s"
+            f"  p99 {tail}  in flight {progress.in_flight}  missed {missed}"
+        )
+
+
+def text(scenario: Scenario, result: RunResult) -> str:
+    """The page."""
+    return "\n".join(_lines(scenario, result)) + "\n"
+
+
+def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
+    about, requests = result.about, result.requests
+    models = ", ".join(about.entries)
+    kind = about.profile.get("kind", about.mode)
+    yield f"{scenario.name}: {models} over {about.protocol} at {about.address}"
+    yield (
+        f"  {kind}, {result.duration_seconds:.3g} s, {len(requests)} requests"
+        f", seed {about.seed}"
+    )
+    yield (
+        f"  right answers  {result.throughput:.5g}/s"
+        + (f" of {result.intended_rate:.5g}/s intended" if about.mode == "open" else "")
+    )
+    yield from histogram_line("latency", result.from_intended)
+    if about.mode == "open":
+        yield from histogram_line("from send", result.from_send)
+        yield from histogram_line("sender late by", result.dispatch_delay)
+    yield from histogram_line("first response", result.first_response)
+    yield from histogram_line("between", result.between_responses)
+    if result.reference_seconds:
+        levels = [_time(seconds) for seconds in result.reference_seconds]
+        yield f"  one at a time  p50 {' before, '.join(levels)} after"
+    yield from _misses(result)
+    yield from _slo(scenario, result)
+    yield f"  {result.verdict}"
+    for warning in result.verdict.warnings:
+        yield f"  note: {warning}"
+
+
+def histogram_line(name: str, histogram: Histogram) -> Iterator[str]:
+    """One line of quantiles, those that the sample supports; none where it is empty."""
+    if not histogram.count:
+        return
+    shown = [
+        f"p{100 * q:g} {_time(histogram.quantile(q))}"
+        for q in _QUANTILES
+        if histogram.quantile_interval(q) is not None
+    ]
+    yield f"  {name:<14} {'  '.join([*shown, f'max {_time(histogram.max)}'])}"
+
+
+def _misses(result: RunResult) -> Iterator[str]:
+    requests = result.requests
+    counts = [
+        f"{requests.count(outcome)} {outcome.name.lower()}"
+        for outcome in Outcome
+        if outcome is not Outcome.OK and requests.count(outcome)
+    ]
+    if not counts:
+        return
+    yield f"  missed         {result.miss_ratio:.3%}: {', '.join(counts)}"
+    for message, number in list(result.errors.items())[:_SHOWN_ERRORS]:
+        yield f"    {number} x {message}"
+
+
+def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
+    objective = scenario.objective()
+    if objective is None:
+        return
+    missed = objective.misses(result.requests).mean(axis=0)
+    for term, share in zip(objective.terms, missed, strict=True):
+        holds = "holds" if share <= term.allowed_ratio else "MISSED"
+        yield (
+            f"  {term.text:<14} {holds}: {share:.3%} missed it, "
+            f"{term.allowed_ratio:.3%} may"
+        )
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
+    if seconds < 1e-3:  # noqa: PLR2004
+        return f"{seconds * 1e6:.3g} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < _SECOND else f"{seconds:.3g} s"
+
+
+def distributed_text(coordinator: Coordinator) -> str:
+    """The page of a run over several workers."""
+    return "\n".join(_distributed(coordinator)) + "\n"
+
+
+def _distributed(coordinator: Coordinator) -> Iterator[str]:
+    tally, scenario = coordinator.tally(), coordinator.scenario
+    models = ", ".join(model.model for model in scenario.models)
+    yield ""
+    yield (
+        f"{scenario.name}: {models} over {scenario.target.protocol}, "
+        f"{scenario.profile.kind}, {len(coordinator.shares)} workers, "
+        f"seed {scenario.seed}"
+    )
+    outcomes = ", ".join(f"{n} {name}" for name, n in sorted(tally.outcomes.items()))
+    yield f"  requests       {tally.count}: {outcomes or 'none ended'}"
+    for name, title in _NAMES.items():
+        yield from histogram_line(title, tally.histograms[name])
+    for message, number in list(coordinator.errors().items())[:_SHOWN_ERRORS]:
+        yield f"    {number} x {message}"
+    reasons = coordinator.reasons()
+    yield f"  {Verdict(tuple(reasons))}"
+    for warning in coordinator.warnings():
+        yield f"  note: {warning}"

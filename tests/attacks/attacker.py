@@ -1,0 +1,55 @@
+"""The attackers, as a process of their own: honest clients shall not wait for them.
+
+Prints how often each attack was tried, and how often it got what is to be refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import threading
+import time
+
+from attacks import ATTACKS, Attack, Target
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", help="a JSON object")
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("names", nargs="+")
+    arguments = parser.parse_args()
+    named = json.loads(arguments.target)
+    target = Target(**{key: tuple(where) for key, where in named.items()})
+    results: dict[str, tuple[int, int]] = {}
+    until = time.monotonic() + arguments.seconds
+
+    def attack(chosen: Attack) -> None:
+        results[chosen.name] = tried(chosen, target, until)
+
+    threads = [
+        threading.Thread(target=attack, args=(each,))
+        for each in ATTACKS
+        if each.name in arguments.names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(json.dumps(results))
+
+
+def tried(attack: Attack, target: Target, until: float) -> tuple[int, int]:
+    """Attempts, and those that were let through."""
+    number = let_through = 0
+    with contextlib.closing(attack.attempts(target)) as attempts:
+        while time.monotonic() < until:
+            let_through += next(attempts)
+            number += 1
+            time.sleep(1 / attack.per_second)
+    return number, let_through
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""Attacks sidecars while honest clients use them, and reports what those saw (`make attack`).
+
+    make attack                                  each attack in turn, on two of our own
+    make attack ARGS="--all --seconds 600"       all at once, in 512 MiB where possible
+    make attack ARGS="--url http://localhost:8003 --tap localhost:8004"
+
+Exit 1 where an honest client was kept out, or an attack got what is to be refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from attacked_sidecars import Attacked, attacked
+from attacks import ATTACKS, Target
+from control_groups import NoGroupError, limited
+from honest_clients import HonestClients, Reader, Seen, Tally
+from web_files import trusting_authority
+
+from pages import page_html, page_text
+from pages.blocks import Document, Paragraph, Section, Table, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+
+LIMIT_BYTES: Final = 512 << 20
+"""Of memory, as the shipped deployment has it."""
+SECONDS: Final = 8.0
+QUIET_SECONDS: Final = 4.0
+RECOVERY_SECONDS: Final = 45.0
+"""Until what waits has expired and memory is given back."""
+IN_TIME_SECONDS: Final = 1.0
+POSTS_SHARE: Final = 0.99
+_ATTACKER: Final = Path(__file__).with_name("attacker.py")
+_HEADS: Final = (
+    "attack", "tried", "let through", "scrapes in 1 s", "slowest", "posts taken",
+    "not serving", "probe", "resident",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spell:
+    """Attacks, and what honest clients saw meanwhile."""
+
+    name: str
+    tried: int
+    let_through: int
+    seen: Seen
+
+    @property
+    def faults(self) -> list[str]:
+        """What is not as it should be."""
+        tallies = self.seen.tallies
+        late = tallies["scrape"].share(IN_TIME_SECONDS) < 1
+        posts = [kind for kind in tallies if kind != "scrape"]
+        return [
+            *(["attempts were let through"] if self.let_through else []),
+            *(
+                [f"scrapes failed or took over a second {_most(tallies['scrape'])}"]
+                if late
+                else []
+            ),
+            *(
+                f"{kind} posts were refused {_most(tallies[kind])}"
+                for kind in posts
+                if tallies[kind].share() < POSTS_SHARE
+            ),
+            *(["triton_model_serving was 0"] if self.seen.not_serving else []),
+        ]
+
+    @property
+    def row(self) -> list[str]:
+        """The row of the report's table."""
+        tallies = dict(self.seen.tallies)
+        scrapes = tallies.pop("scrape")
+        return [
+            self.name,
+            str(self.tried),
+            str(self.let_through),
+            f"{scrapes.share(IN_TIME_SECONDS):.1%} of {scrapes.tried}",
+            f"{scrapes.worst * 1e3:.0f} ms",
+            ", ".join(f"{kind} {t.share():.1%}" for kind, t in tallies.items()) or "-",
+            str(self.seen.not_serving),
+            f"{self.seen.probe_seconds * 1e3:.1f} ms",
+            f"{self.seen.resident_bytes / 1e6:.0f} MB",
+        ]
+
+
+def _most(tally: Tally) -> str:
+    """The most frequent failures."""
+    return str(dict(tally.failures.most_common(3)))
+
+
+def spell(
+    sidecar: Attacked, clients: HonestClients, names: Sequence[str], seconds: float
+) -> Spell:
+    """Attack for so long; without names it is a quiet time."""
+    target = sidecar.target
+    where = {k: getattr(target, k) for k in ("web", "tap", "grpc")}
+    known = json.dumps({key: value for key, value in where.items() if value})
+    command = [sys.executable, str(_ATTACKER), known, str(seconds), *names]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with contextlib.ExitStack() as stack:
+        if names:
+            attacker = stack.enter_context(
+                subprocess.Popen(
+                    command, stdout=subprocess.PIPE, text=True, env=environment
+                )
+            )
+            stack.callback(attacker.kill)
+        seen = clients.spell(seconds)
+        output = attacker.communicate()[0] if names else "{}"
+    counted = json.loads(output).values()
+    return Spell(
+        (names[0] if len(names) == 1 else f"all {len(names)} at once")
+        if names
+        else "quiet",
+        sum(tried for tried, _ in counted),
+        sum(through for _, through in counted),
+        seen,
+    )
+
+
+def spells(
+    sidecar: Attacked, groups: Iterable[Sequence[str]], seconds: float
+) -> Generator[Spell]:
+    """A quiet time, the attacks in turn, and a quiet time when all has settled."""
+    clients = HonestClients(sidecar.target, sidecar.reader)
+    time.sleep(1.0)
+    yield spell(sidecar, clients, (), QUIET_SECONDS)
+    for names in groups:
+        yield spell(sidecar, clients, names, seconds)
+    time.sleep(RECOVERY_SECONDS)
+    yield spell(sidecar, clients, (), QUIET_SECONDS)
+
+
+def chosen(target: Target, only: str) -> list[str]:
+    """The names of the attacks that fit the target and the filter."""
+    return [
+        each.name
+        for each in ATTACKS
+        if only in each.name and getattr(target, each.needs) is not None
+    ]
+
+
+def report(found: dict[str, list[Spell]], notes: Sequence[str]) -> Document:
+    """What all spells came to."""
+    faults = [
+        f"{sidecar}, {each.name}: {fault}"
+        for sidecar, several in found.items()
+        for each in several
+        for fault in each.faults
+    ]
+    return Document(
+        "Attacks on a sidecar",
+        [
+            Verdict("bad", "; ".join(faults))
+            if faults
+            else Verdict("good", "Every honest client was served."),
+            *(
+                Section(name, [Table(_HEADS, [each.row for each in several])])
+                for name, several in found.items()
+            ),
+            *(Paragraph(note, soft=True) for note in notes),
+        ],
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--url", help="of a sidecar that runs already")
+    parser.add_argument("--tap", help="its HTTP tap, host:port")
+    parser.add_argument("--grpc", help="its gRPC tap, host:port")
+    parser.add_argument("--cafile", help="the authority of its certificate")
+    parser.add_argument("--authorization", default="", help="the header for its pages")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="each attack")
+    parser.add_argument("--all", action="store_true", help="all attacks at once")
+    parser.add_argument("--only", default="", help="part of the attacks' names")
+    parser.add_argument("--html", type=Path, help="write the report as a page")
+    arguments = parser.parse_args()
+    notes: list[str] = []
+    found: dict[str, list[Spell]] = {}
+    for context in _sidecars(arguments, notes):
+        with context as sidecar:
+            names = chosen(sidecar.target, arguments.only)
+            groups = [names] if arguments.all else [[name] for name in names]
+            several = found.setdefault(sidecar.name, [])
+            for each in spells(sidecar, groups, arguments.seconds):
+                several.append(each)
+                print(f"{sidecar.name}: {' | '.join(each.row)}", file=sys.stderr)
+    document = report(found, notes)
+    print(page_text.render(document))
+    if arguments.html:
+        arguments.html.write_text(page_html.render(document), "utf-8")
+    return int(any(each.faults for several in found.values() for each in several))
+
+
+def _sidecars(
+    arguments: argparse.Namespace, notes: list[str]
+) -> Generator[contextlib.AbstractContextManager[Attacked]]:
+    if arguments.url:
+        yield contextlib.nullcontext(_of_others(arguments))
+        return
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for tls in (False, True):
+            yield _in_a_group(folder / ("tls" if tls else "plain"), tls, notes)
+
+
+@contextlib.contextmanager
+def _in_a_group(folder: Path, tls: bool, notes: list[str]) -> Generator[Attacked]:
+    """A sidecar of ours, in as much memory as deployed where the machine allows that."""
+    with contextlib.ExitStack() as stack:
+        try:
+            group = stack.enter_context(limited(LIMIT_BYTES))
+        except NoGroupError as error:
+            notes.append(f"Without a limit of memory: {error}.")
+            yield stack.enter_context(attacked(folder, tls=tls))
+            return
+        sidecar = stack.enter_context(attacked(folder, tls=tls, within=group.within))
+        yield sidecar
+        notes.append(
+            f"{sidecar.name}: in a control group of {LIMIT_BYTES >> 20} MiB, of which "
+            f"{group.peak_bytes / 2**20:.0f} were charged at most; {group.kills} kills."
+        )
+
+
+def _of_others(arguments: argparse.Namespace) -> Attacked:
+    url = urlsplit(arguments.url)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    web = (url.hostname or "localhost", port)
+    taps = {
+        name: (host, int(number))
+        for name in ("tap", "grpc")
+        if (given := getattr(arguments, name))
+        for host, _, number in [given.rpartition(":")]
+    }
+    tls = trusting_authority(arguments.cafile) if url.scheme == "https" else None
+    reader = Reader(web, tls, arguments.authorization)
+    return Attacked(arguments.url, Target(web, **taps), reader)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

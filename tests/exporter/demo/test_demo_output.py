@@ -1,0 +1,143 @@
+"""The demo's output: short lines, a table, and a reason for what is not known."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from exporter.demo.demo_readings import Reader
+from exporter.demo.demo_screen import WIDTH, Screen
+
+ENERGY = 'model="digits_fp32",version="1",basis="full"'
+PRICED = f"""\
+triton_inference_energy_joules{{{ENERGY},boundary="host",source="model"}} 1.254
+triton_model_inferences_per_second_per_watt{{{ENERGY},boundary="host",source="model"}} 0.797
+triton_model_cost_per_thousand_inferences{{{ENERGY},currency="EUR"}} 0.00153
+"""
+OF_IT = 'model="diabetes",version="1"'
+SERVES = f"""\
+triton_up 1
+triton_model_ready{{{OF_IT}}} 1
+triton_model_serving{{{OF_IT}}} 1
+tritonwatch_trace_records_total{{source="file",outcome="request"}} 120
+triton_request_duration_seconds_count{{{OF_IT}}} 120
+triton_golden_score_ratio{{{OF_IT},dataset="held_out",metric="accuracy"}} 0.7412
+"""
+LATENCY = f"""\
+triton_request_latency_seconds{{{OF_IT},quantile="0.99"}} 0.00279
+triton_request_latency_ci_seconds{{{OF_IT},quantile="0.99",bound="lower"}} 0.00243
+triton_request_latency_ci_seconds{{{OF_IT},quantile="0.99",bound="upper"}} 0.0566
+"""
+EFFECTIVE = (
+    f'triton_request_latency_effective_samples{{{OF_IT},quantile="0.99"}} 209.7\n'
+)
+DRIFTED = 'triton_model_drift_alarm{model="diabetes",side="inputs"} 1\n' + "".join(
+    f'triton_feature_drift_alarm{{model="diabetes",side="inputs",feature="{name}"}} 1\n'
+    for name in ("age", "bmi", "bp", "tc", "ldl", "hdl", "tch", "ltg", "glu", "sex")
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def read(*pages: str):
+    reader = Reader()
+    for second, page in enumerate(pages):
+        reading = reader.read(page.encode(), float(second))
+    return reading
+
+
+def test_energy_efficiency_and_cost_are_shown_with_where_they_come_from():
+    shown = "1.25 J/inference 0.80 QPS/W (host, model) 0.0015 EUR/1000"
+    assert read(PRICED).energy == f"digits_fp32 {shown}"
+
+
+def test_without_a_source_energy_is_unknown():
+    assert read("").energy == "energy ? (no power was attributed yet)"
+
+
+def test_a_quantile_is_shown_with_its_interval_or_with_what_it_needs():
+    assert read(SERVES).models[0].tail == "? (120 of 368 traces)"
+    assert read(SERVES + LATENCY).models[0].tail == "2.79 [2.43, 56.6]"
+    dependent = LATENCY.splitlines()[0] + "\n" + EFFECTIVE
+    assert read(SERVES + dependent).models[0].tail == "2.79 [? 210 of 368]"
+    untraced = "\n".join(line for line in SERVES.splitlines() if "trace" not in line)
+    untraced = untraced.replace("triton_request_duration_seconds_count", "other")
+    assert read(untraced).models[0].tail == "? (nothing is traced)"
+
+
+def test_requests_a_second_come_from_two_pages():
+    pages = [
+        f'{SERVES}triton_requests_total{{{OF_IT},outcome="success"}} {n}\n'
+        for n in (100, 114)
+    ]
+    assert read(pages[0]).models[0].rate == "?"
+    assert read(*pages).models[0].rate == "14"
+
+
+@pytest.mark.parametrize(
+    ("page", "state", "told"),
+    [
+        (SERVES, "SERVING", None),
+        (SERVES + DRIFTED, "DRIFTED", "its data drifted: age, bmi"),
+        (
+            SERVES + f'triton_golden_failing{{{OF_IT},check="labels"}} 1\n',
+            "LYING",
+            "returns wrong answers: golden labels fail",
+        ),
+        (
+            SERVES.replace(f"serving{{{OF_IT}}} 1", f"serving{{{OF_IT}}} 0"),
+            "DOWN",
+            "no tensor goes through, and Triton calls it ready",
+        ),
+        (
+            SERVES + 'triton_slo_burn_rate{slo="diabetes-latency",window="5m"} 20\n',
+            "SLOW",
+            "its error budget burns over 14.4 times too fast",
+        ),
+    ],
+)
+def test_a_model_has_one_headline_and_what_is_wrong_is_named(page, state, told):
+    reading = read(page)
+    assert reading.models[0].state == state
+    assert bool(reading.troubles) is (told is not None)
+    assert all(told in text for text in reading.troubles.values())
+
+
+def test_in_a_pipe_lines_are_short_and_models_are_shown_every_ten_seconds():
+    out = io.StringIO()
+    screen = Screen(out)
+    for second in range(12):
+        page = SERVES + (LATENCY if second else "") + PRICED
+        screen.show(read(page), float(second))
+    screen.show(read(SERVES + LATENCY + DRIFTED), 12.0)
+    screen.event("first\n" + 200 * "x")
+    lines = out.getvalue().splitlines()
+    assert max(len(line) for line in lines) <= WIDTH
+    assert sum(" SERVING " in line for line in lines) == 2
+    assert [line for line in lines if " DRIFTED " in line] == lines[-3:-2]
+    assert all(re.match(r"\d\d:\d\d:\d\d  ", line) for line in lines)
+    assert "\x1b" not in out.getvalue()
+
+
+def test_on_a_terminal_the_table_is_drawn_again_in_its_place():
+    out = Terminal()
+    screen = Screen(out)
+    reading = read(SERVES + LATENCY + PRICED)
+    screen.show(reading, 0.0)
+    first = out.getvalue()
+    assert "\x1b" not in first
+    assert re.search(r"^MODEL +STATE +REQ/S", first, re.MULTILINE)
+    assert re.search(r"^diabetes +SERVING .* 2.79 \[2.43, 56.6\]", first, re.MULTILINE)
+    screen.event("! something")
+    screen.show(reading, 1.0)
+    again = out.getvalue().removeprefix(first)
+    assert again.startswith(f"\x1b[{first.count(chr(10))}F\x1b[J")
+    assert "! something" in again
+    assert max(len(line) for line in again.splitlines()) <= WIDTH + len(
+        "\x1b[10F\x1b[J"
+    )

@@ -1,0 +1,69 @@
+"""Intervals of the process: how often they cover, and when there is none."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from dependent_latencies import PROCESSES
+
+from exporter.histograms.process_quantiles import process_quantiles
+from exporter.histograms.quantiles import minimum_count
+from exporter.histograms.windowed_histogram import WindowedHistogram
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
+SLOTS = 30
+
+
+def filled(values, slots=SLOTS):
+    """The real ring, filled evenly over its window."""
+    window = WindowedHistogram(300.0, SLOTS)
+    for slot, part in enumerate(np.array_split(values, slots)):
+        window.record_many(part, slot * 10.0)
+    return window.slots((slots - 1) * 10.0)
+
+
+def of(slots):
+    return {found.q: found for found in process_quantiles(slots, QUANTILES)}
+
+
+@pytest.mark.parametrize("q", [0.5, 0.95, 0.99])
+@pytest.mark.parametrize(
+    "name", ["independent", "batches of 8", "AR(0.9)", "M/M/1 at 50 %"]
+)
+def test_the_interval_covers_the_quantile_of_the_process(name, q):
+    """At least 95 % less three binomial standard errors of the runs that show one."""
+    draw, truth, count = PROCESSES[name]
+    rng = np.random.default_rng(7)
+    shown = [of(filled(draw(rng, count)))[q].interval for _ in range(100)]
+    kept = [ends for ends in shown if ends is not None]
+    hits = sum(low <= truth(q) <= high for low, high in kept)
+    assert len(kept) >= 60
+    assert hits / len(kept) >= 0.95 - 3.0 * math.sqrt(0.95 * 0.05 / len(kept))
+
+
+def test_where_a_queue_remembers_too_long_no_tail_is_claimed():
+    draw, _, count = PROCESSES["M/M/1 at 95 %"]
+    rng = np.random.default_rng(7)
+    shown = [of(filled(draw(rng, count)))[0.99] for _ in range(50)]
+    absent = [found for found in shown if found.interval is None]
+    assert len(absent) >= 48
+    assert all(found.effective_samples < minimum_count(0.99) for found in absent)
+
+
+def test_requests_in_three_slots_have_a_quantile_and_no_interval():
+    values = np.random.default_rng(1).lognormal(size=1000)
+    found = of(filled(values, 3))[0.5]
+    assert found.value == pytest.approx(np.median(values), rel=0.012)
+    assert (found.interval, found.effective_samples) == (None, 0.0)
+    assert of(filled(values, 4))[0.5].interval is not None
+
+
+def test_a_constant_is_known_to_its_bucket():
+    found = of(filled(np.full(5000, 0.0101)))[0.99]
+    assert found.interval == (0.0101, 0.0101)
+
+
+def test_an_empty_window_says_nothing():
+    assert process_quantiles([], QUANTILES) == []

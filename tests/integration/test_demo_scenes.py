@@ -1,0 +1,173 @@
+"""The demo on a real Triton: healthy at first, then each scene shows what it promises."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from waiting import patience
+
+from exporter.output.exposition import parse_text
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+COMMAND = Path(sys.executable).with_name("tritonwatch")
+WIDTH = 100
+
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(400)]
+
+
+class Demo:
+    """A running demo: its lines so far, and its metrics page."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.lines: list[str] = []
+
+    def until(self, pattern: str, *more: str) -> list[str]:
+        """The lines up to where all patterns were printed."""
+        missing, read = [pattern, *more], []
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line)
+            read.append(line)
+            missing = [one for one in missing if not re.search(one, line)]
+            if not missing:
+                return read
+        pytest.fail(f"never printed {missing}: {''.join(self.lines[-40:])}")
+
+    def page(self) -> dict[tuple[str, ...], float]:
+        """Every series: its name and the values of its labels, sorted."""
+        address = re.search(r"metrics +(http\S+)", "".join(self.lines))
+        assert address is not None
+        with urllib.request.urlopen(address[1], timeout=10) as reply:
+            page = reply.read()
+        return {
+            (name, *sorted(labels.values())): value
+            for name, labels, value in parse_text(page)
+        }
+
+
+@contextlib.contextmanager
+def demo(*arguments: str, seconds: float = 150) -> Generator[Demo]:
+    process = subprocess.Popen(
+        [COMMAND, "demo", "--port", "0", "--duration", str(seconds), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Demo(process)
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@pytest.fixture
+def scene(triton_environment, require_commands):
+    """Start a scene that begins early, with the Prometheus that evaluates its alerts."""
+    require_commands("prometheus")
+    return lambda name: demo("--scenario", name, "--scenario-after", "6", seconds=240)
+
+
+def test_a_healthy_demo_knows_every_p99_within_half_a_minute(
+    triton_environment,
+) -> None:
+    with demo("--drift-after", "1000") as one:
+        one.until("^Ctrl-C")
+        began = time.monotonic()
+        told = one.until("one request in 7 is traced")
+        assert time.monotonic() - began < patience(45)
+        models = [line for line in told if " SERVING " in line][-5:]
+        assert all(
+            re.search(r"p99 \d\S* \[(\S+, \S+|\? \d+ of 368)\] ms", line)
+            for line in models
+        )
+        page = one.page()
+        kept = [v for key, v in page.items() if key[0] == "triton_drift_promise_kept"]
+        assert kept == [1]
+        estimated = [k for k in page if k[0] == "triton_estimated_accuracy_ratio"]
+        assert {key[2] for key in estimated} == {
+            "diabetes",
+            "digits_fp32",
+            "digits_int8",
+        }
+        assert not [line for line in one.lines if "!" in line or "sidecar:" in line]
+        assert max(len(line.rstrip("\n")) for line in one.lines) <= WIDTH
+
+
+def test_a_model_that_starts_to_lie_is_shown_everywhere(scene) -> None:
+    with scene("silent-failure") as one:
+        before = one.until("--- from now on digits_fp32")
+        assert any(re.search("digits_fp32 +SERVING", line) for line in before)
+        assert not [line for line in before if "!" in line]
+        told = one.until(
+            "! digits_fp32: returns wrong answers: golden .*expected",
+            "! control chart digits-accuracy is out of control",
+            "! alert fires: TritonSilentFailure digits_fp32",
+            "! alert fires: TritonProcessOutOfControl digits-accuracy",
+            r"digits_fp32 +LYING .* accuracy 0\.\d%",
+        )
+        assert any("look at http://127.0.0.1:" in line for line in told)
+        page = one.page()
+    # Triton itself sees nothing.
+    assert page["triton_model_ready", "1", "digits_fp32"] == 1
+    assert (
+        page["triton_golden_failing", "1", "digits_fp32", "expected", "held_out"] == 1
+    )
+    assert page["triton_golden_failing", "1", "digits_fp32", "held_out", "labels"] == 1
+    assert page["triton_spc_alarm", "cusum", "digits-accuracy"] == 1
+
+
+def test_drifted_data_are_detected_within_seconds(scene) -> None:
+    with scene("drift") as one:
+        one.until("--- from now on diabetes is asked about patients of 60")
+        one.until(
+            "! diabetes: its data drifted: age",
+            "! alert fires: TritonDriftAlarm diabetes",
+            r"diabetes +DRIFTED .* drift age",
+        )
+        assert one.page()["triton_feature_drift_alarm", "age", "diabetes"] == 1
+
+
+def test_an_overloaded_model_is_slow_and_the_others_are_not(scene) -> None:
+    with scene("overload") as one:
+        one.until("eight more clients ask slow")
+        one.until(r"^\S+  ! slow: its error budget burns", r"slow +SLOW ")
+        others = one.until("--- the crowd has left")
+        assert not [
+            line for line in others if re.search(r"(digits|diab)\S+ +SLOW", line)
+        ]
+
+
+def test_a_dead_backend_is_down_while_triton_calls_it_ready_and_is_repaired(
+    scene,
+) -> None:
+    with scene("dead-backend") as one:
+        one.until("--- the backend process of digits_int8 was killed")
+        one.until(
+            "! digits_int8: no tensor goes through, and Triton calls it ready",
+            "! alert fires: TritonReadinessLie digits_int8",
+        )
+        page = one.page()
+        assert page["triton_model_ready", "1", "digits_int8"] == 1
+        assert page["triton_model_serving", "1", "digits_int8"] == 0
+        one.until("--- digits_int8 is unloaded and loaded again")
+        one.until(r"digits_int8 +SERVING")
+
+
+def test_a_slow_version_is_worse_than_the_one_before(scene) -> None:
+    with scene("slow-rollout") as one:
+        one.until("--- version 2 of digits_fp32 takes half of the requests")
+        told = one.until(
+            "! digits_fp32:2: worse than the version before in latency",
+            r"digits_fp32:2 +SLOW",
+        )
+        assert not [line for line in told if re.search("digits_fp32:1 +SLOW", line)]

@@ -1,0 +1,320 @@
+"""What a stranger who reaches the ports does to a sidecar, each attack written once.
+
+An attack is a generator: every `next` is one attempt, its value is whether the stranger
+got what is to be refused. What it holds open it gives up when it is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import http.client
+import itertools
+import json
+import socket
+from base64 import b64encode
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import bombs
+
+from exporter.network.admission import CONNECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+    Attempts = Generator[bool, None, None]
+    Address = tuple[str, int]
+
+NOWHERE: Final = ("", 0)
+"""The pages of a target that is a tap alone."""
+TIMEOUT_SECONDS: Final = 5.0
+JSON: Final = {"content-type": "application/json"}
+PROTOBUF: Final = {"content-type": "application/x-protobuf"}
+GZIP: Final = {"content-encoding": "gzip"}
+PAGE: Final = {"origin": "http://evil.example", "content-type": "text/plain"}
+RATES: Final = {"requests_per_second": 2.0, "low": 1.0, "high": 3.0}
+YEAR_SECONDS: Final = 365 * 86_400
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a sidecar listens; without an address what concerns it is left out."""
+
+    web: Address
+    tap: Address | None = None
+    grpc: Address | None = None
+
+
+# How it is done.
+
+
+def connected(address: Address) -> socket.socket:
+    """A connection that says nothing."""
+    return socket.create_connection(address, timeout=TIMEOUT_SECONDS)
+
+
+def saying(address: Address, text: bytes) -> socket.socket:
+    """A connection on which that was sent, and no answer read."""
+    connection = connected(address)
+    connection.sendall(text)
+    return connection
+
+
+def holding(connect: Callable[[], socket.socket], most: int) -> Attempts:
+    """One more connection at each attempt, of which the latest are kept."""
+    kept: deque[socket.socket] = deque()
+    try:
+        while True:
+            with contextlib.suppress(OSError):
+                kept.append(connect())
+            if len(kept) > most:
+                kept.popleft().close()
+            yield False
+    finally:
+        for connection in kept:
+            connection.close()
+
+
+@contextlib.contextmanager
+def tried(
+    attack: Callable[[Target], Attempts], target: Target, times: int = 300
+) -> Generator[None]:
+    """Make so many attempts, and keep what they hold open for the block."""
+    with contextlib.closing(attack(target)) as attempts:
+        assert not any(itertools.islice(attempts, times))
+        yield
+
+
+def sent(
+    address: Address,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> int:
+    """The status of the answer to one POST; 0 where there is none."""
+    connection = http.client.HTTPConnection(*address, timeout=timeout_seconds)
+    with contextlib.closing(connection):
+        try:
+            # Refused on its head, a request may not be let finish.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request("POST", path, body, headers)
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return 0
+
+
+def sending(
+    address: Address | None,
+    requests: Iterable[tuple[str, bytes, dict[str, str]]],
+    wanted: int = 0,
+) -> Attempts:
+    """POST each of them; `wanted` is the status that none may be answered with."""
+    assert address is not None
+    for path, body, headers in requests:
+        yield sent(address, path, body, headers) == wanted != 0
+
+
+# The attacks.
+
+
+def idle_connections(target: Target) -> Attempts:
+    """Connections that say nothing, to a TLS listener not even hello."""
+    return holding(lambda: connected(target.web), 2 * CONNECTIONS["web"])
+
+
+def idle_calls(target: Target) -> Attempts:
+    """More idle connections to the gRPC tap than a process has file descriptors for."""
+    return holding(lambda: connected(target.grpc), 1_100)
+
+
+def messageless_streams(target: Target) -> Attempts:
+    """gRPC streams on which no message comes."""
+    preface = bombs.http2_streams("ModelStreamInfer", 50)
+    return holding(lambda: saying(target.grpc, preface), CONNECTIONS["grpc"])
+
+
+def half_sent_bodies(target: Target) -> Attempts:
+    """Bodies of which one byte comes."""
+    head = (
+        b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 1000\r\n\r\n{"
+    )
+    return holding(lambda: saying(target.tap, head), 2 * CONNECTIONS["tap"])
+
+
+def unread_scrape(address: Address) -> socket.socket:
+    """A client with a small buffer, which asks for a page and does not read."""
+    client = socket.socket()
+    client.settimeout(TIMEOUT_SECONDS)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+    client.connect(address)
+    client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+    return client
+
+
+def unread_scrapes(target: Target) -> Attempts:
+    """Scrapes that nobody reads."""
+    return holding(lambda: unread_scrape(target.web), 100)
+
+
+def basic(user: str, password: str) -> str:
+    """The header for a user and a password."""
+    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+
+def wrong_passwords(target: Target) -> Attempts:
+    """Passwords that are not correct, each another, dozens at once."""
+    numbers = itertools.count()
+
+    def guess() -> socket.socket:
+        header = basic("prometheus", f"guess-{next(numbers)}")
+        line = f"GET /metrics HTTP/1.1\r\nhost: x\r\nauthorization: {header}\r\n\r\n"
+        return saying(target.web, line.encode())
+
+    return holding(guess, 64)
+
+
+def endless_requests(target: Target) -> Attempts:
+    """Heads, bodies and trailers that never end."""
+    for start, more in itertools.cycle(ENDLESS.values()):
+        with contextlib.suppress(OSError):
+            pour(target.web, start, more, 1 << 20)
+        yield False
+
+
+ENDLESS: Final = {
+    "headers": (b"GET / HTTP/1.1\r\n", b"X-A: " + b"b" * 1000 + b"\r\n"),
+    "header": (b"GET / HTTP/1.1\r\nX: ", b"b" * 65536),
+    "path": (b"GET /", b"b" * 65536),
+    "query": (b"GET /?", b"&a=b" * 16384),
+    "trailer": (
+        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
+        b"b" * 65536,
+    ),
+    "body": (
+        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"10000\r\n" + b"b" * 65536 + b"\r\n",
+    ),
+    "requests": (b"", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 1000),
+}
+
+
+def pour(address: Address, start: bytes, more: bytes, most_bytes: int) -> None:
+    """Send a beginning, and then the same again and again."""
+    with connected(address) as connection:
+        connection.sendall(start)
+        for _ in range(most_bytes // len(more)):
+            connection.sendall(more)
+
+
+def span_bombs(target: Target) -> Attempts:
+    """Two kilobytes that become a million spans, attributes or events."""
+    packed = [
+        ("/v1/traces", gzip.compress(body), {"content-type": kind, **GZIP})
+        for kind, body in bombs.MILLION_EMPTY.values()
+    ]
+    return sending(target.tap, itertools.cycle(packed))
+
+
+def zipped_spaces(target: Target) -> Attempts:
+    """A body that inflates a thousandfold."""
+    request = ("/v1/traces", bombs.gzip_bomb(100), {**JSON, **GZIP})
+    return sending(target.tap, itertools.repeat(request))
+
+
+def half_joined_spans(target: Target) -> Attempts:
+    """Requests of which one span is missing for good, of models with long names."""
+    bodies = (bombs.unfinished_spans(n, 500, 3_000) for n in itertools.count(0, 500))
+    return sending(
+        target.tap,
+        (("/v1/traces", gzip.compress(b, 1), {**JSON, **GZIP}) for b in bodies),
+    )
+
+
+def unknown_models(target: Target) -> Attempts:
+    """Whole traces of ever other models with names of four kilobytes."""
+    bodies = (bombs.finished_spans(n, 20, 4_000) for n in itertools.count(0, 20))
+    return sending(target.tap, (("/v1/traces", body, JSON) for body in bodies))
+
+
+def unknown_paths(target: Target) -> Attempts:
+    """Mirrored requests to ever other models with names of four kilobytes."""
+    names = (f"{n}{'m' * 4_000}" for n in itertools.count())
+    return sending(
+        target.tap, ((f"/v2/models/{name}/infer", b"{}", JSON) for name in names)
+    )
+
+
+def nested_json(target: Target) -> Attempts:
+    """Arrays 900 deep, as traces and as tensors."""
+    body = gzip.compress(bombs.DEEP_ARRAYS)
+    small = b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":' + b"[" * 900
+    paths = (("/v1/traces", body), ("/v2/models/m/infer", gzip.compress(small)))
+    requests = [(path, sent, {**JSON, **GZIP}) for path, sent in paths]
+    return sending(target.tap, itertools.cycle(requests))
+
+
+def squatted_boards(target: Target) -> Attempts:
+    """Runs and capacities that stay on their boards for as long as one may ask for."""
+
+    def notices(number: int) -> Iterable[tuple[str, bytes, dict[str, str]]]:
+        run = {"run": f"squat-{number}", "kind": "load", "profile": "p", "phase": "p"}
+        capacity = {"model": "m", "slo": f"squat-{number}", **RATES}
+        yield "/v1/runs", json.dumps({**run, "ttl_seconds": 3600}).encode(), JSON
+        long = {**capacity, "ttl_seconds": YEAR_SECONDS}
+        yield "/v1/capacity", json.dumps(long).encode(), JSON
+
+    every = itertools.chain.from_iterable(map(notices, itertools.count()))
+    return sending(target.tap, every)
+
+
+def cross_site_posts(target: Target) -> Attempts:
+    """What a page in a browser sends to the taps of the machine that it runs on."""
+    acknowledgement = json.dumps({"signal": "up"}).encode()
+    paths = ("/api/v1/spc/acknowledge", "/v1/traces", "/v2/models/m/infer")
+    requests = [(path, acknowledgement, PAGE) for path in paths]
+    return sending(target.tap, itertools.cycle(requests), wanted=200)
+
+
+def cross_site_reloads(target: Target) -> Attempts:
+    """The same to the pages."""
+    requests = itertools.repeat(("/-/reload", b"", PAGE))
+    return sending(target.web, requests, wanted=200)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One of the attacks: what it needs, and how often it is tried."""
+
+    attempts: Callable[[Target], Attempts]
+    needs: str = "tap"
+    """The address without which it cannot be tried."""
+    per_second: float = 50.0
+
+    @property
+    def name(self) -> str:
+        """As the report has it."""
+        return self.attempts.__name__.replace("_", " ")
+
+
+ATTACKS: Final = (
+    Attack(idle_connections, "web", 200),
+    Attack(unread_scrapes, "web", 20),
+    Attack(wrong_passwords, "web"),
+    Attack(endless_requests, "web"),
+    Attack(cross_site_reloads, "web"),
+    Attack(idle_calls, "grpc", 200),
+    Attack(messageless_streams, "grpc", 20),
+    Attack(half_sent_bodies, per_second=200),
+    Attack(span_bombs, per_second=10),
+    Attack(zipped_spaces, per_second=10),
+    Attack(half_joined_spans, per_second=10),
+    Attack(unknown_models),
+    Attack(unknown_paths),
+    Attack(nested_json, per_second=10),
+    Attack(squatted_boards),
+    Attack(cross_site_posts),
+)

