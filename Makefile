@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types lock audit sbom clean parts
+.PHONY: help demo test test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,7 +83,7 @@ attack: env  ## every known attack on a sidecar, and what honest clients saw (AR
 soak: env  ## twenty minutes of random faults: does everything come back, and nothing grow (ARGS="--seed 2")
 	$(BIN)/tritonwatch chaos soak $(ARGS)
 
-check: lint types  ## lint, types, import direction
+check: lint types imports  ## lint, types, import direction, and that every test file imports
 
 fmt: env  ## format the code
 	$(BIN)/ruff format .
@@ -105,6 +105,9 @@ lint: env
 types: env
 	$(BIN)/mypy
 	$(BIN)/basedpyright
+
+imports: env
+	@found=$$($(BIN)/python -m pytest --collect-only -qq -n 0 2>&1) || { echo "$$found" | tail -n 30; exit 1; }
 
 lock:  ## resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --all-extras --group dev pyproject.toml -o requirements.lock

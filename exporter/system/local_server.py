@@ -44,9 +44,11 @@ class LocalServer:
 
 
 def _found(port: int) -> ServerProcess | None:
-    pids = processes.listening_on(port, SERVER)
-    if len(pids) != 1:
+    listening = processes.listening_on(port, SERVER)
+    # A backend's process holds the server's sockets until it becomes its own program.
+    servers = [pid for pid in listening if processes.parent_of(pid) not in listening]
+    if len(servers) != 1:
         return None
-    pid = pids.pop()
+    [pid] = servers
     started_at = processes.started_at(pid)
     return None if started_at is None else ServerProcess(pid, started_at)

@@ -42,14 +42,16 @@ def listening_on(port: int, name: str | None = None) -> set[int]:
 def family_of(pids: Iterable[int]) -> set[int]:
     """The processes and all their descendants."""
     family = set(pids)
-    parents = {
-        pid: int(fields[_PARENT])
-        for pid in _pids()
-        if (fields := _stat(pid)) is not None
-    }
+    parents = {pid: parent_of(pid) for pid in _pids()}
     while new := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= new
     return family
+
+
+def parent_of(pid: int) -> int | None:
+    """The process that it is a child of; None where it is gone."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[_PARENT])
 
 
 def started_at(pid: int) -> int | None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.features.process.process_collector import SERVER
 from exporter.system import processes
+from exporter.system.local_server import SERVER
 
 pytestmark = pytest.mark.triton
 

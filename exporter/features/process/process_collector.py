@@ -101,6 +101,7 @@ class ServerMemory:
         self._server = LocalServer(address)
         self._clock = clock
         self._known: list[_Process] = []
+        self._unnamed: frozenset[_Process] = frozenset()
         self._models: frozenset[str] = frozenset()
         self._scan_at = float("-inf")
 
@@ -109,8 +110,8 @@ class ServerMemory:
         now, names = self._clock(), frozenset(models)
         gone = any(processes.started_at(p.pid) != p.started_at for p in self._known)
         if gone or names != self._models or now >= self._scan_at:
-            self._known = list(_found(self._server.process(), names))
             self._models, self._scan_at = names, now + _RESCAN_SECONDS
+            self._known = self._scan(names)
         totals: dict[tuple[str, str], int] = {}
         for process in self._known:
             resident = processes.resident_bytes(process.pid)
@@ -119,6 +120,17 @@ class ServerMemory:
                 totals[key] = totals.get(key, 0) + resident
         for key, value in sorted(totals.items()):
             yield Sample(catalogue.SERVER_RESIDENT, value, key)
+
+    def _scan(self, models: frozenset[str]) -> list[_Process]:
+        # A backend's process is born as a copy of the server and becomes a shell before
+        # it becomes the stub: what has no name yet is looked at a second time.
+        found = set(_found(self._server.process(), models))
+        unnamed = frozenset(p for p in found if p.kind == "other")
+        new = unnamed - self._unnamed
+        if new:
+            self._scan_at = float("-inf")
+        self._unnamed = unnamed
+        return list(found - new)
 
 
 def _found(server: ServerProcess | None, models: frozenset[str]) -> Iterator[_Process]:

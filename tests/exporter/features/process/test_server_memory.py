@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -51,10 +53,11 @@ def test_another_program_is_no_models(tmp_path) -> None:
     assert model_of([STUB], {"double"}) is None
 
 
-LISTENS = (
-    "import socket,sys,time; s=socket.create_server(('127.0.0.1', int(sys.argv[1])),"
-    " reuse_port=True); print('ready', flush=True); time.sleep(600)"
-)
+LISTENS = """
+import os, socket, subprocess, sys, time
+server = socket.create_server(('127.0.0.1', int(sys.argv[1])), reuse_port=True)
+"""
+WAITS = "print('ready', flush=True); time.sleep(600)"
 
 
 @pytest.fixture
@@ -69,12 +72,13 @@ def start(tmp_path):
     """Start a program of a given name that listens on a port."""
     running = []
 
-    def listening(name: str, port: int) -> subprocess.Popen[str]:
+    def listening(name: str, port: int, then: str = "") -> subprocess.Popen[str]:
         program = tmp_path / name
         if not program.exists():
             shutil.copy(Path(sys.executable).resolve(), program)
         process = subprocess.Popen(
-            [program, "-c", LISTENS, str(port)],
+            [program, "-c", LISTENS + then + WAITS, str(port)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={"PYTHONHOME": sys.base_prefix},
@@ -87,6 +91,7 @@ def start(tmp_path):
     for process in running:
         process.kill()
         process.wait()
+        process.stdin.close()
         process.stdout.close()
 
 
@@ -113,6 +118,36 @@ def test_only_a_tritonserver_that_alone_listens_on_the_port_is_the_server(
     server.kill()
     server.wait()
     assert shown(memory) == {}  # at once, not at the next scan
+
+
+def test_a_process_counts_once_it_has_become_what_it_is(start, port, tmp_path) -> None:
+    script = tmp_path / "double/1/model.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("print('stub', flush=True); import time; time.sleep(600)")
+    line = [STUB, str(script), *arguments("double", "double_0")[2:]]
+    copy = f"""
+if os.fork() == 0:
+    sys.stdin.readline()
+    os.execv({sys.executable!r}, {line!r})
+"""
+    server = start(SERVER, port, copy)
+    memory = ServerMemory(f"127.0.0.1:{port}", lambda: 0.0)
+    assert set(shown(memory)) == {("server", "")}
+    server.stdin.write("go\n")
+    server.stdin.flush()
+    assert server.stdout.readline() == "stub\n"
+    assert set(shown(memory)) == {("server", ""), ("backend", "double")}
+    [child] = processes.family_of([server.pid]) - {server.pid}
+    os.kill(child, signal.SIGKILL)
+
+
+def test_a_helper_of_the_server_is_other(start, port) -> None:
+    server = start(SERVER, port, "subprocess.Popen(['/bin/sleep', '600'])\n")
+    memory = ServerMemory(f"127.0.0.1:{port}", lambda: 0.0)
+    assert set(shown(memory)) == {("server", "")}
+    assert set(shown(memory)) == {("server", ""), ("other", "")}
+    [child] = processes.family_of([server.pid]) - {server.pid}
+    os.kill(child, signal.SIGKILL)
 
 
 def test_two_servers_on_one_port_are_in_doubt(start, port) -> None:
