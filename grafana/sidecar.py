@@ -121,6 +121,18 @@ def _collectors() -> list[Any]:
         ),
         explained(
             number(
+                "Addresses with several servers",
+                "Watched addresses behind which another server answered, too: their"
+                " production figures are one server's and wrong.",
+                "short",
+                Query("sum(triton_several_servers<s>)"),
+                span=8,
+                steps=good_below(1, 1),
+            ),
+            "TritonSeveralServers",
+        ),
+        explained(
+            number(
                 "Models not watched",
                 "Ready model versions whose metadata or configuration cannot be read, so"
                 " that nothing is sent through them.",

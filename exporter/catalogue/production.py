@@ -129,6 +129,13 @@ STATISTICS_RESETS: Final = MetricSpec(
     "Times the model's statistics were seen to start over: reload or restart.",
     _MODEL,
 )
+SEVERAL_SERVERS: Final = MetricSpec(
+    "triton_several_servers",
+    "gauge",
+    "1 if reads of the statistics on new connections were answered, twice within ten"
+    " minutes, by another server than the one that is watched: all that is counted is one"
+    " server's, and wrong. 0 where none was seen; absent until that was tried.",
+)
 STATISTICS_DISAGREEMENT: Final = MetricSpec(
     "triton_statistics_disagreement_ratio",
     "gauge",

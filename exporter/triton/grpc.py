@@ -104,6 +104,14 @@ class GrpcClient:
         # Bytes to bytes: making and reading messages is our time, not the server's.
         self._infer: Any = self._channel.unary_unary(_INFER)
 
+    def again(self) -> GrpcClient:
+        """Another client to the same address, on a connection of its own."""
+        return GrpcClient(
+            self.address,
+            credentials=self._credentials,
+            headers=dict(self._metadata),
+        )
+
     def renew(self, credentials: grpc.ChannelCredentials) -> None:
         """Use other credentials from the next call on, on a new connection."""
         self._credentials = credentials

@@ -315,10 +315,14 @@ def _rise(before: Duration, after: Duration) -> Duration:
 
 def _started_over(before: ModelStatistics, after: ModelStatistics) -> bool:
     # Times as well as counts: after a restart a count is soon what it was, a time not.
-    return any(new < old for old, new in zip(_all(before), _all(after), strict=True))
+    return any(
+        new < old
+        for old, new in zip(counters_of(before), counters_of(after), strict=True)
+    )
 
 
-def _all(entry: ModelStatistics) -> Iterator[int]:
+def counters_of(entry: ModelStatistics) -> Iterator[int]:
+    """All that only rises while one process serves the model: counts and nanoseconds."""
     yield entry.inference_count
     yield entry.execution_count
     for name in ("success", "fail", "queue", *PHASES, "cache_hit", "cache_miss"):

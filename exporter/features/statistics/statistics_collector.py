@@ -15,6 +15,7 @@ from exporter.access.own_traffic import NOTHING, OwnCounts
 from exporter.access.work_board import Look, ModelWork
 from exporter.features.statistics.crosscheck import CrossCheck
 from exporter.features.statistics.production_counts import Held, Production, Totals
+from exporter.features.statistics.several_servers import SeveralServers
 from exporter.features.statistics.watchers import Address, Watchers
 from exporter.samples import BucketSample, Sample
 from exporter.system.local_server import LocalServer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from exporter.access.own_traffic import Activity
     from exporter.samples import AnySample
     from exporter.system.local_server import ServerProcess
+    from exporter.triton.grpc import GrpcClient
     from exporter.triton.model import ModelStatistics
 
 
@@ -74,6 +76,7 @@ class StatisticsCollector:
             access.own.footprints = Footprints()
         self._watchers = Watchers(settings.watchers, settings.timeout_seconds)
         self._server = LocalServer(access.grpc.address)
+        self._several = SeveralServers(access.clock)
         self._known: dict[ModelKey, _Known] = {}
         self._started = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
@@ -96,7 +99,7 @@ class StatisticsCollector:
         samples: list[AnySample] = []
         server = self._server.process()
         try:
-            after = self._look(samples)
+            after = self._look(samples, is_one_process=server is not None)
         except errors.UnavailableError:
             self._note_gone(self._access.own.snapshot())
             raise
@@ -134,6 +137,7 @@ class StatisticsCollector:
             held = Held(held_back, waiting.get(key, NOTHING))
             samples += self._samples(key, raw, server, (before, ours), held)
         samples += self._watchers.samples()
+        samples += self._several.samples(is_one_process=server is not None)
         self._watchers.forget(after)
         self._access.work.publish(Look(looked_at, self._work(after)))
         self._forget(after)
@@ -164,14 +168,22 @@ class StatisticsCollector:
                 executed_failures=now.executed_failures,
             )
 
-    def _look(self, samples: list[AnySample]) -> dict[ModelKey, ModelStatistics]:
-        before = self._read()
-        if self._cross_check is None:
+    def _look(
+        self, samples: list[AnySample], *, is_one_process: bool
+    ) -> dict[ModelKey, ModelStatistics]:
+        before = self._read(self._access.grpc)
+        page = None if self._cross_check is None else self._cross_check.read()
+        between = None
+        if not is_one_process and self._several.is_due():
+            between = self._several.read(self._read_anew)
+        if page is None and between is None:
             return before
-        page = self._cross_check.read()
-        # A second look brackets the page: what it shows must lie between the two.
-        after = self._read()
-        samples += self._cross_check.compare(before, page, after)
+        # A second look brackets both: what they show must lie between the two.
+        after = self._read(self._access.grpc)
+        if self._cross_check is not None and page is not None:
+            samples += self._cross_check.compare(before, page, after)
+        if between is not None:
+            self._several.compare(before, between, after)
         return after
 
     def _work(self, present: Iterable[ModelKey]) -> dict[ModelKey, ModelWork]:
@@ -186,10 +198,15 @@ class StatisticsCollector:
             for production in (self._known[key].production,)
         }
 
-    def _read(self) -> dict[ModelKey, ModelStatistics]:
-        entries = self._access.grpc.statistics(
-            timeout_seconds=self._settings.timeout_seconds
-        )
+    def _read_anew(self) -> dict[ModelKey, ModelStatistics]:
+        client = self._access.grpc.again()
+        try:
+            return self._read(client)
+        finally:
+            client.close()
+
+    def _read(self, client: GrpcClient) -> dict[ModelKey, ModelStatistics]:
+        entries = client.statistics(timeout_seconds=self._settings.timeout_seconds)
         return {
             (entry.name, entry.version): entry
             for entry in entries
