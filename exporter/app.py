@@ -33,13 +33,14 @@ from exporter.runtime.health import CollectorRunner
 from exporter.runtime.probing import ProbeRunner
 from exporter.runtime.transitions import Transitions
 from exporter.samples import Sample
+from exporter.status.status_board import StatusBoard
 from exporter.system import memory_budget
 from exporter.taps.tap import Tap
 from exporter.taps.tap_grpc import GrpcTap
 from exporter.taps.tap_route import MessageTapped, Tapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from exporter.access.collector_base import CollectorSettings
     from exporter.access.inventory import ModelKey
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from exporter.output.push import OtlpSettings
     from exporter.samples import AnySample
     from exporter.settings import Settings
+    from exporter.status.status_board import Judgement
     from exporter.taps.tap_route import MessageRoute, TapRoute
 
 log = structlog.get_logger()
@@ -91,6 +93,7 @@ class Sidecar:
         self._reload_successful = True
         self._configured_at = self._started_at = wall_clock()
         self._lives = SeriesLives(self._started_at)
+        self.status = StatusBoard(wall_clock)
         self._ending: dict[str, set[asyncio.Task[None]]] = {}
         self._telling: asyncio.Task[None] | None = None
         self.admission = Admission(memory_budget.budget(config.listen.memory_bytes))
@@ -153,10 +156,12 @@ class Sidecar:
         self.config = config
         self._reload_successful = True
         self._configured_at = self._wall_clock()
+        self.status.mark("configuration reloaded")
 
     def reload_failed(self) -> None:
         """The configuration could not be read; the running one stays."""
         self._reload_successful = False
+        self.status.mark("configuration refused")
 
     @property
     def ready(self) -> bool:
@@ -190,6 +195,15 @@ class Sidecar:
             for key, ok in runner.serving(now).items():
                 serving[key] = serving.get(key, True) and ok
         return serving
+
+    def judged(self, samples: Iterable[AnySample]) -> Judgement:
+        """Return what is wrong by these samples, and the state of each model."""
+        return self.status.judge(
+            samples,
+            self.access.board.current,
+            self.serving(),
+            expanded(self.config.slos),
+        )
 
     def sections(self) -> dict[str, Any]:
         """Return the sections of the status page that collectors add."""
@@ -226,6 +240,13 @@ class Sidecar:
             self.admission.memory.tidy()
             if self.ready:
                 transitions.look(self.access.board.current, self.serving())
+            if self.ready and self.status.is_due():
+                await asyncio.to_thread(self._record)
+
+    def _record(self) -> None:
+        samples = list(self._exposed())
+        self.judged(samples)
+        self.status.record(samples)
 
     def _connect(self, config: Config) -> Access:
         return Access(

@@ -297,11 +297,12 @@ class _Watch:
     def _look(self) -> None:
         try:
             page = self._client.get("/metrics", timeout_seconds=_PERIOD_SECONDS)
+            status = self._client.get("/api/v1/status", timeout_seconds=_PERIOD_SECONDS)
         except TritonError as error:
             self._screen.event(f"no answer from the sidecar: {error}")
             return
         now = time.monotonic()
-        reading = self._reader.read(page, now)
+        reading = self._reader.read(page, json.loads(status), now)
         self._was_correct |= reading.golden_correct
         troubles: Troubles = dict(reading.troubles)
         troubles |= {("ALERT", name): f"alert fires: {name}" for name in self._firing()}

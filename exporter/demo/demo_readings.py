@@ -1,24 +1,22 @@
-"""Turns a metrics page into a headline, figures and troubles for each model."""
+"""Turns the sidecar's pages into figures and troubles for each model."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from exporter.histograms.quantiles import minimum_count
 from exporter.output.exposition import parse_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
 Troubles = dict[tuple[str, ...], str]
 
 _PRICED: Final = "digits_fp32"
-_LATENCY_SLO: Final = "-latency"
-_BURNS: Final = 14.4
-"""The burn rate that pages: a month's budget in two days."""
+_PRECISION: Final = "precision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +50,8 @@ class Reader:
     def __init__(self) -> None:
         self._before: tuple[float, dict[tuple[str, str], float]] | None = None
 
-    def read(self, page: bytes, now: float) -> Reading:
-        """Read a page that was fetched at `now`, in seconds of any clock."""
+    def read(self, page: bytes, status: Mapping[str, Any], now: float) -> Reading:
+        """Read /metrics and /api/v1/status of `now`, in seconds of any clock."""
         series: Series = defaultdict(list)
         for name, labels, value in parse_text(page):
             series[name].append((labels, value))
@@ -63,11 +61,11 @@ class Reader:
             for labels, _ in series["triton_model_serving"]
         )
         versions = [model for model, _ in keys]
-        troubles = dict(_troubles(series))
+        states = {(m["model"], m["version"]): m["state"] for m in status["models"]}
         models = tuple(
             ModelReading(
                 model if versions.count(model) == 1 else f"{model}:{version}",
-                _state(troubles, model, version),
+                states.get((model, version), "UNKNOWN"),
                 "?" if rates is None else f"{rates.get((model, version), 0):.0f}",
                 _quantile(series, model, version, 0.5),
                 _quantile(series, model, version, 0.99),
@@ -78,7 +76,11 @@ class Reader:
         )
         total = "?" if rates is None else f"{sum(rates.values()):.0f}"
         return Reading(
-            _summary(series, total), _energy(series), models, troubles, _correct(series)
+            _summary(series, total),
+            _energy(series),
+            models,
+            dict(_troubles(status)),
+            _correct(series),
         )
 
     def _rates(self, series: Series, now: float) -> dict[tuple[str, str], float] | None:
@@ -128,14 +130,6 @@ def _priced(series: Series, name: str) -> list[tuple[dict[str, str], float]]:
     return [
         (labels, value) for labels, value in series[name] if wanted <= labels.items()
     ]
-
-
-def _state(troubles: Troubles, model: str, version: str) -> str:
-    """The worst that is known of it."""
-    for state in ("DOWN", "LYING", "DRIFTED", "SLOW"):
-        if (state, model, version) in troubles or (state, model, "") in troubles:
-            return state
-    return "SERVING"
 
 
 def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
@@ -191,66 +185,13 @@ def _drifted(series: Series, model: str) -> list[str]:
     ]
 
 
-def _troubles(series: Series) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield each current problem: (state, model, version) and a sentence."""
-    if any(value == 0 for _, value in series["triton_up"]):
-        yield ("TRITON",), "Triton does not answer"
-    ready = {
-        (labels["model"], labels["version"])
-        for labels, value in series["triton_model_ready"]
-        if value == 1
-    }
-    for labels, value in series["triton_model_serving"]:
-        model, version = labels["model"], labels["version"]
-        if value == 0:
-            claim = ", and Triton calls it ready" if (model, version) in ready else ""
-            yield (
-                ("DOWN", model, version),
-                f"{model}: no tensor goes through{claim} (triton_model_serving)",
-            )
-    yield from _lies(series)
-    for labels, value in series["triton_model_drift_alarm"]:
-        if value == 1:
-            model = labels["model"]
-            names = ", ".join(_drifted(series, model))
-            yield ("DRIFTED", model, ""), f"{model}: its data drifted: {names}"
-    for labels, value in series["triton_slo_burn_rate"]:
-        slo, window = labels["slo"], labels["window"]
-        if slo.endswith(_LATENCY_SLO) and window == "5m" and value > _BURNS:
-            model = slo.removesuffix(_LATENCY_SLO)
-            text = (
-                f"{model}: its error budget burns over {_BURNS} times too fast ({slo})"
-            )
-            yield ("SLOW", model, ""), text
-    yield from _worse(series)
-
-
-def _lies(series: Series) -> Iterator[tuple[tuple[str, ...], str]]:
-    failing: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for labels, value in series["triton_golden_failing"]:
-        if value == 1:
-            failing[labels["model"], labels["version"]].append(labels["check"])
-    for key, checks in failing.items():
-        what = ", ".join(sorted(set(checks)))
-        yield ("LYING", *key), f"{key[0]}: returns wrong answers: golden {what} fail"
-    out = {labels["signal"] for labels, v in series["triton_spc_alarm"] if v == 1}
-    for signal in sorted(out):
-        yield ("CHART", signal), f"control chart {signal} is out of control"
-
-
-def _worse(series: Series) -> Iterator[tuple[tuple[str, ...], str]]:
-    for labels, value in series["triton_comparison_verdict"]:
-        name, metric = labels["comparison"], labels["metric"]
-        # That of precision is no trouble: int8 on this backend is known to be slower.
-        if labels["verdict"] == "worse" and value == 1 and name == "rollout":
-            for found, _ in series["triton_comparison_info"]:
-                if found["comparison"] == name and metric.startswith("latency"):
-                    model, _, version = found["challenger"].partition(":")
-                    text = (
-                        f"{model}:{version}: worse than the version before in {metric}"
-                    )
-                    yield ("SLOW", model, version), text
-                    return
+def _troubles(status: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield each current problem: subject and text, and both as a sentence."""
+    for finding in status["findings"]:
+        subject, text = finding["subject"], finding["text"]
+        # int8 is known to be slower on this backend.
+        if subject != _PRECISION:
+            yield (subject, text), f"{subject}: {text}"
 
 
 def _correct(series: Series) -> bool:

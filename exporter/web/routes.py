@@ -54,6 +54,13 @@ def _text(message: str, status_code: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(f"{message}\n".encode(), status_code)
 
 
+def _json(document: dict[str, Any]) -> Response:
+    return Response(
+        json.dumps(document).encode(),
+        headers={"content-type": "application/json", "cache-control": "no-store"},
+    )
+
+
 class Surface:
     """The routes. `reload` is None unless the lifecycle endpoints are enabled."""
 
@@ -75,6 +82,7 @@ class Surface:
             ("GET", "/-/ready"): self._ready,
             ("GET", "/probe"): self._probe,
             ("GET", "/api/v1/status"): self._status,
+            ("GET", "/api/v1/history"): self._history,
             ("GET", "/"): self._page,
             ("POST", "/-/reload"): self._reload_config,
         }
@@ -147,11 +155,12 @@ class Surface:
         )
 
     async def _status(self, _: Request) -> Response:
-        document = status.document(self._sidecar)
-        return Response(
-            json.dumps(document).encode(),
-            headers={"content-type": "application/json", "cache-control": "no-store"},
-        )
+        return _json(status.document(self._sidecar))
+
+    async def _history(self, request: Request) -> Response:
+        model = request.query.get("model")
+        key = None if model is None else (model, request.query.get("version", ""))
+        return _json(self._sidecar.status.history(key))
 
     async def _page(self, _: Request) -> Response:
         body, policy = page.document()

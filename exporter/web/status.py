@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import platform
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from exporter import catalogue
 from exporter.config import logs
 from exporter.samples import HistogramSample, Sample
+from exporter.status.findings import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,14 +20,15 @@ if TYPE_CHECKING:
     from exporter.app import Sidecar
     from exporter.runtime.probe_meter import TargetStatus
     from exporter.samples import AnySample, MetricSpec
-    from exporter.triton.model import IndexEntry
 
 
 def document(sidecar: Sidecar) -> dict[str, Any]:
     """The state of everything as JSON-able values; holds no header and no secret."""
     inventory = sidecar.access.board.current
     serving = sidecar.serving()
-    shown = series(sidecar.samples())
+    samples = list(sidecar.samples())
+    judgement = sidecar.judged(samples)
+    shown = series(samples)
     document = {
         "tritonwatch": {
             "version": version("tritonwatch"),
@@ -39,19 +42,22 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
             "product": inventory.info.product if inventory.info else None,
             "version": inventory.info.version if inventory.info else None,
         },
-        "models": [
-            {
-                "model": entry.name,
-                "version": entry.version,
-                "ready": entry.ready,
-                "reason": entry.reason,
-                "serving": serving.get((entry.name, entry.version)),
-            }
-            for entry in sorted(
-                (entry for entry in inventory.index if entry.state),
-                key=lambda entry: _urgency(entry, serving),
-            )
-        ],
+        "findings": [asdict(finding) for finding in judgement.findings],
+        "models": sorted(
+            (
+                {
+                    "model": entry.name,
+                    "version": entry.version,
+                    **asdict(judgement.states[entry.name, entry.version]),
+                    "ready": entry.ready,
+                    "reason": entry.reason,
+                    "serving": serving.get((entry.name, entry.version)),
+                }
+                for entry in inventory.index
+                if (entry.name, entry.version) in judgement.states
+            ),
+            key=lambda model: STATES.index(model["state"]),
+        ),
         "probes": [
             {
                 "probe": runner.meter.name,
@@ -81,16 +87,6 @@ def document(sidecar: Sidecar) -> dict[str, Any]:
     }
     found: dict[str, Any] = finite(document)
     return found
-
-
-def _urgency(entry: IndexEntry, serving: dict[ModelKey, bool]) -> int:
-    """The place of a model in lists: what does not serve first, what does last."""
-    serves = serving.get((entry.name, entry.version))
-    if serves is False:
-        return 0
-    if not entry.ready:
-        return 1
-    return 2 if serves is None else 3
 
 
 def _by_model(status: TargetStatus) -> tuple[ModelKey, str]:

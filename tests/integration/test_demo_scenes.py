@@ -110,7 +110,7 @@ def test_a_model_that_starts_to_lie_is_shown_everywhere(scene) -> None:
         assert not [line for line in before if "!" in line]
         told = one.until(
             "! digits_fp32: returns wrong answers: golden .*expected",
-            "! control chart digits-accuracy is out of control",
+            "! digits-accuracy: its control chart is out of control",
             "! alert fires: TritonSilentFailure digits_fp32",
             "! alert fires: TritonProcessOutOfControl digits-accuracy",
             r"digits_fp32 +LYING .* accuracy 0\.\d%",
@@ -140,7 +140,7 @@ def test_drifted_data_are_detected_within_seconds(scene) -> None:
 def test_an_overloaded_model_is_slow_and_the_others_are_not(scene) -> None:
     with scene("overload") as one:
         one.until("eight more clients ask slow")
-        one.until(r"^\S+  ! slow: its error budget burns", r"slow +SLOW ")
+        one.until(r"^\S+  ! slow-latency: spends its error budget", r"slow +SLOW ")
         others = one.until("--- the crowd has left")
         assert not [
             line for line in others if re.search(r"(digits|diab)\S+ +SLOW", line)
@@ -153,7 +153,7 @@ def test_a_dead_backend_is_down_while_triton_calls_it_ready_and_is_repaired(
     with scene("dead-backend") as one:
         one.until("--- the backend process of digits_int8 was killed")
         one.until(
-            "! digits_int8: no tensor goes through, and Triton calls it ready",
+            "! digits_int8: no tensor comes back right, and Triton calls it ready",
             "! alert fires: TritonReadinessLie digits_int8",
         )
         page = one.page()
@@ -167,7 +167,7 @@ def test_a_slow_version_is_worse_than_the_one_before(scene) -> None:
     with scene("slow-rollout") as one:
         one.until("--- version 2 of digits_fp32 takes half of the requests")
         told = one.until(
-            "! digits_fp32:2: worse than the version before in latency",
+            "! rollout: digits_fp32:2 is worse in latency",
             r"digits_fp32:2 +SLOW",
         )
         assert not [line for line in told if re.search("digits_fp32:1 +SLOW", line)]

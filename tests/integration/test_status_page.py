@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import signal
 import time
 
 import pytest
@@ -11,6 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from fake_triton import FakeModel, FakeTriton
 from fake_triton.behaviours import INTERNAL
 from playwright.sync_api import expect, sync_playwright
+from waiting import wait_until
 
 pytestmark = pytest.mark.triton
 
@@ -115,16 +118,52 @@ def test_it_says_first_what_needs_attention_and_leads_there(
         page = opened(sidecar.port)
         first = page.get_by_role("region", name="What needs attention")
         expect(first).to_contain_text("Nothing of what is known", timeout=WAIT_MS)
+        models = table(page, "Models").get_by_role("row")
         with fake.on("infer", model="liar").reply(INTERNAL):
-            link = first.get_by_role("link", name="liar: ready by its own word")
+            link = first.get_by_role("link", name="liar: no tensor comes back right")
             expect(link).to_be_visible(timeout=WAIT_MS)
             expect(first).not_to_contain_text("honest")
-            expect(first.get_by_role("link", name="budget of answers")).to_be_visible()
+            expect(first).to_contain_text("runbook TritonReadinessLie")
+            expect(
+                first.get_by_role("link", name="answers: its error budget is spent")
+            ).to_be_visible()
+            expect(models.nth(1)).to_contain_text("DOWN")
+            expect(models.nth(1)).to_contain_text("no tensor comes back right")
+            expect(models.nth(2)).to_contain_text("honest")
+            expect(models.nth(2)).to_contain_text("SERVING")
             link.click()
             expect(page.locator(":target")).to_contain_text("Does it really serve?")
         # The model is mended; what its lie has cost is not.
         expect(link).to_be_hidden(timeout=WAIT_MS)
-        expect(first).to_contain_text("One thing needs attention")
+        expect(first).to_contain_text("answers")
+        expect(page.locator("#marks")).to_contain_text("liar 1: DOWN to SERVING")
+
+
+def test_its_charts_have_a_past_when_it_is_opened_also_after_a_reload(
+    playground, settings, start_sidecar, opened
+) -> None:
+    sidecar = start_sidecar(settings(playground, probe={"interval_seconds": 0.2}))
+    sidecar.wait(lambda page: page.value("triton_model_serving", model="double") == 1)
+
+    def recorded(path=""):
+        return json.loads(sidecar.get(f"/api/v1/history{path}").body)
+
+    of_double = "?model=double&version=1"
+    wait_until(lambda: recorded(of_double)["lines"].get("p50"), "a first point")
+    wait_until(lambda: len(recorded()["times"]) >= 2, "a second point")
+    begun = recorded()["times"][0]
+    sidecar.process.send_signal(signal.SIGHUP)
+    page = opened(sidecar.port)
+    expect(page.locator("#marks")).to_contain_text(
+        "configuration reloaded", timeout=WAIT_MS
+    )
+    page.locator("#model").select_option("double 1")
+    page.wait_for_function(
+        "begun => (latencies.get('double 1')?.times[0] ?? Infinity) <= begun"
+        " && rates.times[0] <= begun",
+        arg=begun,
+        timeout=WAIT_MS,
+    )
 
 
 def test_a_model_that_does_not_serve_is_first_among_many(

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 OPENMETRICS = {"accept": "application/openmetrics-text"}
 CANARY = "canary-value"
-PAGES = ["/metrics", "/-/healthy", "/-/ready", "/", "/api/v1/status"]
+PAGES = [
+    "/metrics",
+    "/-/healthy",
+    "/-/ready",
+    "/",
+    "/api/v1/status",
+    "/api/v1/history",
+]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,12 @@
 const LISTED = 4;
 
 function attention(found) {
-  const all = [...wrongServer(found), ...wrongAnswers(found), ...movedData(found), ...spentBudgets(found)];
+  const alike = new Map();
+  for (const { subject, text, section, runbook } of found.findings) {
+    const name = JSON.stringify([text, section, runbook]);
+    alike.set(name, [...(alike.get(name) || []), subject]);
+  }
+  const all = [...alike].map(([name, subjects]) => [...JSON.parse(name), listed([...new Set(subjects)])]);
   const place = document.getElementById("attention"), said = JSON.stringify(all);
   // Whoever has a link in focus keeps it while nothing changes.
   if (place.dataset.said === said) return;
@@ -11,43 +16,30 @@ function attention(found) {
   place.className = all.length ? "wrong" : "";
   replace("attention", ...(all.length ? [
     make("h2", {}, all.length === 1 ? "One thing needs attention" : `${all.length} things need attention`),
-    make("ul", {}, ...all.map(([text, title]) => make("li", {}, make("a", { href: `#${anchor(title)}` }, text)))),
+    make("ul", {}, ...all.map(([text, section, runbook, subjects]) => make("li", {},
+      make("a", { href: `#${anchor(section)}` }, `${subjects}: ${text}`), make("span", { class: "quiet" }, ` runbook ${runbook}`)))),
   ] : [make("p", {}, "Nothing of what is known needs attention.")]));
 }
 
-function wrongServer(found) {
-  const at = "Does it really serve?";
-  if (found.server.up === false) return [["Triton is down.", at]];
-  const lying = found.models.filter((m) => m.ready && m.serving === false).map((m) => m.model);
-  const away = found.models.filter((m) => m.ready === false).map((m) => m.model);
-  return [
-    ...(found.server.ready === false ? [["Triton is up, but not ready.", at]] : []),
-    ...(lying.length ? [[`${listed(lying)}: ready by its own word, but no tensor comes back right.`, at]] : []),
-    ...(away.length ? [[`${listed(away)}: not ready.`, at]] : []),
-  ];
-}
+const STATE_LOOKS = { SERVING: "good", UNKNOWN: "quiet", SLOW: "warn", DRIFTED: "warn" };
+const ROWS_SHOWN = 50;
 
-function wrongAnswers(found) {
-  const at = "Is it still right?";
-  const failing = names((found.series.triton_golden_failing || []).filter((g) => g.value), "model");
-  const charts = (found.series.triton_spc_alarm || []).filter((c) => c.value);
-  const worse = (found.series.triton_comparison_verdict || []).filter((v) => v.value && v.verdict === "worse");
-  return [
-    ...(failing.length ? [[`${listed(failing)}: answers to golden questions are wrong.`, at]] : []),
-    ...(charts.length ? [[`The control chart of ${listed(names(charts, "signal"))} is out of control.`, at]] : []),
-    ...(worse.length ? [[`Comparison ${listed(names(worse, "comparison"))}: the challenger is worse in ${listed(names(worse, "metric"))}.`, "Comparisons"]] : []),
-  ];
-}
-
-function movedData(found) {
-  const moved = names((found.series.triton_model_drift_alarm || []).filter((m) => m.value), "model");
-  const features = (found.series.triton_feature_drift_alarm || []).filter((f) => f.value);
-  return moved.length ? [[`The data of ${listed(moved)} have moved${features.length ? `: ${listed(names(features, "feature"))}` : ""}.`, "Drift"]] : [];
-}
-
-function spentBudgets(found) {
-  const spent = (found.series.triton_slo_error_budget_remaining_ratio || []).filter((b) => b.value <= 0);
-  return spent.length ? [[`The error budget of ${listed(names(spent, "slo"))} is spent.`, "Service level objectives"]] : [];
+// One headline for each model, the worst first; those beyond the fiftieth are counted.
+function headlines(found, perSecond) {
+  const quantile = (m, name) => {
+    const entry = quantilesOf(found, key(m)).entries.find((e) => named(e.quantile) === name);
+    return entry ? seconds(entry.value) : UNKNOWN;
+  };
+  const why = (m) => found.findings.filter((f) => f.model === m.model && ["", m.version].includes(f.version)).map((f) => f.text);
+  const shown = found.models.slice(0, ROWS_SHOWN), more = found.models.length - shown.length;
+  replace("headlines", table("Models", shown, [
+    ["model", (m) => m.model], ["version", (m) => m.version],
+    ["state", (m) => make("span", { class: STATE_LOOKS[m.state] || "bad" }, m.state)],
+    ["since", (m) => moment(m.since), "when"],
+    ["requests/s", (m) => (perSecond ? quantity(perSecond[m.model]) : UNKNOWN), "number"],
+    ["p50", (m) => quantile(m, "p50"), "number"], ["p99", (m) => quantile(m, "p99"), "number"],
+    ["why", (m) => why(m).join("; "), "detail"],
+  ]), ...(more > 0 ? [make("p", { class: "quiet" }, `${more} more, none in a worse state than these.`)] : []));
 }
 
 function listed(all) {

@@ -1,10 +1,12 @@
-// Lines over the last minutes, drawn by uPlot from what this page has seen itself.
+// Lines over the last hours, drawn by uPlot: what the sidecar recorded, then what this page saw.
 
-const KEPT_SECONDS = 1800;
+const KEPT_SECONDS = 1800, RECORDED_SECONDS = 6 * 3600, LEAST_SECONDS = 60;
+const MARK_COLORS = { good: "--good", bad: "--bad", neutral: "--quiet" };
+let marks = [];
 const COLORS = ["#3b82f6", "#e0723c", "#1a9e77", "#b5489a", "#a88a00", "#6d6ac7", "#5b7a99", "#c2410c"];
 
 class History {
-  constructor() { this.times = []; this.lines = new Map(); }
+  constructor() { this.times = []; this.lines = new Map(); this.kept = KEPT_SECONDS; }
 
   add(time, values) {
     this.times.push(time);
@@ -13,11 +15,24 @@ class History {
     }
     for (const [name, line] of this.lines) line.push(values[name] ?? null);
     let old = 0;
-    while (this.times[old] < time - KEPT_SECONDS) old += 1;
+    while (this.times[old] < time - this.kept) old += 1;
     if (old) {
       this.times.splice(0, old);
       for (const line of this.lines.values()) line.splice(0, old);
     }
+  }
+
+  // What was recorded before the first point of this page.
+  begin(recorded) {
+    this.kept = RECORDED_SECONDS;
+    const count = recorded.times.filter((time) => !this.times.length || time < this.times[0]).length;
+    const past = Array(count).fill(null);
+    const lines = new Set([...this.lines.keys(), ...Object.keys(recorded.lines)]);
+    for (const name of lines) {
+      const now = this.lines.get(name) || Array(this.times.length).fill(null);
+      this.lines.set(name, [...(recorded.lines[name] || past).slice(0, count), ...now]);
+    }
+    this.times = [...recorded.times.slice(0, count), ...this.times];
   }
 
   // Lines that are no longer there and have left the picture.
@@ -61,11 +76,11 @@ class Chart {
       width: place.clientWidth || 400, height: 220,
       legend: { live: false },
       // An interval is an area; its two edges need no names.
-      hooks: { init: [(plot) => plot.root.querySelectorAll(".u-series").forEach((row, i) => {
+      hooks: { draw: [drawMarks], init: [(plot) => plot.root.querySelectorAll(".u-series").forEach((row, i) => {
         if (edges.has(lines[i])) row.style.display = "none";
       })] },
       cursor: { drag: { x: false, y: false } },
-      scales: { y: { range: (_, low, high) => [0, (high || 1e-6) * 1.1] } },
+      scales: { x: { range: (_, from, to) => [Math.min(from ?? Infinity, to - LEAST_SECONDS), to] }, y: { range: (_, low, high) => [0, (high || 1e-6) * 1.1] } },
       axes: [
         { stroke: text, grid: { stroke: grid, width: 1 }, space: 80, values: (_, ticks) => ticks.map(clock) },
         { stroke: text, grid: { stroke: grid, width: 1 }, size: 70, values: (_, ticks) => ticks.map(this.show) },
@@ -80,4 +95,21 @@ class Chart {
       })),
     };
   }
+}
+
+// A dashed line where a model's state changed, a run began or ended, or the configuration was read.
+function drawMarks(plot) {
+  const { ctx, bbox } = plot, css = getComputedStyle(document.documentElement);
+  ctx.save();
+  ctx.setLineDash([4, 4]);
+  for (const { at, kind } of marks) {
+    const x = Math.round(plot.valToPos(at, "x", true));
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.strokeStyle = css.getPropertyValue(MARK_COLORS[kind]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.restore();
 }

@@ -7,21 +7,23 @@ const rates = new History();
 const latencies = new Map();
 const rateChart = new Chart("rate", (v) => quantity(v, "/s"));
 const latencyChart = new Chart("latency", seconds);
+// The documents of the last seconds, oldest first: counters move only when the server is read.
+const RATE_SECONDS = 15;
+let past = [];
 let last = null;
-let lastTime = 0;
 
 function key(entry) { return `${entry.model} ${entry.version}`; }
 
 // Orders names of models: those that do not serve first.
 function byWrong(found, name) {
-  const wrong = new Set(found.models.filter((m) => !m.ready || m.serving === false).map(name));
+  const wrong = new Set(found.models.filter((m) => !["SERVING", "UNKNOWN"].includes(m.state)).map(name));
   return (a, b) => wrong.has(b) - wrong.has(a);
 }
 
 function throughput(found, time) {
-  if (last === null) return null;
-  const elapsed = time - lastTime;
-  const risen = rise(found, last, "triton_requests_total").filter((e) => e.rise !== null);
+  if (!past.length) return null;
+  const elapsed = time - past[0].time;
+  const risen = rise(found, past[0].found, "triton_requests_total").filter((e) => e.rise !== null);
   const by = {};
   for (const e of risen) by[e.model] = (by[e.model] || 0) + e.rise / elapsed;
   rates.add(time, by);
@@ -32,7 +34,7 @@ function throughput(found, time) {
   rateChart.draw(rates, busiest, [], `Requests a second: ${busiest.map((m) => `${m} ${quantity(by[m])}`).join(", ") || "none"}`);
   const bad = sum(risen.filter((e) => e.outcome !== "success"), "rise");
   const all = sum(risen, "rise");
-  return risen.length ? { perSecond: all / elapsed, failing: all ? bad / all : null } : null;
+  return risen.length ? { perSecond: all / elapsed, failing: all ? bad / all : null, by } : null;
 }
 
 function quantilesOf(found, model) {
@@ -83,6 +85,11 @@ function pointsOf(found, model) {
 function drawLatency(found) {
   const model = document.getElementById("model").value;
   const history = latencies.get(model);
+  if (history && !history.isRecalled) {
+    history.isRecalled = true;
+    const chosen = found.models.find((m) => key(m) === model);
+    if (chosen) recall(history, chosen).then(() => last && drawLatency(last));
+  }
   const caption = document.getElementById("latency-caption");
   if (!history) { caption.textContent = "No latency is known yet."; return; }
   const { source, entries } = quantilesOf(found, model);
@@ -104,10 +111,10 @@ function drawLatency(found) {
 }
 
 function phases(found, model) {
-  if (last === null) return;
+  if (!past.length) return;
   const metric = "triton_request_phase_duration_seconds";
-  const sums = rise(found, last, metric, "sum").filter((e) => key(e) === model);
-  const counts = rise(found, last, metric, "count").filter((e) => key(e) === model);
+  const sums = rise(found, past[0].found, metric, "sum").filter((e) => key(e) === model);
+  const counts = rise(found, past[0].found, metric, "count").filter((e) => key(e) === model);
   const means = PHASES.map((phase, i) => {
     const spent = labelled(sums, { phase })[0]?.rise, number = labelled(counts, { phase })[0]?.rise;
     return { phase, mean: number ? spent / number : null, color: COLORS[i] };
@@ -118,6 +125,20 @@ function phases(found, model) {
     ...means.map((p) => make("i", { title: `${p.phase} ${seconds(p.mean)}`, style: { width: `${(100 * p.mean) / total}%`, background: p.color } })));
   replace("phases", make("p", { class: "quiet" }, "Where the time of a request goes, mean of the last seconds: ",
     ...means.flatMap((p) => [make("span", { style: { color: p.color }, "aria-hidden": "true" }, "■"), ` ${p.phase} ${seconds(p.mean)} `])), bar);
+}
+
+// Begins a history with what the sidecar has recorded; without it, the page has no past.
+async function recall(history, model) {
+  const query = model ? `?${new URLSearchParams({ model: model.model, version: model.version })}` : "";
+  try {
+    const answer = await fetch(`/api/v1/history${query}`, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    if (!answer.ok) return;
+    const recorded = await answer.json();
+    history.begin(recorded);
+    if (recorded.marks) marks = recorded.marks;
+  } catch (problem) {
+    console.info(`no recorded history: ${problem.message}`);
+  }
 }
 
 function named(quantile) { return `p${Number((Number(quantile) * 100).toPrecision(4))}`; }
@@ -197,9 +218,10 @@ function draw(found) {
   const traffic = throughput(found, time);
   attention(found);
   tiles(found, traffic);
+  headlines(found, traffic?.by);
   latency(found, time);
   truth(found);
-  replace("optional", ...optional(found, last, time));
+  replace("optional", ...optional(found, time));
   replace("events", (found.events || []).length ? table("Recent events", found.events, [
     ["when", (e) => clock(e.at), "when"],
     ["what", (e) => make("span", { class: e.level === "info" ? "" : e.level === "warning" ? "warn" : "bad" }, e.event)],
@@ -209,8 +231,21 @@ function draw(found) {
     ["collector", (c) => c.collector], ["last run", (c) => word(c.success, "ok", "failed")],
     ["took", (c) => seconds(c.duration_seconds), "number"], ["", (c) => c.failure || ""],
   ]));
+  noteMarks(found, time);
   last = found;
-  lastTime = time;
+  past = [...past.filter((one) => one.time > time - RATE_SECONDS), { found, time }];
+}
+
+// A change of state since the last document is a mark, too.
+function noteMarks(found, time) {
+  const before = new Map((last?.models || []).map((m) => [key(m), m.state]));
+  for (const m of found.models) {
+    const was = before.get(key(m));
+    if (was && was !== m.state) marks.push({ at: time, kind: m.state === "SERVING" ? "good" : "bad", text: `${key(m)}: ${was} to ${m.state}` });
+  }
+  const latest = marks.filter((mark) => mark.at > time - RECORDED_SECONDS).slice(-LISTED).reverse();
+  document.getElementById("marks").textContent = latest.length
+    ? `Dashed: ${latest.map((mark) => `${moment(mark.at)} ${mark.text}`).join("; ")}` : "";
 }
 
 async function look() {
@@ -221,7 +256,7 @@ async function look() {
     draw(await answer.json());
     stale.hidden = true;
   } catch (problem) {
-    const since = lastTime ? clock(lastTime) : "the beginning";
+    const since = past.length ? clock(past.at(-1).time) : "the beginning";
     stale.textContent = `The sidecar cannot be reached (${problem.message}); what is shown is from ${since}.`;
     stale.hidden = false;
   }
@@ -234,5 +269,6 @@ async function watch() {
   }
 }
 
+recall(rates);
 document.getElementById("model").addEventListener("change", () => last && drawLatency(last));
 watch();

@@ -1,6 +1,6 @@
 // Sections that are there only where what they show is configured.
 
-function optional(found, before, time) {
+function optional(found, time) {
   return [slos(found), drift(found, time), energy(found), golden(found), comparisons(found), runs(found)]
     .filter(Boolean);
 }

@@ -28,6 +28,13 @@ function percent(value) {
 // Of day, in seconds since 1970.
 function clock(time) { return new Date(time * 1000).toLocaleTimeString([], { hourCycle: "h23" }); }
 
+// The time of day, with the date where it was another day.
+function moment(time) {
+  if (time == null) return UNKNOWN;
+  const at = new Date(time * 1000), isToday = at.toDateString() === new Date().toDateString();
+  return isToday ? clock(time) : `${at.toLocaleDateString()} ${clock(time)}`;
+}
+
 function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import re
 
-import pytest
-
 from exporter.demo.demo_readings import Reader
 from exporter.demo.demo_screen import WIDTH, Screen
 
@@ -44,10 +42,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def read(*pages: str):
+def status(state="SERVING", findings=()):
+    return {
+        "models": [{"model": "diabetes", "version": "1", "state": state}],
+        "findings": [{"subject": s, "text": t} for s, t in findings],
+    }
+
+
+def read(*pages: str, said=None):
     reader = Reader()
     for second, page in enumerate(pages):
-        reading = reader.read(page.encode(), float(second))
+        reading = reader.read(page.encode(), said or status(), float(second))
     return reading
 
 
@@ -79,33 +84,20 @@ def test_requests_a_second_come_from_two_pages():
     assert read(*pages).models[0].rate == "14"
 
 
-@pytest.mark.parametrize(
-    ("page", "state", "told"),
-    [
-        (SERVES, "SERVING", None),
-        (SERVES + DRIFTED, "DRIFTED", "its data drifted: age, bmi"),
-        (
-            SERVES + f'triton_golden_failing{{{OF_IT},check="labels"}} 1\n',
-            "LYING",
-            "returns wrong answers: golden labels fail",
-        ),
-        (
-            SERVES.replace(f"serving{{{OF_IT}}} 1", f"serving{{{OF_IT}}} 0"),
-            "DOWN",
-            "no tensor goes through, and Triton calls it ready",
-        ),
-        (
-            SERVES + 'triton_slo_burn_rate{slo="diabetes-latency",window="5m"} 20\n',
-            "SLOW",
-            "its error budget burns over 14.4 times too fast",
-        ),
-    ],
-)
-def test_a_model_has_one_headline_and_what_is_wrong_is_named(page, state, told):
-    reading = read(page)
-    assert reading.models[0].state == state
-    assert bool(reading.troubles) is (told is not None)
-    assert all(told in text for text in reading.troubles.values())
+def test_the_state_and_what_is_wrong_are_those_of_the_status_page():
+    wrong = [("diabetes", "its data drifted: age"), ("data", "burns")]
+    reading = read(SERVES, said=status("DRIFTED", wrong))
+    assert reading.models[0].state == "DRIFTED"
+    assert list(reading.troubles.values()) == [
+        "diabetes: its data drifted: age",
+        "data: burns",
+    ]
+    assert read(SERVES).troubles == {}
+
+
+def test_a_comparison_that_is_known_to_be_worse_is_no_trouble():
+    worse = [("precision", "digits_int8 is worse in latency_mean")]
+    assert read(SERVES, said=status(findings=worse)).troubles == {}
 
 
 def test_in_a_pipe_lines_are_short_and_models_are_shown_every_ten_seconds():
@@ -114,7 +106,8 @@ def test_in_a_pipe_lines_are_short_and_models_are_shown_every_ten_seconds():
     for second in range(12):
         page = SERVES + (LATENCY if second else "") + PRICED
         screen.show(read(page), float(second))
-    screen.show(read(SERVES + LATENCY + DRIFTED), 12.0)
+    drifted = read(SERVES + LATENCY + DRIFTED, said=status("DRIFTED"))
+    screen.show(drifted, 12.0)
     screen.event("first\n" + 200 * "x")
     lines = out.getvalue().splitlines()
     assert max(len(line) for line in lines) <= WIDTH

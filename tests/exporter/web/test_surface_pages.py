@@ -30,7 +30,12 @@ async def test_head_is_get_without_its_body():
 async def test_the_pages_are_what_they_say():
     with FakeTriton([FakeModel("m")]) as fake:
         async with serving(fake) as served:
-            await served.until(lambda a: a.values("triton_model_serving") == [1])
+            await served.until(
+                lambda a: (
+                    a.values("triton_model_serving") == [1]
+                    and a.values("triton_requests_total", outcome="success") == [0]
+                )
+            )
             types = {p: (await served.ask(p)).headers["content-type"] for p in PAGES}
             status = json.loads((await served.ask("/api/v1/status")).text)
             page = (await served.ask("/")).text
@@ -40,9 +45,12 @@ async def test_the_pages_are_what_they_say():
         "/-/ready": "text/plain; charset=utf-8",
         "/": "text/html; charset=utf-8",
         "/api/v1/status": "application/json",
+        "/api/v1/history": "application/json",
     }
     assert status["server"]["up"] is True
-    assert [(m["model"], m["serving"]) for m in status["models"]] == [("m", True)]
+    [model] = status["models"]
+    assert (model["model"], model["serving"], model["state"]) == ("m", True, "SERVING")
+    assert status["findings"] == []
     assert {p["outcome"] for p in status["probes"]} == {"ok"}
     assert status["server"]["version"] == "2.51.0"
     [up] = status["series"]["triton_requests_total"][:1]
@@ -68,10 +76,9 @@ async def test_metrics_are_one_page_in_three_wrappings():
     with FakeTriton([FakeModel("m")]) as fake:
         async with serving(fake) as served:
             answer = await served.until(
-                lambda a: a.values("triton_model_serving") == [1]
+                lambda a: a.values("triton_requests_total", outcome="success") == [0]
             )
             assert answer.values("triton_up") == [1]
-            assert answer.values("triton_requests_total", outcome="success") == [0]
             openmetrics = await served.ask("/metrics", **OPENMETRICS)
             packed = await served.ask("/metrics", accept_encoding="gzip")
     names = {

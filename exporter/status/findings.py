@@ -1,0 +1,223 @@
+"""What is wrong now, from what is exposed: the page, its API and the demo say the same."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from exporter import catalogue
+from exporter.samples import MetricSpec, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from exporter.access.inventory import Inventory, ModelKey
+    from exporter.features.slo.objectives import Objective
+    from exporter.samples import AnySample
+
+State = Literal["DOWN", "LYING", "FAILING", "DRIFTED", "SLOW", "UNKNOWN", "SERVING"]
+"""The headline of a model, worst first. LYING returns wrong answers."""
+
+Found = dict[MetricSpec, list[Sample]]
+
+STATES: Final[tuple[State, ...]] = get_args(State)
+_FAST_BURN: Final = 14.4
+"""The burn rate that pages: a month's budget in two days."""
+_BURN_WINDOWS: Final = ("5m", "1h")
+
+_SERVING: Final = "Does it really serve?"
+_CORRECT: Final = "Is it still right?"
+_DRIFT: Final = "Drift"
+_OBJECTIVES: Final = "Service level objectives"
+_COMPARISONS: Final = "Comparisons"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong."""
+
+    subject: str
+    """What it is said of: a model, an objective, a control chart, a comparison."""
+    text: str
+    section: str
+    """Title of the section of the page that shows it."""
+    runbook: str
+    """Name of the alert with the runbook for it."""
+    state: State | None = None
+    """What it makes of the model."""
+    model: str = ""
+    version: str = ""
+    """"" is every version."""
+
+
+def findings(
+    samples: Iterable[AnySample],
+    inventory: Inventory,
+    serving: Mapping[ModelKey, bool],
+    objectives: Iterable[Objective],
+) -> list[Finding]:
+    """Everything that is known to be wrong; of a server that is down, only that."""
+    if not inventory.up:
+        return [Finding("Triton", "does not answer", _SERVING, "TritonDown")]
+    found: Found = defaultdict(list)
+    for sample in samples:
+        if sample.spec in _LOOKED_AT and isinstance(sample, Sample):
+            found[sample.spec].append(sample)
+    models = {entry.name for entry in inventory.index}
+    return [
+        *_server(found, inventory, serving),
+        *_answers(found),
+        *_drift(found),
+        *_budgets(found, objectives, models),
+        *_comparisons(found),
+    ]
+
+
+_STATE_OF_OBJECTIVE: Final[Mapping[str, State]] = {
+    "latency": "SLOW",
+    "availability": "FAILING",
+}
+_LOOKED_AT: Final = frozenset(
+    {
+        catalogue.SEVERAL_SERVERS,
+        catalogue.OUTCOMES_DOUBTFUL,
+        catalogue.GOLDEN_FAILING,
+        catalogue.SPC_ALARM,
+        catalogue.MODEL_DRIFT_ALARM,
+        catalogue.FEATURE_DRIFT_ALARM,
+        catalogue.SLO_BURN_RATE,
+        catalogue.SLO_BUDGET,
+        catalogue.COMPARISON_VERDICT,
+        catalogue.COMPARISON_INFO,
+    }
+)
+
+
+def state_of(
+    key: ModelKey,
+    findings: Iterable[Finding],
+    inventory: Inventory,
+    serving: Mapping[ModelKey, bool],
+) -> State:
+    """The worst that is known of a model version; UNKNOWN where nothing was proven."""
+    if not inventory.up or serving.get(key) is False:
+        return "DOWN"
+    found = {
+        f.state
+        for f in findings
+        if f.state and f.model == key[0] and f.version in {"", key[1]}
+    }
+    if key not in serving:
+        found.add("UNKNOWN")
+    return next((state for state in STATES if state in found), "SERVING")
+
+
+def _server(
+    found: Found,
+    inventory: Inventory,
+    serving: Mapping[ModelKey, bool],
+) -> Iterator[Finding]:
+    if not inventory.ready:
+        yield Finding("Triton", "is up, but not ready", _SERVING, "TritonNotReady")
+    if any(sample.value for sample in found[catalogue.SEVERAL_SERVERS]):
+        text = "several servers answer at its address: all counts are one's"
+        yield Finding("Triton", text, _SERVING, "TritonSeveralServers")
+    for entry in inventory.index:
+        if not entry.state:
+            continue
+        key = entry.name, entry.version
+        if not entry.ready:
+            text, runbook = "is not ready", "TritonModelGone"
+        elif serving.get(key) is False:
+            text = "no tensor comes back right, and Triton calls it ready"
+            runbook = "TritonReadinessLie"
+        else:
+            continue
+        yield Finding(entry.name, text, _SERVING, runbook, "DOWN", *key)
+    for sample in found[catalogue.OUTCOMES_DOUBTFUL]:
+        if sample.value:
+            text = "answers with errors that Triton counts as successes"
+            runbook = "TritonFailuresBookedAsSuccess"
+            model, version = sample.labels
+            yield Finding(model, text, _SERVING, runbook, "FAILING", model, version)
+
+
+def _answers(found: Found) -> Iterator[Finding]:
+    checks: dict[ModelKey, set[str]] = defaultdict(set)
+    for sample in found[catalogue.GOLDEN_FAILING]:
+        if sample.value:
+            labels = labels_of(sample)
+            checks[labels["model"], labels["version"]].add(labels["check"])
+    for (model, version), failing in checks.items():
+        text = f"returns wrong answers: golden {', '.join(sorted(failing))} fail"
+        runbook = "TritonSilentFailure"
+        yield Finding(model, text, _CORRECT, runbook, "LYING", model, version)
+    alarms = [sample for sample in found[catalogue.SPC_ALARM] if sample.value]
+    for signal in sorted({labels_of(sample)["signal"] for sample in alarms}):
+        text = "its control chart is out of control"
+        yield Finding(signal, text, _CORRECT, "TritonProcessOutOfControl")
+
+
+def _drift(found: Found) -> Iterator[Finding]:
+    features: dict[str, list[str]] = defaultdict(list)
+    for sample in found[catalogue.FEATURE_DRIFT_ALARM]:
+        if sample.value:
+            labels = labels_of(sample)
+            features[labels["model"]].append(labels["feature"])
+    for sample in found[catalogue.MODEL_DRIFT_ALARM]:
+        if sample.value:
+            [model] = sample.labels
+            named = f": {', '.join(features[model])}" if features[model] else ""
+            text = f"its data drifted{named}"
+            yield Finding(model, text, _DRIFT, "TritonDriftAlarm", "DRIFTED", model)
+
+
+def _budgets(
+    found: Found, objectives: Iterable[Objective], models: Iterable[str]
+) -> Iterator[Finding]:
+    burn = {sample.labels: sample.value for sample in found[catalogue.SLO_BURN_RATE]}
+    for objective in objectives:
+        rates = [burn.get((objective.name, window), 0.0) for window in _BURN_WINDOWS]
+        if min(rates) <= _FAST_BURN:
+            continue
+        text = f"spends its error budget over {_FAST_BURN} times too fast"
+        finding = Finding(objective.name, text, _OBJECTIVES, "TritonSLOBurnPage")
+        # Which of several models spends the budget of one objective, nobody knows.
+        named = [model for model in models if objective.matches(model)]
+        state = _STATE_OF_OBJECTIVE.get(objective.kind)
+        if state is not None and len(named) == 1:
+            finding = replace(finding, state=state, model=named[0])
+        yield finding
+    for sample in found[catalogue.SLO_BUDGET]:
+        if sample.value <= 0:
+            [name] = sample.labels
+            text, runbook = "its error budget is spent", "TritonSLOBurnTicket"
+            yield Finding(name, text, _OBJECTIVES, runbook)
+
+
+def _comparisons(found: Found) -> Iterator[Finding]:
+    worse: dict[str, list[str]] = defaultdict(list)
+    for sample in found[catalogue.COMPARISON_VERDICT]:
+        comparison, metric, verdict = sample.labels
+        if verdict == "worse" and sample.value:
+            worse[comparison].append(metric)
+    for sample in found[catalogue.COMPARISON_INFO]:
+        labels = labels_of(sample)
+        metrics = worse.get(labels["comparison"])
+        if not metrics:
+            continue
+        text = f"{labels['challenger']} is worse in {', '.join(metrics)}"
+        finding = Finding(
+            labels["comparison"], text, _COMPARISONS, "TritonComparisonWorse"
+        )
+        # Only in mode ab production itself waits for the challenger.
+        if labels["mode"] == "ab" and any(m.startswith("latency") for m in metrics):
+            model, _, version = labels["challenger"].partition(":")
+            finding = replace(finding, state="SLOW", model=model, version=version)
+        yield finding
+
+
+def labels_of(sample: Sample) -> dict[str, str]:
+    """The labels of a sample by name."""
+    return dict(zip(sample.spec.labels, sample.labels, strict=True))

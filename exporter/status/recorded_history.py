@@ -1,0 +1,163 @@
+"""The last six hours of what the page draws, so that its charts have a past when opened.
+
+Bounded: a line is 2,160 numbers of 4 bytes, a model has up to seven, 100 models are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from exporter import catalogue
+from exporter.samples import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from exporter.access.inventory import ModelKey
+    from exporter.samples import AnySample
+
+STEP_SECONDS: Final = 10.0
+_STEPS: Final = 2_160
+_MODELS: Final = 100
+_MARKS: Final = 200
+_RATES_SHOWN: Final = 20
+_QUANTILES: Final = {"0.5": "p50", "0.99": "p99"}
+_RATE: Final = "rate"
+_LOOKED_AT: Final = frozenset(
+    {
+        catalogue.REQUESTS,
+        catalogue.REQUEST_LATENCY,
+        catalogue.REQUEST_LATENCY_CI,
+        catalogue.PROBE_LATENCY,
+        catalogue.RUN_INFO,
+    }
+)
+
+
+class RecordedHistory:
+    """Records a point every ten seconds; what has changed in between is a mark."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=_STEPS)
+        self._lines: dict[ModelKey, dict[str, array[float]]] = {}
+        self._totals: dict[ModelKey, float] = {}
+        self._runs: set[str] | None = None
+        self._marks: deque[dict[str, Any]] = deque(maxlen=_MARKS)
+
+    def mark(self, now: float, kind: str, text: str) -> None:
+        """Remember an event: `kind` is good, bad or neutral."""
+        self._marks.append({"at": now, "kind": kind, "text": text})
+
+    def record(self, samples: Iterable[AnySample], now: float) -> None:
+        """Add a point of every line."""
+        shown = [s for s in samples if s.spec in _LOOKED_AT and isinstance(s, Sample)]
+        elapsed = now - self._times[-1] if self._times else math.inf
+        points = _latencies(shown)
+        for key, rate in self._rates(shown, elapsed).items():
+            points.setdefault(key, {})[_RATE] = rate
+        self._note_runs(shown, now)
+        self._add(points, now)
+
+    def rates(self) -> dict[str, Any]:
+        """Times, production's requests a second of the busiest models, and the marks."""
+        by_model: dict[str, list[float]] = {}
+        for (model, _), lines in self._lines.items():
+            if _RATE in lines:
+                before = by_model.get(model)
+                by_model[model] = (
+                    list(lines[_RATE])
+                    if before is None
+                    else [_sum(a, b) for a, b in zip(before, lines[_RATE], strict=True)]
+                )
+        busiest = sorted(by_model, key=lambda model: -_total(by_model[model]))
+        shown = {model: by_model[model] for model in busiest[:_RATES_SHOWN]}
+        return self._document(shown) | {"marks": list(self._marks)}
+
+    def latencies(self, key: ModelKey) -> dict[str, Any]:
+        """Times, and the quantiles of a model version with their bounds, in seconds."""
+        lines = self._lines.get(key, {})
+        return self._document({n: list(v) for n, v in lines.items() if n != _RATE})
+
+    def _document(self, lines: Mapping[str, list[float]]) -> dict[str, Any]:
+        return {
+            "times": list(self._times),
+            "lines": {
+                name: [float(f"{v:.4g}") if math.isfinite(v) else None for v in values]
+                for name, values in lines.items()
+            },
+        }
+
+    def _rates(self, shown: Iterable[Sample], elapsed: float) -> dict[ModelKey, float]:
+        totals: dict[ModelKey, float] = {}
+        for sample in shown:
+            if sample.spec is catalogue.REQUESTS:
+                model, version, _ = sample.labels
+                totals[model, version] = totals.get((model, version), 0) + sample.value
+        before, self._totals = self._totals, totals
+        return {
+            key: max(0.0, total - before[key]) / elapsed
+            for key, total in totals.items()
+            if key in before and 0 < elapsed < math.inf
+        }
+
+    def _note_runs(self, shown: Iterable[Sample], now: float) -> None:
+        runs = {s.labels[0] for s in shown if s.spec is catalogue.RUN_INFO}
+        before, self._runs = self._runs, runs
+        if before is not None:
+            for run in sorted(runs - before):
+                self.mark(now, "neutral", f"run {run} began")
+            for run in sorted(before - runs):
+                self.mark(now, "neutral", f"run {run} ended")
+
+    def _add(self, points: Mapping[ModelKey, Mapping[str, float]], now: float) -> None:
+        is_full = len(self._times) == _STEPS
+        length = len(self._times)
+        for key, values in points.items():
+            if key not in self._lines and len(self._lines) >= _MODELS:
+                continue
+            lines = self._lines.setdefault(key, {})
+            for name in values.keys() - lines.keys():
+                lines[name] = array("f", [math.nan]) * length
+        self._times.append(now)
+        for key, lines in list(self._lines.items()):
+            for line_name, line in list(lines.items()):
+                line.append(points.get(key, {}).get(line_name, math.nan))
+                if is_full:
+                    del line[0]
+            if key not in points and all(
+                math.isnan(v) for line in lines.values() for v in line
+            ):
+                del self._lines[key]
+
+
+def _latencies(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:
+    """Production's quantiles with their bounds; where there are none, our probes'."""
+    production: dict[ModelKey, dict[str, float]] = {}
+    probes: dict[ModelKey, dict[str, float]] = {}
+    for sample in shown:
+        labels = dict(zip(sample.spec.labels, sample.labels, strict=True))
+        name = _QUANTILES.get(labels.get("quantile", ""))
+        if name is None:
+            continue
+        key = labels["model"], labels["version"]
+        if sample.spec is catalogue.REQUEST_LATENCY:
+            production.setdefault(key, {})[name] = sample.value
+        elif sample.spec is catalogue.REQUEST_LATENCY_CI:
+            bound = f"{name} {labels['bound']}"
+            production.setdefault(key, {})[bound] = sample.value
+        elif labels.get("protocol") == "grpc":
+            probes.setdefault(key, {})[name] = sample.value
+    return probes | production
+
+
+def _sum(first: float, second: float) -> float:
+    if math.isnan(first) or math.isnan(second):
+        return second if math.isnan(first) else first
+    return first + second
+
+
+def _total(values: Iterable[float]) -> float:
+    return sum(value for value in values if math.isfinite(value))

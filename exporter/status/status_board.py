@@ -1,0 +1,94 @@
+"""The state of each model, since when it is known, and the hours before it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from exporter.status.findings import findings, state_of
+from exporter.status.recorded_history import STEP_SECONDS, RecordedHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from exporter.access.inventory import Inventory, ModelKey
+    from exporter.features.slo.objectives import Objective
+    from exporter.samples import AnySample
+    from exporter.status.findings import Finding, State
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """A model's headline, and since when it is known, in seconds since 1970."""
+
+    state: State
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is wrong at one moment, and what that makes of each model."""
+
+    findings: Sequence[Finding]
+    states: Mapping[ModelKey, ModelState]
+
+
+class StatusBoard:
+    """Judges what is exposed and remembers what it found. Thread-safe."""
+
+    def __init__(self, wall_clock: Callable[[], float]) -> None:
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()
+        self._history = RecordedHistory()
+        self._states: dict[ModelKey, ModelState] = {}
+        self._next_at = 0.0
+
+    def judge(
+        self,
+        samples: Iterable[AnySample],
+        inventory: Inventory,
+        serving: Mapping[ModelKey, bool],
+        objectives: Iterable[Objective],
+    ) -> Judgement:
+        """Say what is wrong now; a state that changed becomes a mark."""
+        found = findings(samples, inventory, serving, objectives)
+        keys = [(e.name, e.version) for e in inventory.index if e.state]
+        with self._lock:
+            now = self._wall_clock()
+            before, self._states = self._states, {}
+            for key in keys:
+                state = state_of(key, found, inventory, serving)
+                old = before.get(key)
+                if old is not None and old.state == state:
+                    self._states[key] = old
+                    continue
+                self._states[key] = ModelState(state, now)
+                if old is not None:
+                    kind = "good" if state == "SERVING" else "bad"
+                    text = f"{key[0]} {key[1]}: {old.state} to {state}"
+                    self._history.mark(now, kind, text)
+            return Judgement(found, dict(self._states))
+
+    def mark(self, text: str) -> None:
+        """Remember something that is neither good nor bad."""
+        with self._lock:
+            self._history.mark(self._wall_clock(), "neutral", text)
+
+    def is_due(self) -> bool:
+        """Return whether it is time to record another point."""
+        return self._wall_clock() >= self._next_at
+
+    def record(self, samples: Iterable[AnySample]) -> None:
+        """Add a point to the history."""
+        with self._lock:
+            now = self._wall_clock()
+            self._next_at = now + STEP_SECONDS
+            self._history.record(samples, now)
+
+    def history(self, key: ModelKey | None) -> dict[str, Any]:
+        """The recorded latency of a model version, or the rates of all and the marks."""
+        with self._lock:
+            return (
+                self._history.rates() if key is None else self._history.latencies(key)
+            )

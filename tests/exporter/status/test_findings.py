@@ -1,0 +1,189 @@
+"""What is wrong, and what that makes of a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter import catalogue
+from exporter.access.inventory import Inventory
+from exporter.features.slo.objectives import (
+    AvailabilityObjective,
+    LatencyObjective,
+    SignalObjective,
+)
+from exporter.samples import Sample
+from exporter.status.findings import findings, state_of
+from exporter.triton.model import IndexEntry
+
+KEY = ("m", "1")
+OTHER = ("n", "2")
+SERVING = {KEY: True, OTHER: True}
+
+
+def index(**states: str) -> Inventory:
+    entries = [
+        IndexEntry("m", "1", states.get("m", "READY")),
+        IndexEntry("n", "2", states.get("n", "READY")),
+        IndexEntry("unloaded", "1", ""),
+    ]
+    return Inventory(up=True, ready=True, index=tuple(entries))
+
+
+def judged(samples, inventory=None, serving=SERVING, objectives=()):
+    inventory = inventory or index()
+    found = findings(samples, inventory, serving, objectives)
+    states = {key: state_of(key, found, inventory, serving) for key in (KEY, OTHER)}
+    return found, states
+
+
+BOTH_WELL = {KEY: "SERVING", OTHER: "SERVING"}
+
+
+def test_without_anything_wrong_models_serve():
+    well = [
+        Sample(catalogue.GOLDEN_FAILING, 0, (*KEY, "set", "labels")),
+        Sample(catalogue.MODEL_DRIFT_ALARM, 0, ("m",)),
+        Sample(catalogue.SPC_ALARM, 0, ("signal", "cusum")),
+        Sample(catalogue.SLO_BUDGET, 0.5, ("fast",)),
+        Sample(catalogue.SEVERAL_SERVERS, 0),
+        Sample(catalogue.OUTCOMES_DOUBTFUL, 0, KEY),
+    ]
+    assert judged(well) == ([], BOTH_WELL)
+
+
+def test_what_was_not_proven_is_unknown():
+    assert judged([], serving={KEY: True}) == ([], BOTH_WELL | {OTHER: "UNKNOWN"})
+
+
+def test_of_a_server_that_is_down_only_that_is_said():
+    down = Inventory(up=False, ready=False, index=index().index)
+    alarm = Sample(catalogue.MODEL_DRIFT_ALARM, 1, ("m",))
+    found, states = judged([alarm], down, {KEY: False, OTHER: False})
+    assert [(f.subject, f.text) for f in found] == [("Triton", "does not answer")]
+    assert states == {KEY: "DOWN", OTHER: "DOWN"}
+
+
+@pytest.mark.parametrize(
+    ("sample", "state", "subject", "text"),
+    [
+        (
+            Sample(catalogue.GOLDEN_FAILING, 1, (*KEY, "set", "labels")),
+            "LYING",
+            "m",
+            "returns wrong answers: golden labels fail",
+        ),
+        (
+            Sample(catalogue.OUTCOMES_DOUBTFUL, 1, KEY),
+            "FAILING",
+            "m",
+            "answers with errors that Triton counts as successes",
+        ),
+        (Sample(catalogue.MODEL_DRIFT_ALARM, 1, ("m",)), "DRIFTED", "m", "its data drifted"),
+        (
+            Sample(catalogue.SPC_ALARM, 1, ("signal", "cusum")),
+            "SERVING",
+            "signal",
+            "its control chart is out of control",
+        ),
+        (
+            Sample(catalogue.SLO_BUDGET, -0.1, ("fast",)),
+            "SERVING",
+            "fast",
+            "its error budget is spent",
+        ),
+        (
+            Sample(catalogue.SEVERAL_SERVERS, 1),
+            "SERVING",
+            "Triton",
+            "several servers answer at its address: all counts are one's",
+        ),
+    ],
+)  # fmt: skip
+def test_one_thing_wrong_is_one_finding_and_one_state(sample, state, subject, text):
+    [finding], states = judged([sample])
+    assert (finding.subject, finding.text) == (subject, text)
+    assert states == {KEY: state, OTHER: "SERVING"}
+
+
+def test_the_features_that_drifted_are_named():
+    [finding], _ = judged(
+        [
+            Sample(catalogue.MODEL_DRIFT_ALARM, 1, ("m",)),
+            Sample(catalogue.FEATURE_DRIFT_ALARM, 1, ("m", "age")),
+            Sample(catalogue.FEATURE_DRIFT_ALARM, 0, ("m", "sex")),
+            Sample(catalogue.FEATURE_DRIFT_ALARM, 1, ("n", "price")),
+        ]
+    )
+    assert finding.text == "its data drifted: age"
+
+
+def test_a_model_that_does_not_serve_is_down_whatever_else_it_is():
+    lies = Sample(catalogue.GOLDEN_FAILING, 1, (*KEY, "set", "labels"))
+    found, states = judged([lies], serving={KEY: False, OTHER: True})
+    assert {f.text.partition(",")[0] for f in found} == {
+        "no tensor comes back right",
+        "returns wrong answers: golden labels fail",
+    }
+    assert states == {KEY: "DOWN", OTHER: "SERVING"}
+
+
+def test_a_model_that_is_not_ready_is_down():
+    [finding], states = judged([], index(n="LOADING"), {KEY: True})
+    assert (finding.subject, finding.text) == ("n", "is not ready")
+    assert states == {KEY: "SERVING", OTHER: "DOWN"}
+
+
+def burning(slo, rate_5m, rate_1h):
+    return [
+        Sample(catalogue.SLO_BURN_RATE, rate_5m, (slo, "5m")),
+        Sample(catalogue.SLO_BURN_RATE, rate_1h, (slo, "1h")),
+    ]
+
+
+LATENCY = LatencyObjective(
+    name="fast", objective_ratio=0.99, models="m", threshold_seconds=0.1
+)
+AVAILABLE = AvailabilityObjective(name="answers", objective_ratio=0.99, models="n")
+SIGNAL = SignalObjective(
+    name="power", objective_ratio=0.9, models="m", metric="triton_gpu_power_watts", at_most=1
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("objective", "states"),
+    [
+        (LATENCY, BOTH_WELL | {KEY: "SLOW"}),
+        (AVAILABLE, BOTH_WELL | {OTHER: "FAILING"}),
+        (SIGNAL, BOTH_WELL),
+        (LATENCY.model_copy(update={"models": "*"}), BOTH_WELL),  # which one?
+    ],
+)
+def test_a_burning_objective_makes_its_only_model_slow_or_failing(objective, states):
+    [finding], found = judged(burning(objective.name, 20, 15), objectives=[objective])
+    assert finding.subject == objective.name
+    assert found == states
+
+
+@pytest.mark.parametrize("rates", [(20, 1), (1, 20), (14.4, 14.4)])
+def test_an_objective_burns_in_both_windows_or_not(rates):
+    assert judged(burning("fast", *rates), objectives=[LATENCY]) == ([], BOTH_WELL)
+
+
+@pytest.mark.parametrize(
+    ("mode", "metric", "state"),
+    [
+        ("ab", "latency_mean", "SLOW"),
+        ("ab", "success", "SERVING"),
+        ("shadow", "latency_mean", "SERVING"),
+    ],
+)
+def test_a_worse_challenger_is_slow_where_production_waits_for_it(mode, metric, state):
+    [finding], states = judged(
+        [
+            Sample(catalogue.COMPARISON_VERDICT, 1, ("new", metric, "worse")),
+            Sample(catalogue.COMPARISON_VERDICT, 1, ("new", "energy", "better")),
+            Sample(catalogue.COMPARISON_INFO, 1, ("new", "m:1", "n:2", mode)),
+        ]
+    )
+    assert (finding.subject, finding.text) == ("new", f"n:2 is worse in {metric}")
+    assert states == BOTH_WELL | {OTHER: state}

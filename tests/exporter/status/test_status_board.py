@@ -1,0 +1,148 @@
+"""Since when a state is known, and what the hours before were."""
+
+from __future__ import annotations
+
+import math
+
+from exporter import catalogue
+from exporter.access.inventory import Inventory
+from exporter.samples import Sample
+from exporter.status.recorded_history import RecordedHistory
+from exporter.status.status_board import StatusBoard
+from exporter.triton.model import IndexEntry
+
+KEY = ("m", "1")
+INVENTORY = Inventory(up=True, ready=True, index=(IndexEntry("m", "1", "READY"),))
+
+
+def test_a_state_is_known_since_it_came_and_its_change_is_a_mark():
+    now = 100.0
+    board = StatusBoard(lambda: now)
+
+    def state(*, serves):
+        known = board.judge([], INVENTORY, {KEY: serves}, ()).states[KEY]
+        return known.state, known.since
+
+    assert state(serves=True) == ("SERVING", 100)
+    now = 110.0
+    assert state(serves=True) == ("SERVING", 100)
+    now = 120.0
+    assert state(serves=False) == ("DOWN", 120)
+    now = 130.0
+    assert state(serves=True) == ("SERVING", 130)
+    now = 140.0
+    board.mark("configuration reloaded")
+    assert board.history(None)["marks"] == [
+        {"at": 120, "kind": "bad", "text": "m 1: SERVING to DOWN"},
+        {"at": 130, "kind": "good", "text": "m 1: DOWN to SERVING"},
+        {"at": 140, "kind": "neutral", "text": "configuration reloaded"},
+    ]
+
+
+def test_a_point_is_recorded_every_ten_seconds():
+    now = 100.0
+    board = StatusBoard(lambda: now)
+    assert board.is_due()
+    board.record([])
+    assert not board.is_due()
+    now = 110.0
+    assert board.is_due()
+
+
+def requests(total, key=KEY):
+    return Sample(catalogue.REQUESTS, total, (*key, "success"))
+
+
+def test_rates_come_from_totals_and_a_gap_is_no_number():
+    history = RecordedHistory()
+    history.record([requests(5)], 0.0)
+    history.record([requests(25), requests(3, ("late", "1"))], 10.0)
+    history.record([requests(26), requests(9, ("late", "1"))], 20.0)
+    history.record([requests(9, ("late", "1"))], 30.0)
+    assert history.rates() == {
+        "times": [0, 10, 20, 30],
+        "lines": {"m": [None, 2, 0.1, None], "late": [None, None, 0.6, 0]},
+        "marks": [],
+    }
+
+
+def test_versions_of_a_model_are_added():
+    history = RecordedHistory()
+    second = ("m", "2")
+    history.record([requests(0)], 0.0)
+    history.record([requests(10), requests(0, second)], 10.0)
+    history.record([requests(20), requests(30, second)], 20.0)
+    assert history.rates()["lines"] == {"m": [None, 1, 4]}
+
+
+def test_latency_is_productions_with_its_bounds_else_our_probes():
+    of_it = {"model": "m", "version": "1", "protocol": "grpc", "quantile": "0.5"}
+    labels = [of_it.get(label, "") for label in catalogue.PROBE_LATENCY.labels]
+    probed = Sample(catalogue.PROBE_LATENCY, 0.004, tuple(labels))
+    history = RecordedHistory()
+    history.record([probed], 0.0)
+    history.record(
+        [
+            probed,
+            Sample(catalogue.REQUEST_LATENCY, 0.002, (*KEY, "0.5")),
+            Sample(catalogue.REQUEST_LATENCY, 0.009, (*KEY, "0.9")),
+            Sample(catalogue.REQUEST_LATENCY_CI, 0.001, (*KEY, "0.5", "lower")),
+        ],
+        10.0,
+    )
+    assert history.latencies(KEY) == {
+        "times": [0, 10],
+        "lines": {"p50": [0.004, 0.002], "p50 lower": [None, 0.001]},
+    }
+    assert history.latencies(("none", "1")) == {"times": [0, 10], "lines": {}}
+
+
+def test_runs_are_marked_when_they_begin_and_end():
+    def running(*runs):
+        return [
+            Sample(catalogue.RUN_INFO, 1, (run, "load", "steady", "measure"))
+            for run in runs
+        ]
+
+    history = RecordedHistory()
+    history.record(running("old"), 0.0)  # when it began is not known
+    history.record(running("old", "new"), 10.0)
+    history.record(running("new"), 20.0)
+    assert [(mark["at"], mark["text"]) for mark in history.rates()["marks"]] == [
+        (10, "run new began"),
+        (20, "run old ended"),
+    ]
+
+
+def test_six_hours_and_a_hundred_models_are_kept():
+    history = RecordedHistory()
+    for step in range(2_200):
+        history.record(
+            [requests(10 * step, (f"m{n}", "1")) for n in range(2)], 10.0 * step
+        )
+    recorded = history.rates()
+    assert len(recorded["times"]) == len(recorded["lines"]["m0"]) == 2_160
+    assert recorded["times"][-1] == 21_990
+    history = RecordedHistory()
+    for step in range(2):
+        history.record(
+            [requests(n * step, (f"m{n:03}", "1")) for n in range(150)], 10.0 * step
+        )
+    shown = history.rates()["lines"]
+    assert len(shown) == 20  # the busiest of those that are kept
+    assert max(shown) == "m099"
+
+
+def test_a_model_that_is_gone_is_forgotten_when_its_last_point_is():
+    history = RecordedHistory()
+    history.record([requests(0)], 0.0)
+    history.record([requests(10)], 10.0)
+    for step in range(2, 2_162):
+        history.record([], 10.0 * step)
+    assert history.rates()["lines"] == {}
+
+
+def test_what_no_number_stands_for_is_none():
+    history = RecordedHistory()
+    history.record([Sample(catalogue.REQUEST_LATENCY, math.inf, (*KEY, "0.5"))], 0.0)
+    assert history.latencies(KEY)["lines"] == {"p50": [None]}
