@@ -119,6 +119,7 @@ SHOWN: Final[frozenset[MetricSpec]] = frozenset(
         catalogue.INFERENCE_ENERGY,
         catalogue.EFFICIENCY,
         catalogue.COST_PER_THOUSAND,
+        catalogue.GOLDEN_BASELINE,
         catalogue.GOLDEN_FAILING,
         catalogue.GOLDEN_SCORE,
         catalogue.SPC_ALARM,

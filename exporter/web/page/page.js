@@ -154,15 +154,16 @@ function slowest(found) {
   return { source: "", worst: null };
 }
 
-// Green only where at least one model was judged and all that were do serve.
+// Green only where at least one model was judged and every one is well.
 function servingTile(found, tile) {
-  const judged = found.models.filter((m) => m.serving !== null);
-  const serving = judged.filter((m) => m.serving).length;
-  const lies = judged.filter((m) => m.ready && m.serving === false).length;
-  const unproven = found.models.filter((m) => m.ready && m.serving === null).length;
-  const notes = [lies ? `${lies} only say so` : "", unproven ? `${unproven} unproven` : ""].filter(Boolean);
-  const state = serving < judged.length ? "bad" : judged.length && !unproven ? "good" : "";
-  return tile([`of ${judged.length} models serve`, ...notes].join("; "), judged.length ? serving : UNKNOWN, state);
+  const judged = found.models.filter((m) => m.state !== "UNKNOWN");
+  const well = judged.filter((m) => m.state === "SERVING").length;
+  const unwell = names(judged.filter((m) => m.state !== "SERVING"), "state")
+    .map((state) => `${judged.filter((m) => m.state === state).length} ${state}`);
+  const unproven = found.models.length - judged.length;
+  const notes = [...unwell, ...(unproven ? [`${unproven} unproven`] : [])];
+  const state = well < judged.length ? "bad" : judged.length && !unproven ? "good" : "";
+  return tile([`of ${judged.length} models serve`, ...notes].join("; "), judged.length ? well : UNKNOWN, state);
 }
 
 function tiles(found, traffic) {
@@ -196,13 +197,16 @@ function truth(found) {
     if (!all.length) return make("span", { class: "quiet" }, "–");
     return make("span", {}, ...all.flatMap((p, i) => [
       ...(i ? [make("br")] : []),
-      make("span", { class: p.outcome === "ok" ? "good" : "bad", title: p.detail || "" }, p.outcome),
+      make("span", { class: p.outcome === "ok" ? fine(m) : "bad", title: p.detail || "" }, p.outcome),
       make("span", { class: "quiet" }, ` ${seconds(p.duration_seconds)}`)]));
   };
+  // Nothing of a model that is not well is green.
+  const fine = (m) => (m.state === "SERVING" ? "good" : "");
+  const answer = (m, value) => (value ? make("span", { class: fine(m) }, "yes") : word(value, "", "no"));
   const detail = (m) => (probes.get(key(m)) || []).map((p) => p.detail).filter(Boolean)[0] || m.reason || "";
   replace("truth", table("Readiness and probes by model", found.models, [
     ["model", (m) => m.model], ["version", (m) => m.version],
-    ["ready", (m) => word(m.ready, "yes", "no")], ["serving", (m) => word(m.serving, "yes", "no")],
+    ["ready", (m) => answer(m, m.ready)], ["serving", (m) => answer(m, m.serving)],
     ["gRPC", (m) => cell(m, "grpc")], ["HTTP", (m) => cell(m, "http")], ["", detail, "detail"],
   ]));
 }
@@ -227,7 +231,9 @@ function draw(found) {
     ["what", (e) => make("span", { class: e.level === "info" ? "" : e.level === "warning" ? "warn" : "bad" }, e.event)],
     ["", (e) => e.detail, "detail"],
   ]) : make("p", { class: "quiet" }, "None since this sidecar started."));
-  replace("collectors", table("Collectors and probes", found.collectors, [
+  const failed = found.collectors.filter((c) => c.success === false);
+  const summary = failed.length ? `${names(failed, "collector").join(", ")} failed` : `${found.collectors.length} collectors and probes, none failing`;
+  fold("collectors", summary, failed.length > 0, table("Collectors and probes", found.collectors, [
     ["collector", (c) => c.collector], ["last run", (c) => word(c.success, "ok", "failed")],
     ["took", (c) => seconds(c.duration_seconds), "number"], ["", (c) => c.failure || ""],
   ]));

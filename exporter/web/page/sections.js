@@ -82,34 +82,63 @@ function drift(found, time) {
 
 function energy(found) {
   const power = [...(found.series.triton_gpu_power_watts || []), ...(found.series.triton_host_power_watts || [])];
-  const each = found.series.triton_inference_energy_joules || [];
-  if (!power.length && !each.length) return null;
-  const of = (metric, e) => (found.series[metric] || []).find((other) =>
-    Object.keys(e).every((label) => label === "value" || !(label in other) || other[label] === e[label]));
+  const joules = found.series.triton_inference_energy_joules || [];
+  if (!power.length && !joules.length) return null;
   const watts = power.map((p) => `${p.name || p.domain || p.gpu || ""} ${quantity(p.value, "W")} (${p.source})`);
+  const each = joules.filter((e) => e.basis === "full");
+  const of = (metric, e, basis) => (found.series[metric] || []).find((other) => Object.entries({ ...e, basis })
+    .every(([label, value]) => label === "value" || !(label in other) || other[label] === value));
   return section("Energy and cost", `Now: ${watts.join(", ") || UNKNOWN}. The source says how far to trust it.`,
     table("Energy by model", each, [
       ["model", (e) => e.model], ["version", (e) => e.version],
-      ["of what", (e) => [e.boundary, e.basis].filter(Boolean).join(", ")], ["source", (e) => e.source],
-      ["joules an inference", (e) => quantity(e.value), "number"],
-      ["inferences/s per watt", (e) => quantity(of("triton_model_inferences_per_second_per_watt", e)?.value), "number"],
+      ["of the", (e) => e.boundary], ["source", (e) => e.source],
+      ["joules an inference", (e) => quantity(of("triton_inference_energy_joules", e, "active")?.value), "number"],
+      ["with its idle share", (e) => quantity(e.value), "number"],
+      ["inferences/s per watt", (e) => quantity(of("triton_model_inferences_per_second_per_watt", e, "full")?.value), "number"],
       ["cost of 1,000", (e) => {
-        const cost = of("triton_model_cost_per_thousand_inferences", e);
+        const cost = of("triton_model_cost_per_thousand_inferences", e, "full");
         return cost ? quantity(cost.value, cost.currency) : UNKNOWN;
       }, "number"],
     ]));
+}
+
+const HEADLINE_SCORES = ["accuracy", "match", "r2"];
+
+// The one score of a data set that people know it by; all others are folded.
+function headlineScores(scores) {
+  const sets = new Map();
+  for (const score of scores) {
+    const set = `${key(score)} ${score.dataset}`;
+    sets.set(set, [...(sets.get(set) || []), score]);
+  }
+  return [...sets.values()].map((all) =>
+    HEADLINE_SCORES.map((name) => all.find((s) => s.metric === name)).find(Boolean) || all[0]);
 }
 
 function golden(found) {
   const scores = found.series.triton_golden_score_ratio || [];
   const charts = found.series.triton_spc_alarm || [];
   if (!scores.length && !charts.length) return null;
+  const baseline = (s) => (found.series.triton_golden_baseline_ratio || [])
+    .find((b) => key(b) === key(s) && b.dataset === s.dataset && b.metric === s.metric)?.value;
+  const checks = (s) => {
+    const known = (found.series.triton_golden_failing || []).filter((f) => key(f) === key(s) && f.dataset === s.dataset);
+    const failing = known.filter((f) => f.value).map((f) => f.check);
+    return failing.length ? make("span", { class: "bad" }, `${failing.join(", ")} fail`) : known.length ? "pass" : UNKNOWN;
+  };
+  const columns = [
+    ["model", (s) => s.model], ["version", (s) => s.version], ["data set", (s) => s.dataset],
+    ["metric", (s) => s.metric], ["score", (s) => quantity(s.value), "number"],
+    ["baseline", (s) => (baseline(s) == null ? "" : quantity(baseline(s))), "number"],
+  ];
   const parts = [];
   if (scores.length) {
-    parts.push(table("Golden scores", scores, [
-      ["model", (s) => s.model], ["version", (s) => s.version], ["data set", (s) => s.dataset],
-      ["metric", (s) => s.metric], ["score", (s) => quantity(s.value), "number"],
-    ]));
+    parts.push(table("Golden scores", headlineScores(scores), [...columns,
+      ["checks", checks]]));
+    // The section is drawn anew each time; what was open stays open.
+    const isOpen = document.getElementById("all-scores")?.open;
+    parts.push(make("details", { id: "all-scores", ...(isOpen ? { open: "" } : {}) },
+      make("summary", {}, `All ${scores.length} scores`), table("All golden scores", scores, columns)));
   }
   if (charts.length) {
     parts.push(table("Process control", charts, [

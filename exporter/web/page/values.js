@@ -64,6 +64,17 @@ function replace(id, ...children) {
   document.getElementById(id).replaceChildren(...children);
 }
 
+// Details under one line, opened when something goes wrong; what a reader opened or closed stays so.
+function fold(id, text, isWrong, ...children) {
+  const place = document.getElementById(id);
+  if (!place.firstChild) place.append(make("details", {}, make("summary")));
+  const details = place.firstChild, summary = details.firstChild;
+  if (isWrong && !summary.classList.contains("bad")) details.open = true;
+  summary.className = isWrong ? "bad" : "";
+  summary.textContent = text;
+  details.replaceChildren(summary, ...children);
+}
+
 function sum(entries, key = "value") {
   return entries.reduce((total, entry) => total + entry[key], 0);
 }
