@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 
+import pytest
+
 from exporter.demo.demo_readings import Reader
 from exporter.demo.demo_screen import WIDTH, Screen
 
@@ -45,7 +47,10 @@ class Terminal(io.StringIO):
 def status(state="SERVING", findings=()):
     return {
         "models": [{"model": "diabetes", "version": "1", "state": state}],
-        "findings": [{"subject": s, "text": t} for s, t in findings],
+        "findings": [
+            {"subject": subject, "text": text, "runbook": runbook}
+            for subject, text, runbook in findings
+        ],
     }
 
 
@@ -85,7 +90,10 @@ def test_requests_a_second_come_from_two_pages():
 
 
 def test_the_state_and_what_is_wrong_are_those_of_the_status_page():
-    wrong = [("diabetes", "its data drifted: age"), ("data", "burns")]
+    wrong = [
+        ("diabetes", "its data drifted: age", "TritonDriftAlarm"),
+        ("data", "burns", "TritonSLOBurnPage"),
+    ]
     reading = read(SERVES, said=status("DRIFTED", wrong))
     assert reading.models[0].state == "DRIFTED"
     assert list(reading.troubles.values()) == [
@@ -95,9 +103,15 @@ def test_the_state_and_what_is_wrong_are_those_of_the_status_page():
     assert read(SERVES).troubles == {}
 
 
-def test_a_comparison_that_is_known_to_be_worse_is_no_trouble():
-    worse = [("precision", "digits_int8 is worse in latency_mean")]
-    assert read(SERVES, said=status(findings=worse)).troubles == {}
+@pytest.mark.parametrize(
+    "finding",
+    [
+        ("precision", "int8 is worse in latency_mean", "TritonComparisonWorse"),
+        ("slow-latency", "its error budget is spent", "TritonSLOBurnTicket"),
+    ],
+)
+def test_what_is_expected_or_too_soon_to_say_is_no_trouble(finding):
+    assert read(SERVES, said=status(findings=[finding])).troubles == {}
 
 
 def test_in_a_pipe_lines_are_short_and_models_are_shown_every_ten_seconds():
