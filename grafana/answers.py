@@ -8,10 +8,11 @@ from grafana.frame import framed
 from grafana.panels import (
     Query,
     Step,
-    explained,
     good_above,
     good_below,
+    latest,
     number,
+    rate,
     rows,
     series,
 )
@@ -35,19 +36,16 @@ def build() -> Any:
 
 def _golden() -> list[Any]:
     return [
-        explained(
-            number(
-                "Checks that fail",
-                "Golden checks that fail now: answers that are not those recorded, or fewer"
-                " right ones than chance explains.",
-                "short",
-                Query("sum(triton_golden_failing<v>)"),
-                span=6,
-                steps=good_below(1, 1),
-                no_value="no golden data",
-            ),
-            "TritonSilentFailure",
-            "TritonGoldenLoss",
+        number(
+            "Checks that fail",
+            "Golden checks that fail now: answers that are not those recorded, or fewer"
+            " right ones than chance explains.",
+            "short",
+            Query("sum(triton_golden_failing<v>)"),
+            span=6,
+            steps=good_below(1, 1),
+            no_value="no golden data",
+            alerts=["TritonSilentFailure", "TritonGoldenLoss"],
         ),
         number(
             "Least score",
@@ -57,69 +55,59 @@ def _golden() -> list[Any]:
             span=6,
             no_value="no golden data",
         ),
-        explained(
-            number(
-                "Charts out of control",
-                "Control charts whose alarm stands.",
-                "short",
-                Query("sum(triton_spc_alarm<s>)"),
-                span=6,
-                steps=good_below(1, 1),
-                no_value="no charts",
-            ),
-            "TritonProcessOutOfControl",
+        number(
+            "Charts out of control",
+            "Control charts whose alarm stands.",
+            "short",
+            Query("sum(triton_spc_alarm<s>)"),
+            span=6,
+            steps=good_below(1, 1),
+            no_value="no charts",
+            alerts=["TritonProcessOutOfControl"],
         ),
-        explained(
-            number(
-                "Comparisons that got worse",
-                "Metrics of which a challenger is worse than its champion beyond the margin.",
-                "short",
-                Query('sum(triton_comparison_verdict<s,verdict="worse">)'),
-                span=6,
-                steps=good_below(1, 1),
-                no_value="no comparisons",
-            ),
-            "TritonComparisonWorse",
+        number(
+            "Comparisons that got worse",
+            "Metrics of which a challenger is worse than its champion beyond the margin.",
+            "short",
+            Query('sum(triton_comparison_verdict<s,verdict="worse">)'),
+            span=6,
+            steps=good_below(1, 1),
+            no_value="no comparisons",
+            alerts=["TritonComparisonWorse"],
         ),
         series(
             "Golden score",
             "Of the latest answers to the whole set, beside the score a loss counts from.",
             "percentunit",
-            Query(
-                "min by (model, dataset, metric) (triton_golden_score_ratio<v>)",
-                "{{model}} {{dataset}} {{metric}}",
-            ),
-            Query(
-                "min by (model, dataset, metric) (triton_golden_baseline_ratio<v>)",
-                "{{model}} {{dataset}} {{metric}} baseline",
+            latest("min", "triton_golden_score_ratio<v>", "model, dataset, metric"),
+            latest(
+                "min",
+                "triton_golden_baseline_ratio<v>",
+                "model, dataset, metric",
+                legend="{{model}} {{dataset}} {{metric}} baseline",
             ),
             most=1,
         ),
-        explained(
-            rows(
-                "Golden sets",
-                "Whether each file could be read and fits its model; where it does not,"
-                " the log names file, row and field.",
-                "none",
-                Query(
-                    "min by (instance, model, version, dataset)"
-                    " (triton_golden_usable<v>)",
-                    "usable",
-                ),
-                span=12,
-                steps=good_above(0.5, 1),
+        rows(
+            "Golden sets",
+            "Whether each file could be read and fits its model; where it does not,"
+            " the log names file, row and field.",
+            "none",
+            latest(
+                "min",
+                "triton_golden_usable<v>",
+                "instance, model, version, dataset",
+                legend="usable",
             ),
-            "TritonGoldenUnusable",
+            span=12,
+            steps=good_above(0.5, 1),
+            alerts=["TritonGoldenUnusable"],
         ),
         series(
             "Golden answers",
             "Samples a second by outcome.",
             "cps",
-            Query(
-                "sum by (model, outcome) (rate(triton_golden_samples_total<v>"
-                "[$__rate_interval]))",
-                "{{model}} {{outcome}}",
-            ),
+            rate("triton_golden_samples_total<v>", "model, outcome"),
         ),
     ]
 
@@ -147,10 +135,10 @@ def _unlabelled() -> list[Any]:
             "What it predicts",
             "Share of the latest production answers that name each class.",
             "percentunit",
-            Query(
-                "avg by (model, class) (triton_output_class_ratio"
-                '<v,source="production">)',
-                "{{model}} {{class}}",
+            latest(
+                "avg",
+                'triton_output_class_ratio<v,source="production">',
+                "model, class",
             ),
             stacked=True,
         ),
@@ -171,14 +159,15 @@ def _control() -> list[Any]:
             "Limits come from the wanted in-control run length. Where neighbouring samples"
             " are correlated the charts run on residuals.",
             "none",
-            Query(
-                "max by (instance, signal) (triton_spc_alarm<s>)",
-                "alarm",
+            latest("max", "triton_spc_alarm<s>", "instance, signal", legend="alarm"),
+            latest(
+                "max", "triton_spc_learning<s>", "instance, signal", legend="learning"
             ),
-            Query("max by (instance, signal) (triton_spc_learning<s>)", "learning"),
-            Query(
-                "max by (instance, signal) (triton_spc_autocorrelation_ratio<s>)",
-                "autocorrelation",
+            latest(
+                "max",
+                "triton_spc_autocorrelation_ratio<s>",
+                "instance, signal",
+                legend="autocorrelation",
             ),
             span=12,
         ),
@@ -207,29 +196,22 @@ def _comparisons() -> list[Any]:
             band=("/ low$/", "/ high$/"),
             least=None,
         ),
-        explained(
-            series(
-                "Pairs",
-                "Inputs a second that both were asked, by outcome; only pairs of which"
-                " both answered are evidence.",
-                "cps",
-                Query(
-                    "sum by (comparison, outcome) (rate(triton_comparison_pairs_total<s>"
-                    "[$__rate_interval]))",
-                    "{{comparison}} {{outcome}}",
-                ),
-                stacked=True,
-            ),
-            "TritonComparisonStuck",
+        series(
+            "Pairs",
+            "Inputs a second that both were asked, by outcome; only pairs of which"
+            " both answered are evidence.",
+            "cps",
+            rate("triton_comparison_pairs_total<s>", "comparison, outcome"),
+            stacked=True,
+            alerts=["TritonComparisonStuck"],
         ),
         series(
             "Time until the next pair",
             "By the limit that the pair waits for: a share of production (requests, busy),"
             " the configured rate (idle, rate), production's statistics, or an input.",
             "s",
-            Query(
-                "max by (comparison, limit) (triton_comparison_next_pair_seconds<s>)",
-                "{{comparison}} {{limit}}",
+            latest(
+                "max", "triton_comparison_next_pair_seconds<s>", "comparison, limit"
             ),
             span=12,
         ),
@@ -248,18 +230,16 @@ def _comparisons() -> list[Any]:
 
 def _cold() -> list[Any]:
     return [
-        explained(
-            series(
-                "Latest load",
-                "From loading to ready, and from there to the first answered inference.",
-                "s",
-                Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
-                Query(
-                    "triton_model_first_inference_seconds<v>",
-                    "{{instance}} {{model}} first inference",
-                ),
+        series(
+            "Latest load",
+            "From loading to ready, and from there to the first answered inference.",
+            "s",
+            Query("triton_model_load_seconds<v>", "{{instance}} {{model}} load"),
+            Query(
+                "triton_model_first_inference_seconds<v>",
+                "{{instance}} {{model}} first inference",
             ),
-            "TritonColdStartSlower",
+            alerts=["TritonColdStartSlower"],
         ),
         number(
             "Loads in the last hour",

@@ -9,10 +9,11 @@ from grafana.panels import (
     Query,
     Step,
     bars,
-    explained,
     good_below,
     heat,
+    latest,
     number,
+    rate,
     rows,
     series,
 )
@@ -51,18 +52,16 @@ def build() -> Any:
 
 def _alarms() -> list[Any]:
     return [
-        explained(
-            number(
-                "Models that moved",
-                "Models whose alarm stands on any sidecar. While nothing changes one comes no"
-                " more often than configured, once a month by default.",
-                "short",
-                Query(
-                    "count(max by (model) (triton_model_drift_alarm<m>) == 1) or vector(0)"
-                ),
-                steps=_QUIET,
+        number(
+            "Models that moved",
+            "Models whose alarm stands on any sidecar. While nothing changes one comes no"
+            " more often than configured, once a month by default.",
+            "short",
+            Query(
+                "count(max by (model) (triton_model_drift_alarm<m>) == 1) or vector(0)"
             ),
-            "TritonDriftAlarm",
+            steps=_QUIET,
+            alerts=["TritonDriftAlarm"],
         ),
         number(
             "Promise not kept",
@@ -75,29 +74,25 @@ def _alarms() -> list[Any]:
             ),
             steps=(Step(None, "green"), Step(1, "yellow")),
         ),
-        explained(
-            number(
-                "References refused",
-                "Sides of models that nothing watches, since their reference does not fit;"
-                " the log and the status page list the differences.",
-                "short",
-                Query(
-                    "count(max by (model, side)"
-                    ' (triton_drift_state_info<m,state="refused">)) or vector(0)'
-                ),
-                steps=_QUIET,
+        number(
+            "References refused",
+            "Sides of models that nothing watches, since their reference does not fit;"
+            " the log and the status page list the differences.",
+            "short",
+            Query(
+                "count(max by (model, side)"
+                ' (triton_drift_state_info<m,state="refused">)) or vector(0)'
             ),
-            "TritonDriftReferenceRefused",
+            steps=_QUIET,
+            alerts=["TritonDriftReferenceRefused"],
         ),
-        explained(
-            number(
-                "Train again in",
-                "Earliest median forecast; unknown where no trend foretells anything.",
-                "s",
-                Query('min(triton_retrain_eta_seconds<m,bound="median">)'),
-                span=12,
-            ),
-            "TritonDriftRetrainSoon",
+        number(
+            "Train again in",
+            "Earliest median forecast; unknown where no trend foretells anything.",
+            "s",
+            Query('min(triton_retrain_eta_seconds<m,bound="median">)'),
+            span=12,
+            alerts=["TritonDriftRetrainSoon"],
         ),
         series(
             "Evidence by feature",
@@ -113,13 +108,12 @@ def _alarms() -> list[Any]:
             "Evidence of the model against its threshold",
             "An alarm is raised where the evidence meets the threshold.",
             "short",
-            Query(
-                "max by (model, side) (triton_model_drift_evidence<m>)",
-                "{{model}} {{side}}",
-            ),
-            Query(
-                "max by (model, side) (triton_model_drift_evidence_threshold<m>)",
-                "threshold of {{model}} {{side}}",
+            latest("max", "triton_model_drift_evidence<m>", "model, side"),
+            latest(
+                "max",
+                "triton_model_drift_evidence_threshold<m>",
+                "model, side",
+                legend="threshold of {{model}} {{side}}",
             ),
             least=None,
         ),
@@ -132,10 +126,8 @@ def _scores() -> list[Any]:
             "PSI by feature over time",
             "The brighter, the further the feature was from its reference then.",
             "short",
-            Query(
-                "max by (model, feature)"
-                ' (triton_feature_drift_score<m,statistic="psi">)',
-                "{{model}} {{feature}}",
+            latest(
+                "max", 'triton_feature_drift_score<m,statistic="psi">', "model, feature"
             ),
             buckets=False,
         ),
@@ -144,26 +136,33 @@ def _scores() -> list[Any]:
             "Distances of the latest windows and, beside PSI, what 99.9 % of windows of"
             " this size stay below while nothing changes.",
             "short",
-            Query(
-                'max by (model, feature) (triton_feature_drift_score<m,statistic="psi">)',
-                "PSI",
+            latest(
+                "max",
+                'triton_feature_drift_score<m,statistic="psi">',
+                "model, feature",
+                legend="PSI",
             ),
-            Query(
-                "max by (model, feature)"
-                ' (triton_feature_drift_null<m,statistic="psi",bound="upper">)',
-                "PSI by chance",
+            latest(
+                "max",
+                'triton_feature_drift_null<m,statistic="psi",bound="upper">',
+                "model, feature",
+                legend="PSI by chance",
             ),
-            Query(
-                "max by (model, feature)"
-                ' (triton_feature_drift_score<m,statistic="jensen_shannon">)',
-                "Jensen-Shannon",
+            latest(
+                "max",
+                'triton_feature_drift_score<m,statistic="jensen_shannon">',
+                "model, feature",
+                legend="Jensen-Shannon",
             ),
-            Query(
-                "max by (model, feature)"
-                ' (triton_feature_drift_score<m,statistic="wasserstein">)',
-                "Wasserstein / sigma",
+            latest(
+                "max",
+                'triton_feature_drift_score<m,statistic="wasserstein">',
+                "model, feature",
+                legend="Wasserstein / sigma",
             ),
-            Query("max by (model, feature) (triton_feature_drift_alarm<m>)", "alarm"),
+            latest(
+                "max", "triton_feature_drift_alarm<m>", "model, feature", legend="alarm"
+            ),
         ),
         series(
             "PSI beyond chance",
@@ -244,64 +243,60 @@ def _quality() -> list[Any]:
             )
             for title, metric, what in shares
         ),
-        explained(
-            series(
-                "Schema violations",
-                "Requests a second whose tensors are not those of the reference, by kind.",
-                "reqps",
-                Query(
-                    "sum by (model, kind) (rate(triton_schema_violations_total<m>"
-                    "[$__rate_interval]))",
-                    "{{model}} {{kind}}",
-                ),
-            ),
-            "TritonDriftSchemaViolations",
+        series(
+            "Schema violations",
+            "Requests a second whose tensors are not those of the reference, by kind.",
+            "reqps",
+            rate("triton_schema_violations_total<m>", "model, kind"),
+            alerts=["TritonDriftSchemaViolations"],
         ),
     ]
 
 
 def _watches() -> list[Any]:
     return [
-        explained(
-            series(
-                "Rows seen by the taps",
-                "After sampling; nothing here while requests come is a broken mirror.",
-                "cps",
-                Query(
-                    "sum by (model, side) (rate(triton_drift_rows_total<m>"
-                    "[$__rate_interval]))",
-                    "{{model}} {{side}}",
-                ),
-            ),
-            "TritonDriftNoTraffic",
+        series(
+            "Rows seen by the taps",
+            "After sampling; nothing here while requests come is a broken mirror.",
+            "cps",
+            rate("triton_drift_rows_total<m>", "model, side"),
+            alerts=["TritonDriftNoTraffic"],
         ),
         rows(
             "Watches",
             "References and windows of each side of each model.",
             "short",
-            Query(
-                "max by (model, side) (triton_drift_reference_rows<m>)",
-                "reference rows",
+            latest(
+                "max",
+                "triton_drift_reference_rows<m>",
+                "model, side",
+                legend="reference rows",
             ),
-            Query("max by (model, side) (triton_drift_window_rows<m>)", "window rows"),
-            Query(
-                "min by (model, side) (triton_drift_promise_kept<m>)", "promise kept"
+            latest(
+                "max",
+                "triton_drift_window_rows<m>",
+                "model, side",
+                legend="window rows",
+            ),
+            latest(
+                "min",
+                "triton_drift_promise_kept<m>",
+                "model, side",
+                legend="promise kept",
             ),
             span=12,
         ),
-        explained(
-            series(
-                "Age of the saved state",
-                "Seconds since what is known of a model was last written: what a restart"
-                " would forget. Nothing where no state is kept.",
-                "s",
-                Query(
-                    "time() - max by (model, side, instance)"
-                    " (tritonwatch_drift_state_saved_timestamp_seconds<m>)",
-                    "{{instance}} {{model}} {{side}}",
-                ),
-                span=24,
+        series(
+            "Age of the saved state",
+            "Seconds since what is known of a model was last written: what a restart"
+            " would forget. Nothing where no state is kept.",
+            "s",
+            Query(
+                "time() - max by (model, side, instance)"
+                " (tritonwatch_drift_state_saved_timestamp_seconds<m>)",
+                "{{instance}} {{model}} {{side}}",
             ),
-            "TritonDriftStateNotSaved",
+            span=24,
+            alerts=["TritonDriftStateNotSaved"],
         ),
     ]

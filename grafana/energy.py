@@ -7,10 +7,11 @@ from typing import Any
 from grafana.frame import framed
 from grafana.panels import (
     Query,
-    explained,
     good_above,
     good_below,
+    latest,
     number,
+    rate,
     rows,
     series,
 )
@@ -67,53 +68,44 @@ def _now() -> list[Any]:
 
 def _models() -> list[Any]:
     return [
-        explained(
-            series(
-                "Energy of an inference",
-                "Active: what running it took. Full: with its part of idle power.",
-                "joule",
-                Query(
-                    "avg by (model, boundary, basis) (triton_inference_energy_joules<v>)",
-                    "{{model}} {{boundary}} {{basis}}",
-                ),
+        series(
+            "Energy of an inference",
+            "Active: what running it took. Full: with its part of idle power.",
+            "joule",
+            latest(
+                "avg", "triton_inference_energy_joules<v>", "model, boundary, basis"
             ),
-            "TritonEnergyPerInferenceUp",
+            alerts=["TritonEnergyPerInferenceUp"],
         ),
         series(
             "Power by model",
             "Attributed to production inferences, above idle.",
             "watt",
-            Query(
-                "sum by (model, boundary) (rate(triton_model_energy_joules_total<v>"
-                "[$__rate_interval]))",
-                "{{model}} {{boundary}}",
-            ),
+            rate("triton_model_energy_joules_total<v>", "model, boundary"),
             stacked=True,
         ),
         rows(
             "Efficiency and cost",
             "Over the sliding window; cost by the prices of the configuration.",
             "none",
-            Query(
-                "avg by (model, version, basis)"
-                " (triton_model_inferences_per_second_per_watt<v>)",
-                "inferences/s per watt",
+            latest(
+                "avg",
+                "triton_model_inferences_per_second_per_watt<v>",
+                "model, version, basis",
+                legend="inferences/s per watt",
             ),
-            Query(
-                "avg by (model, version, basis)"
-                " (triton_model_cost_per_thousand_inferences<v>)",
-                "cost of 1,000",
+            latest(
+                "avg",
+                "triton_model_cost_per_thousand_inferences<v>",
+                "model, version, basis",
+                legend="cost of 1,000",
             ),
         ),
         series(
             "Carbon",
             "Grams of CO2 equivalent a second, by the grid's intensity and the PUE.",
             "massg",
-            Query(
-                "sum by (model) (rate(triton_model_carbon_grams_total<v>"
-                "[$__rate_interval]))",
-                "{{model}}",
-            ),
+            rate("triton_model_carbon_grams_total<v>", "model"),
         ),
         series(
             "FLOPS utilisation",
@@ -131,18 +123,12 @@ def _balance() -> list[Any]:
             "Where the power goes",
             "Models + idle + unattributed is what the sensors measure, always.",
             "watt",
-            Query(
-                "sum(rate(triton_model_energy_joules_total<s>[$__rate_interval]))",
-                "models",
-            ),
-            Query(
-                "sum(rate(triton_idle_energy_joules_total<s>[$__rate_interval]))",
-                "idle",
-            ),
-            Query(
-                "sum by (reason) (rate(triton_unattributed_energy_joules_total<s>"
-                "[$__rate_interval]))",
-                "unattributed: {{reason}}",
+            rate("triton_model_energy_joules_total<s>", legend="models"),
+            rate("triton_idle_energy_joules_total<s>", legend="idle"),
+            rate(
+                "triton_unattributed_energy_joules_total<s>",
+                "reason",
+                legend="unattributed: {{reason}}",
             ),
             stacked=True,
         ),
@@ -150,24 +136,16 @@ def _balance() -> list[Any]:
             "By boundary",
             "As MLPerf Power draws them: gpu, host, and node with its PUE.",
             "watt",
-            Query(
-                "sum by (boundary) (rate(triton_boundary_energy_joules_total<s>"
-                "[$__rate_interval]))",
-                "{{boundary}}",
-            ),
+            rate("triton_boundary_energy_joules_total<s>", "boundary"),
         ),
-        explained(
-            series(
-                "Sensor faults",
-                "What is wrong with a sensor, while it is: lost, stuck, driver gone.",
-                "short",
-                Query(
-                    "max by (instance, source, device, fault)"
-                    " (triton_power_sensor_fault<s>)",
-                    "{{instance}} {{source}} {{device}} {{fault}}",
-                ),
+        series(
+            "Sensor faults",
+            "What is wrong with a sensor, while it is: lost, stuck, driver gone.",
+            "short",
+            latest(
+                "max", "triton_power_sensor_fault<s>", "instance, source, device, fault"
             ),
-            "TritonPowerSensorFault",
+            alerts=["TritonPowerSensorFault"],
         ),
     ]
 
@@ -189,32 +167,24 @@ def _boards() -> list[Any]:
             span=8,
             steps=good_below(80, 90),
         ),
-        explained(
-            series(
-                "Throttling",
-                "Seconds a second for which clocks were held down, by reason.",
-                "percentunit",
-                Query(
-                    "sum by (instance, gpu, reason)"
-                    " (rate(triton_gpu_throttle_seconds_total<s>[$__rate_interval]))",
-                    "{{instance}} {{gpu}} {{reason}}",
-                ),
-                span=8,
-            ),
-            "TritonGpuThrottling",
+        series(
+            "Throttling",
+            "Seconds a second for which clocks were held down, by reason.",
+            "percentunit",
+            rate("triton_gpu_throttle_seconds_total<s>", "instance, gpu, reason"),
+            span=8,
+            alerts=["TritonGpuThrottling"],
         ),
-        explained(
-            rows(
-                "Driver errors (XID)",
-                "Seconds since the driver last reported each critical error. Some end"
-                " every CUDA context on the board while Triton calls itself ready.",
-                "s",
-                Query(
-                    "time() - max by (instance, gpu, name, xid)"
-                    " (triton_gpu_xid_last_timestamp_seconds<s>)",
-                    "seconds ago",
-                ),
+        rows(
+            "Driver errors (XID)",
+            "Seconds since the driver last reported each critical error. Some end"
+            " every CUDA context on the board while Triton calls itself ready.",
+            "s",
+            Query(
+                "time() - max by (instance, gpu, name, xid)"
+                " (triton_gpu_xid_last_timestamp_seconds<s>)",
+                "seconds ago",
             ),
-            "TritonGpuXidError",
+            alerts=["TritonGpuXidError"],
         ),
     ]

@@ -7,10 +7,11 @@ from typing import Any
 from grafana.frame import framed
 from grafana.panels import (
     Query,
-    explained,
     good_above,
     good_below,
+    latest,
     number,
+    rate,
     rows,
     series,
 )
@@ -33,15 +34,13 @@ def build() -> Any:
 
 def _now() -> list[Any]:
     return [
-        explained(
-            number(
-                "Servers up",
-                "Share of the chosen servers that answer at all (triton_up).",
-                "percentunit",
-                Query("avg(triton_up<s>)"),
-                steps=good_above(0.5, 1),
-            ),
-            "TritonDown",
+        number(
+            "Servers up",
+            "Share of the chosen servers that answer at all (triton_up).",
+            "percentunit",
+            Query("avg(triton_up<s>)"),
+            steps=good_above(0.5, 1),
+            alerts=["TritonDown"],
         ),
         number(
             "Models serving",
@@ -51,25 +50,23 @@ def _now() -> list[Any]:
             Query("avg(triton_model_serving<v>)"),
             steps=good_above(0.5, 1),
         ),
-        explained(
-            number(
-                "Ready but not serving",
-                "Model versions that the server calls ready and that answer no tensor: the"
-                " server's readiness is wrong.",
-                "short",
-                Query(
-                    "sum((triton_model_ready<v> == bool 1) * on (job, instance, model,"
-                    " version) (triton_model_serving<v> == bool 0))"
-                ),
-                steps=good_below(1, 1),
+        number(
+            "Ready but not serving",
+            "Model versions that the server calls ready and that answer no tensor: the"
+            " server's readiness is wrong.",
+            "short",
+            Query(
+                "sum((triton_model_ready<v> == bool 1) * on (job, instance, model,"
+                " version) (triton_model_serving<v> == bool 0))"
             ),
-            "TritonReadinessLie",
+            steps=good_below(1, 1),
+            alerts=["TritonReadinessLie"],
         ),
         number(
             "Requests",
             "Production requests a second, our own probes left out.",
             "reqps",
-            Query("sum(rate(triton_requests_total<v>[$__rate_interval]))"),
+            rate("triton_requests_total<v>"),
         ),
         number(
             "Failing",
@@ -99,31 +96,24 @@ def _traffic() -> list[Any]:
             "Requests by model",
             "Production requests a second, our own probes left out.",
             "reqps",
-            Query(
-                "sum by (model) (rate(triton_requests_total<v>[$__rate_interval]))",
-                "{{model}}",
-            ),
+            rate("triton_requests_total<v>", "model"),
         ),
         series(
             "Failures by model",
             "Production requests a second that did not succeed, by outcome. A Python"
             " backend that answers with an error is counted as success by Triton 2.51.",
             "reqps",
-            Query(
-                "sum by (model, outcome) (rate(triton_requests_total"
-                '<v,outcome!="success">[$__rate_interval]))',
-                "{{model}} {{outcome}}",
-            ),
+            rate('triton_requests_total<v,outcome!="success">', "model, outcome"),
         ),
         series(
             "Resident memory by process",
             "Of the server and of each model's Python backend, where the sidecar runs on"
             " the same machine and can see the processes.",
             "bytes",
-            Query(
-                "sum by (instance, process, model)"
-                " (triton_process_resident_memory_bytes<s>)",
-                "{{instance}} {{process}} {{model}}",
+            latest(
+                "sum",
+                "triton_process_resident_memory_bytes<s>",
+                "instance, process, model",
             ),
         ),
         series(
@@ -143,48 +133,42 @@ def _traffic() -> list[Any]:
             "Seconds of model execution a second, over all its instances: 1 is one"
             " instance that never rests.",
             "short",
-            Query(
-                "sum by (model) (rate(triton_model_busy_seconds_total<v>"
-                "[$__rate_interval]))",
-                "{{model}}",
-            ),
+            rate("triton_model_busy_seconds_total<v>", "model"),
         ),
     ]
 
 
 def _tables() -> list[Any]:
     return [
-        explained(
-            rows(
-                "Servers",
-                "What each server is and whether it is well.",
-                "none",
-                Query("max by (instance) (triton_up<s>)", "up"),
-                Query("max by (instance) (triton_ready<s>)", "ready"),
-                Query(
-                    "sum by (instance) (rate(triton_requests_total<s>[$__rate_interval]))",
-                    "requests/s",
-                ),
-                span=12,
-                steps=good_above(0.5, 1),
-            ),
-            "TritonNotReady",
+        rows(
+            "Servers",
+            "What each server is and whether it is well.",
+            "none",
+            latest("max", "triton_up<s>", "instance", legend="up"),
+            latest("max", "triton_ready<s>", "instance", legend="ready"),
+            rate("triton_requests_total<s>", "instance", legend="requests/s"),
+            span=12,
+            steps=good_above(0.5, 1),
+            alerts=["TritonNotReady"],
         ),
-        explained(
-            rows(
-                "Model versions",
-                "Ready is the server's word, serving is ours: a tensor went through.",
-                "none",
-                Query(
-                    "min by (instance, model, version) (triton_model_ready<v>)", "ready"
-                ),
-                Query(
-                    "min by (instance, model, version) (triton_model_serving<v>)",
-                    "serving",
-                ),
-                span=12,
-                steps=good_above(0.5, 1),
+        rows(
+            "Model versions",
+            "Ready is the server's word, serving is ours: a tensor went through.",
+            "none",
+            latest(
+                "min",
+                "triton_model_ready<v>",
+                "instance, model, version",
+                legend="ready",
             ),
-            "TritonModelGone",
+            latest(
+                "min",
+                "triton_model_serving<v>",
+                "instance, model, version",
+                legend="serving",
+            ),
+            span=12,
+            steps=good_above(0.5, 1),
+            alerts=["TritonModelGone"],
         ),
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
-from grafana.panels import Query, explained, good_below, heat, series
+from grafana.panels import Query, good_below, heat, rate, series
 
 
 def build() -> Any:
@@ -35,23 +35,19 @@ def _production() -> list[Any]:
                 exemplars=True,
             ),
         ),
-        explained(
-            series(
-                "Quantiles over the fleet",
-                "From histograms summed over replicas: within 1.1 % with native histograms,"
-                " else as fine as the classic buckets.",
-                "s",
-                *(
-                    Query(
-                        histogram_promql.quantile(
-                            q, metric, window, "model", where="<v>"
-                        ),
-                        f"{{{{model}}}} p{name}",
-                    )
-                    for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
-                ),
+        series(
+            "Quantiles over the fleet",
+            "From histograms summed over replicas: within 1.1 % with native histograms,"
+            " else as fine as the classic buckets.",
+            "s",
+            *(
+                Query(
+                    histogram_promql.quantile(q, metric, window, "model", where="<v>"),
+                    f"{{{{model}}}} p{name}",
+                )
+                for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
             ),
-            "TritonTailLatency",
+            alerts=["TritonTailLatency"],
         ),
         series(
             "p99 of each replica with its 95 % interval",
@@ -110,22 +106,20 @@ def _phases() -> list[Any]:
                 "{{phase}}",
             ),
         ),
-        explained(
-            series(
-                "Share of the time spent waiting",
-                "Queue seconds over request seconds, from Triton's statistics: over one"
-                " half, requests wait longer than they are worked on.",
-                "percentunit",
-                Query(
-                    "sum by (model) (rate(triton_model_queue_seconds_total<v>"
-                    "[$__rate_interval])) / sum by (model)"
-                    " (rate(triton_model_request_seconds_total<v>[$__rate_interval]))",
-                    "{{model}}",
-                ),
-                most=1,
-                steps=good_below(0.25, 0.5),
+        series(
+            "Share of the time spent waiting",
+            "Queue seconds over request seconds, from Triton's statistics: over one"
+            " half, requests wait longer than they are worked on.",
+            "percentunit",
+            Query(
+                "sum by (model) (rate(triton_model_queue_seconds_total<v>"
+                "[$__rate_interval])) / sum by (model)"
+                " (rate(triton_model_request_seconds_total<v>[$__rate_interval]))",
+                "{{model}}",
             ),
-            "TritonQueueGrowth",
+            most=1,
+            steps=good_below(0.25, 0.5),
+            alerts=["TritonQueueGrowth"],
         ),
         series(
             "Batch size",
@@ -166,18 +160,12 @@ def _probes() -> list[Any]:
                 for q, name in (("0.5", "50"), ("0.99", "99"))
             ),
         ),
-        explained(
-            series(
-                "Probe outcomes other than ok",
-                "timeout, unavailable, invalid, model_error, bad_output (NaN, Inf, empty, all"
-                " zero where configured).",
-                "cps",
-                Query(
-                    "sum by (model, protocol, outcome) (rate(triton_probe_total"
-                    '<v,outcome!="ok">[$__rate_interval]))',
-                    "{{model}} {{protocol}} {{outcome}}",
-                ),
-            ),
-            "TritonProbesFailing",
+        series(
+            "Probe outcomes other than ok",
+            "timeout, unavailable, invalid, model_error, bad_output (NaN, Inf, empty, all"
+            " zero where configured).",
+            "cps",
+            rate('triton_probe_total<v,outcome!="ok">', "model, protocol, outcome"),
+            alerts=["TritonProbesFailing"],
         ),
     ]

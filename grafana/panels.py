@@ -58,6 +58,24 @@ class Query:
         return _MARK.sub(_selector, self.expr)
 
 
+def rate(counter: str, by: str = "", legend: str | None = None) -> Query:
+    """What a counter gains a second, summed by these labels, of which its legend is made."""
+    grouped = f" by ({by}) " if by else ""
+    return Query(
+        f"sum{grouped}(rate({counter}[$__rate_interval]))", _legend(by, legend)
+    )
+
+
+def latest(how: str, gauge: str, by: str, legend: str | None = None) -> Query:
+    """A gauge by these labels, of which its legend is made; `how` is max, min, avg or sum."""
+    return Query(f"{how} by ({by}) ({gauge})", _legend(by, legend))
+
+
+def _legend(by: str, given: str | None) -> str:
+    labels = (f"{{{{{name.strip()}}}}}" for name in by.split(",") if name)
+    return " ".join(labels) if given is None else given
+
+
 def _selector(found: re.Match[str]) -> str:
     own = (found[2] or "").removeprefix(",").strip()
     return "{" + ", ".join(filter(None, (SELECTORS[found[1]], own))) + "}"
@@ -106,14 +124,33 @@ def _instant(query: Query, number: int) -> Any:
     return _target(query, number).instant().format(PromQueryFormat.TABLE)
 
 
-def _common(panel: Any, title: str, description: str, unit: str, span: int) -> Any:
-    return (
+def _common(
+    panel: Any,
+    title: str,
+    description: str,
+    unit: str,
+    span: int,
+    alerts: Sequence[str] = (),
+) -> Any:
+    """With links to the runbooks of the alerts about what it shows."""
+    panel = (
         panel.title(title)
         .description(description)
         .unit(unit)
         .datasource(DATASOURCE)
         .span(span)
         .height(HEIGHT)
+    )
+    if not alerts:
+        return panel
+    return panel.links(
+        [
+            dashboard.DashboardLink(f"Runbook of {alert}")
+            .type(models.DashboardLinkType.LINK)
+            .url(f"${{runbooks}}/{alert}.md")
+            .target_blank(target_blank=True)
+            for alert in alerts
+        ]
     )
 
 
@@ -128,9 +165,10 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
     band: tuple[str, str] | None = None,
     least: float | None = 0,
     most: float | None = None,
+    alerts: Sequence[str] = (),
 ) -> Any:
     """Lines over time. `band` has patterns of the lower and the upper series of an interval."""
-    panel = _common(timeseries.Panel(), title, description, unit, span)
+    panel = _common(timeseries.Panel(), title, description, unit, span, alerts)
     panel = (
         panel.line_width(1)
         .fill_opacity(30 if stacked else 5)
@@ -140,7 +178,7 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
             .mode(common_models.TooltipDisplayMode.MULTI)
             .sort(common_models.SortOrder.DESCENDING)
         )
-        .legend(_legend())
+        .legend(_legend_below())
     )
     if stacked:
         panel = panel.stacking(
@@ -163,7 +201,7 @@ def series(  # noqa: PLR0913 - one argument a property of the panel, all by name
     return panel
 
 
-def _legend() -> Any:
+def _legend_below() -> Any:
     return (
         common.VizLegendOptions()
         .display_mode(common_models.LegendDisplayMode.LIST)
@@ -190,7 +228,7 @@ def _banded(panel: Any, lower: str, upper: str) -> Any:
     return panel.override_by_regexp(lower, dashed).override_by_regexp(upper, dashed)
 
 
-def number(
+def number(  # noqa: PLR0913 - one argument a property of the panel, all by name
     title: str,
     description: str,
     unit: str,
@@ -200,9 +238,10 @@ def number(
     steps: Sequence[Step] = (Step(None, BLUE),),
     words: Mapping[str, str] | None = None,
     no_value: str = "unknown",
+    alerts: Sequence[str] = (),
 ) -> Any:
     """One number, large. `words` replace values; where there is none, it says so."""
-    panel = _common(stat.Panel(), title, description, unit, span)
+    panel = _common(stat.Panel(), title, description, unit, span, alerts)
     panel = (
         panel.height(HEIGHT // 2)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -217,19 +256,6 @@ def number(
         }
         panel = panel.mappings([models.ValueMap(options=texts)])
     return panel.with_target(_target(query, 0))
-
-
-def explained(panel: Any, *alerts: str) -> Any:
-    """The panel with links to the runbooks of the alerts about what it shows."""
-    return panel.links(
-        [
-            dashboard.DashboardLink(f"Runbook of {alert}")
-            .type(models.DashboardLinkType.LINK)
-            .url(f"${{runbooks}}/{alert}.md")
-            .target_blank(target_blank=True)
-            for alert in alerts
-        ]
-    )
 
 
 def heat(
@@ -270,7 +296,7 @@ def bars(
     sort = {"sort": [{"field": along}]}
     return (
         panel.x_field(along)
-        .legend(_legend())
+        .legend(_legend_below())
         .x_tick_label_rotation(-45)
         .transformations(
             [
@@ -289,9 +315,10 @@ def rows(
     span: int = 24,
     hidden: Sequence[str] = (),
     steps: Sequence[Step] = (),
+    alerts: Sequence[str] = (),
 ) -> Any:
     """A table of the newest values; each query is a column, named by its legend."""
-    panel = _common(table.Panel(), title, description, unit, span)
+    panel = _common(table.Panel(), title, description, unit, span, alerts)
     for number_, query in enumerate(columns):
         panel = panel.with_target(_instant(query, number_))
     if steps:

@@ -6,7 +6,7 @@ from typing import Any
 
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
-from grafana.panels import Query, explained, good_above, heat, number, rows, series
+from grafana.panels import Query, good_above, heat, latest, number, rate, rows, series
 
 
 def build() -> Any:
@@ -28,16 +28,23 @@ def _runs() -> list[Any]:
             "Runs that go on",
             "Load and chaos runs and their phase.",
             "none",
-            Query("max by (run, kind, profile, phase) (triton_run_info<s>)", "goes on"),
+            latest(
+                "max",
+                "triton_run_info<s>",
+                "run, kind, profile, phase",
+                legend="goes on",
+            ),
             span=12,
         ),
         series(
             "Phases",
             "1 while a run is in the phase.",
             "short",
-            Query(
-                "max by (run, kind, phase) (triton_run_info<s>)",
-                "{{kind}} {{run}} {{phase}}",
+            latest(
+                "max",
+                "triton_run_info<s>",
+                "run, kind, phase",
+                legend="{{kind}} {{run}} {{phase}}",
             ),
         ),
     ]
@@ -60,20 +67,14 @@ def _meanwhile() -> list[Any]:
             "Requests by outcome",
             "A second, over all chosen models.",
             "reqps",
-            Query(
-                "sum by (outcome) (rate(triton_requests_total<v>[$__rate_interval]))",
-                "{{outcome}}",
-            ),
+            rate("triton_requests_total<v>", "outcome"),
             stacked=True,
         ),
         series(
             "Probes by outcome",
             "Whether a tensor still goes through while the run goes on.",
             "cps",
-            Query(
-                "sum by (outcome) (rate(triton_probe_total<v>[$__rate_interval]))",
-                "{{outcome}}",
-            ),
+            rate("triton_probe_total<v>", "outcome"),
             stacked=True,
         ),
     ]
@@ -81,19 +82,16 @@ def _meanwhile() -> list[Any]:
 
 def _capacity() -> list[Any]:
     return [
-        explained(
-            number(
-                "Least headroom",
-                "What is left of the capacity that a search found, at production's present"
-                " rate.",
-                "percentunit",
-                Query("min(triton_capacity_headroom_ratio<m>)"),
-                span=12,
-                steps=good_above(0, 0.2),
-                no_value="no search",
-            ),
-            "TritonHeadroomGone",
-            "TritonHeadroomLow",
+        number(
+            "Least headroom",
+            "What is left of the capacity that a search found, at production's present"
+            " rate.",
+            "percentunit",
+            Query("min(triton_capacity_headroom_ratio<m>)"),
+            span=12,
+            steps=good_above(0, 0.2),
+            no_value="no search",
+            alerts=["TritonHeadroomGone", "TritonHeadroomLow"],
         ),
         series(
             "Capacity with its interval, and production",
@@ -111,10 +109,7 @@ def _capacity() -> list[Any]:
                     ("high", " high"),
                 )
             ),
-            Query(
-                "sum by (model) (rate(triton_requests_total<m>[$__rate_interval]))",
-                "{{model}} now",
-            ),
+            rate("triton_requests_total<m>", "model", legend="{{model}} now"),
             band=("/ low$/", "/ high$/"),
         ),
         rows(
@@ -126,9 +121,11 @@ def _capacity() -> list[Any]:
                 " (triton_capacity_found_timestamp_seconds<m>)",
                 "age of the capacity",
             ),
-            Query(
-                "max by (model, slo, verdict, reason) (triton_capacity_search_info<m>)",
-                "searches",
+            latest(
+                "max",
+                "triton_capacity_search_info<m>",
+                "model, slo, verdict, reason",
+                legend="searches",
             ),
             hidden=("searches",),
         ),

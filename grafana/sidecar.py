@@ -7,10 +7,11 @@ from typing import Any
 from grafana.frame import framed
 from grafana.panels import (
     Query,
-    explained,
     good_above,
     good_below,
+    latest,
     number,
+    rate,
     rows,
     series,
 )
@@ -33,71 +34,68 @@ def build() -> Any:
 
 def _collectors() -> list[Any]:
     return [
-        explained(
-            rows(
-                "Collectors and probes",
-                "1 did its work at its latest run. A probe that found its model broken did"
-                " its work.",
-                "none",
-                Query(
-                    "min by (instance, collector) (tritonwatch_collector_success<s>)",
-                    "success",
-                ),
-                Query(
-                    "max by (instance, collector) (time() -"
-                    " tritonwatch_collector_last_success_timestamp_seconds<s>)",
-                    "seconds since",
-                ),
-                span=12,
+        rows(
+            "Collectors and probes",
+            "1 did its work at its latest run. A probe that found its model broken did"
+            " its work.",
+            "none",
+            latest(
+                "min",
+                "tritonwatch_collector_success<s>",
+                "instance, collector",
+                legend="success",
             ),
-            "TritonwatchCollectorStale",
-            "TritonwatchClockOff",
-            "TritonModelsUnlisted",
+            Query(
+                "max by (instance, collector) (time() -"
+                " tritonwatch_collector_last_success_timestamp_seconds<s>)",
+                "seconds since",
+            ),
+            span=12,
+            alerts=[
+                "TritonwatchCollectorStale",
+                "TritonwatchClockOff",
+                "TritonModelsUnlisted",
+            ],
         ),
         series(
             "Time of a run",
             "Of each collector and probe's latest run.",
             "s",
+            latest(
+                "max",
+                "tritonwatch_collector_duration_seconds<s>",
+                "instance, collector",
+            ),
+        ),
+        number(
+            "Probes starved",
+            "Share of probes that decide nothing since the sidecar could not run in time.",
+            "percentunit",
             Query(
-                "max by (instance, collector) (tritonwatch_collector_duration_seconds<s>)",
-                "{{instance}} {{collector}}",
+                'sum(rate(triton_probe_total<s,outcome="late">[$__rate_interval]))'
+                " / sum(rate(triton_probe_total<s>[$__rate_interval]))"
             ),
+            span=8,
+            steps=good_below(0.1, 0.5),
+            alerts=["TritonwatchStarved"],
         ),
-        explained(
-            number(
-                "Probes starved",
-                "Share of probes that decide nothing since the sidecar could not run in time.",
-                "percentunit",
-                Query(
-                    'sum(rate(triton_probe_total<s,outcome="late">[$__rate_interval]))'
-                    " / sum(rate(triton_probe_total<s>[$__rate_interval]))"
-                ),
-                span=8,
-                steps=good_below(0.1, 0.5),
-            ),
-            "TritonwatchStarved",
+        number(
+            "Series dropped",
+            "Series over a collector's budget in the last hour.",
+            "short",
+            Query("sum(increase(tritonwatch_series_dropped_total<s>[1h]))"),
+            span=8,
+            steps=good_below(1, 1000),
+            alerts=["TritonwatchSeriesDropped"],
         ),
-        explained(
-            number(
-                "Series dropped",
-                "Series over a collector's budget in the last hour.",
-                "short",
-                Query("sum(increase(tritonwatch_series_dropped_total<s>[1h]))"),
-                span=8,
-                steps=good_below(1, 1000),
-            ),
-            "TritonwatchSeriesDropped",
-        ),
-        explained(
-            number(
-                "Configuration",
-                "Whether the last reload was taken; a bad file leaves the old one in force.",
-                "none",
-                Query("min(tritonwatch_config_last_reload_successful<s>)"),
-                span=8,
-                words={"1": "in force", "0": "reload failed"},
-            ),
-            "TritonwatchReloadFailed",
+        number(
+            "Configuration",
+            "Whether the last reload was taken; a bad file leaves the old one in force.",
+            "none",
+            Query("min(tritonwatch_config_last_reload_successful<s>)"),
+            span=8,
+            words={"1": "in force", "0": "reload failed"},
+            alerts=["TritonwatchReloadFailed"],
         ),
         number(
             "Versions",
@@ -107,122 +105,97 @@ def _collectors() -> list[Any]:
             span=8,
             steps=good_below(2, 3),
         ),
-        explained(
-            number(
-                "Sidecars scraped",
-                "Share of the chosen sidecars that answer Prometheus; of the others"
-                " nothing is known, not even that their server is down.",
-                "percentunit",
-                Query("avg(up<s>)"),
-                span=8,
-                steps=good_above(0.5, 1),
-            ),
-            "TritonwatchDown",
+        number(
+            "Sidecars scraped",
+            "Share of the chosen sidecars that answer Prometheus; of the others"
+            " nothing is known, not even that their server is down.",
+            "percentunit",
+            Query("avg(up<s>)"),
+            span=8,
+            steps=good_above(0.5, 1),
+            alerts=["TritonwatchDown"],
         ),
-        explained(
-            number(
-                "Addresses with several servers",
-                "Watched addresses behind which another server answered, too: their"
-                " production figures are one server's and wrong.",
-                "short",
-                Query("sum(triton_several_servers<s>)"),
-                span=8,
-                steps=good_below(1, 1),
-            ),
-            "TritonSeveralServers",
+        number(
+            "Addresses with several servers",
+            "Watched addresses behind which another server answered, too: their"
+            " production figures are one server's and wrong.",
+            "short",
+            Query("sum(triton_several_servers<s>)"),
+            span=8,
+            steps=good_below(1, 1),
+            alerts=["TritonSeveralServers"],
         ),
-        explained(
-            number(
-                "Models not watched",
-                "Ready model versions whose metadata or configuration cannot be read, so"
-                " that nothing is sent through them.",
-                "short",
-                Query("sum(triton_models_unreadable<s>)"),
-                span=8,
-                steps=good_below(1, 1),
-            ),
-            "TritonModelsUnreadable",
+        number(
+            "Models not watched",
+            "Ready model versions whose metadata or configuration cannot be read, so"
+            " that nothing is sent through them.",
+            "short",
+            Query("sum(triton_models_unreadable<s>)"),
+            span=8,
+            steps=good_below(1, 1),
+            alerts=["TritonModelsUnreadable"],
         ),
     ]
 
 
 def _truth() -> list[Any]:
     return [
-        explained(
-            series(
-                "Disagreement with Triton's metrics",
-                "How far the statistics API and Triton's own /metrics are apart; one of them"
-                " is wrong when it stays above nothing.",
-                "percentunit",
-                Query(
-                    "max by (instance, model, counter)"
-                    " (triton_statistics_disagreement_ratio<v>)",
-                    "{{instance}} {{model}} {{counter}}",
-                ),
-                steps=good_below(0.01, 0.05),
+        series(
+            "Disagreement with Triton's metrics",
+            "How far the statistics API and Triton's own /metrics are apart; one of them"
+            " is wrong when it stays above nothing.",
+            "percentunit",
+            latest(
+                "max",
+                "triton_statistics_disagreement_ratio<v>",
+                "instance, model, counter",
             ),
-            "TritonStatisticsDisagree",
+            steps=good_below(0.01, 0.05),
+            alerts=["TritonStatisticsDisagree"],
         ),
-        explained(
-            series(
-                "Not attributed, or counted wrongly",
-                "Requests a second that Triton counted and that are production's or ours,"
-                " in none of production's figures; and failures of our own requests that"
-                " Triton counted as successes, as it then counts production's too.",
-                "reqps",
-                Query(
-                    "sum by (model)"
-                    " (rate(triton_unattributed_requests_total<v>[$__rate_interval]))",
-                    "{{model}} not attributed",
-                ),
-                Query(
-                    "sum by (model)"
-                    " (rate(triton_failures_booked_as_success_total<v>[$__rate_interval]))",
-                    "{{model}} failures booked as success",
-                ),
+        series(
+            "Not attributed, or counted wrongly",
+            "Requests a second that Triton counted and that are production's or ours,"
+            " in none of production's figures; and failures of our own requests that"
+            " Triton counted as successes, as it then counts production's too.",
+            "reqps",
+            rate(
+                "triton_unattributed_requests_total<v>",
+                "model",
+                legend="{{model}} not attributed",
             ),
-            "TritonFailuresBookedAsSuccess",
+            rate(
+                "triton_failures_booked_as_success_total<v>",
+                "model",
+                legend="{{model}} failures booked as success",
+            ),
+            alerts=["TritonFailuresBookedAsSuccess"],
         ),
         series(
             "Our own requests",
             "Requests a second that we send, taken out of every production figure.",
             "reqps",
-            Query(
-                "sum by (model) (rate(triton_own_requests_total<v>[$__rate_interval]))",
-                "{{model}}",
-            ),
+            rate("triton_own_requests_total<v>", "model"),
         ),
     ]
 
 
 def _intake() -> list[Any]:
     return [
-        explained(
-            series(
-                "Trace records",
-                "By source and outcome; anything but `request` and `child` is not counted as"
-                " production.",
-                "cps",
-                Query(
-                    "sum by (source, outcome) (rate(tritonwatch_trace_records_total<s>"
-                    "[$__rate_interval]))",
-                    "{{source}} {{outcome}}",
-                ),
-            ),
-            "TritonwatchTracesUnread",
+        series(
+            "Trace records",
+            "By source and outcome; anything but `request` and `child` is not counted as"
+            " production.",
+            "cps",
+            rate("tritonwatch_trace_records_total<s>", "source, outcome"),
+            alerts=["TritonwatchTracesUnread"],
         ),
-        explained(
-            series(
-                "Taps",
-                "Bodies sent to the taps by outcome: overloaded and malformed are lost.",
-                "cps",
-                Query(
-                    "sum by (source, outcome) (rate(tritonwatch_tap_requests_total<s>"
-                    "[$__rate_interval]))",
-                    "{{source}} {{outcome}}",
-                ),
-            ),
-            "TritonwatchTapOverload",
+        series(
+            "Taps",
+            "Bodies sent to the taps by outcome: overloaded and malformed are lost.",
+            "cps",
+            rate("tritonwatch_tap_requests_total<s>", "source, outcome"),
+            alerts=["TritonwatchTapOverload"],
         ),
     ]
 
@@ -234,24 +207,15 @@ def _pushes() -> list[Any]:
             "To the OpenTelemetry collector, by what is pushed and outcome; none where"
             " nothing is pushed.",
             "cps",
-            Query(
-                "sum by (kind, outcome) (rate(tritonwatch_otlp_exports_total<s>"
-                "[$__rate_interval]))",
-                "{{kind}} {{outcome}}",
-            ),
+            rate("tritonwatch_otlp_exports_total<s>", "kind, outcome"),
         ),
-        explained(
-            series(
-                "Pushes that failed in a row",
-                "What was in them is lost; 0 from the first that is taken again.",
-                "short",
-                Query(
-                    "max by (instance, kind) (tritonwatch_otlp_consecutive_failures<s>)",
-                    "{{instance}} {{kind}}",
-                ),
-                steps=good_below(1, 2),
-            ),
-            "TritonwatchPushesFailing",
+        series(
+            "Pushes that failed in a row",
+            "What was in them is lost; 0 from the first that is taken again.",
+            "short",
+            latest("max", "tritonwatch_otlp_consecutive_failures<s>", "instance, kind"),
+            steps=good_below(1, 2),
+            alerts=["TritonwatchPushesFailing"],
         ),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, Step, explained, good_above, rows, series
+from grafana.panels import Query, Step, good_above, latest, rate, rows, series
 
 _PAGE, _TICKET = 14.4, 1.0
 
@@ -29,10 +29,12 @@ def _objectives() -> list[Any]:
             "Objectives",
             "What is promised, and what is left of the error budget.",
             "percentunit",
-            Query("min by (slo) (triton_slo_objective_ratio<s>)", "objective"),
-            Query(
-                "min by (slo) (triton_slo_error_budget_remaining_ratio<s>)",
-                "least budget left",
+            latest("min", "triton_slo_objective_ratio<s>", "slo", legend="objective"),
+            latest(
+                "min",
+                "triton_slo_error_budget_remaining_ratio<s>",
+                "slo",
+                legend="least budget left",
             ),
             steps=good_above(0, 0.25),
         ),
@@ -63,30 +65,20 @@ def _objectives() -> list[Any]:
 def _burn() -> list[Any]:
     steps = (Step(None, "green"), Step(_TICKET, "yellow"), Step(_PAGE, "red"))
     return [
-        explained(
-            series(
-                "Burn rate by window",
-                "1 spends the budget in exactly the objective's window; a page needs 14.4"
-                " over 1 h and 5 min, or 6 over 6 h and 30 min.",
-                "short",
-                Query(
-                    "max by (slo, window) (triton_slo_burn_rate<s>)",
-                    "{{slo}} {{window}}",
-                ),
-                steps=steps,
-            ),
-            "TritonSLOBurnPage",
-            "TritonSLOBurnTicket",
+        series(
+            "Burn rate by window",
+            "1 spends the budget in exactly the objective's window; a page needs 14.4"
+            " over 1 h and 5 min, or 6 over 6 h and 30 min.",
+            "short",
+            latest("max", "triton_slo_burn_rate<s>", "slo, window"),
+            steps=steps,
+            alerts=["TritonSLOBurnPage", "TritonSLOBurnTicket"],
         ),
         series(
             "Events",
             "Good and bad events a second, over the fleet.",
             "cps",
-            Query(
-                "sum by (slo, outcome) (rate(triton_slo_events_total<s>"
-                "[$__rate_interval]))",
-                "{{slo}} {{outcome}}",
-            ),
+            rate("triton_slo_events_total<s>", "slo, outcome"),
             stacked=True,
         ),
     ]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -88,10 +87,6 @@ class ClockJump(Fault):
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """Write the offset that was there before; nothing to do where the file is gone."""
-        if "file" not in record:
-            # Of version 0.1.0, which stopped the process while it wrote to its memory.
-            ProcessRef.from_record(record["sidecar"]).send(signal.SIGCONT)
-            return
         Path(record["draft"]).unlink(missing_ok=True)
         if _is_wrong(record):
             _write(record, record["before"])
@@ -100,14 +95,6 @@ class ClockJump(Fault):
     def residue(cls, record: dict[str, Any]) -> list[str]:
         """Report a clock that is wrong, and a draft of its file."""
         sidecar = ProcessRef.from_record(record["sidecar"])
-        if "file" not in record:
-            if not sidecar.alive:
-                return []
-            problem = (
-                f"version 0.1.0 moved the clock of process {sidecar.pid} in its memory, "
-                "which this version cannot undo; restart that process"
-            )
-            return [problem]
         found = []
         if _is_wrong(record):
             found.append(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from loadtests.chaos.faults.fault import Fault, FaultFailedError
 from loadtests.chaos.network.effect import Directions, Effect, choose
@@ -25,9 +25,6 @@ _MECHANISMS: Final[dict[str, Mechanism]] = {
     "proxy": ThroughProxy(),
 }
 """In the order in which `auto` tries them: what disturbs least first."""
-_REMOVED: Final = "nfqueue"
-"""A mechanism of version 0.1.0. It had a table and a process with the fault's token,
-which is what `nft` looks for and removes."""
 
 
 class NetworkFault(Fault):
@@ -41,16 +38,6 @@ class NetworkFault(Fault):
         default=("grpc", "http"), min_length=1
     )
     """Which of the server's ports."""
-
-    @field_validator("mechanism", mode="before")
-    @classmethod
-    def _exists(cls, name: object) -> object:
-        if name == _REMOVED:
-            raise ValueError(
-                "nfqueue has been removed; use `auto`, and `target: {proxy: true}` "
-                "where the kernel has no netem"
-            )
-        return name
 
     def effect(self) -> Effect:
         """Return what it does to packets."""
@@ -188,7 +175,7 @@ class Bandwidth(NetworkFault):
 
 def _way(record: dict[str, Any]) -> Mechanism:
     name = record["mechanism"]
-    found = _MECHANISMS.get("nft" if name == _REMOVED else name)
+    found = _MECHANISMS.get(name)
     if found is None:
         raise FaultFailedError(
             f"found no mechanism {name!r} in this version; undo the fault with the "

@@ -129,8 +129,7 @@ class Belongings:
         """Return what `to_record` made."""
         return cls(
             ProcessRef.from_record(record["server"]),
-            # Journals of earlier versions do not say: what they name is cleared away.
-            Known(*record.get("known", ("", 0))),
+            Known(*record["known"]),
             tuple(ProcessRef.from_record(entry) for entry in record["stubs"]),
             tuple(str(name) for name in record["regions"]),
         )

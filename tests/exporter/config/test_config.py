@@ -7,9 +7,6 @@ everything in `valid` must load.
 from __future__ import annotations
 
 import json
-import os
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -81,11 +78,6 @@ def test_a_wrong_file_gives_exactly_these_problems(name):
     for stand_in, known in names().items():
         expected = expected.replace(stand_in, known)
     assert "\n".join(found) + "\n" == expected
-
-
-@pytest.mark.parametrize("name", INVALID)
-def test_a_problem_is_one_line_without_any_secret(name):
-    found = problems_of((DATA / "invalid" / f"{name}.yaml").read_bytes())
     assert all("\n" not in problem for problem in found)
     assert not any(CANARY in problem or "700001" in problem for problem in found)
 
@@ -196,14 +188,6 @@ def test_an_unknown_key_is_refused_at_every_level(build, base, keys):
 # Hostile files.
 
 
-def test_a_huge_file_is_refused_without_being_read_to_its_end(tmp_path):
-    path = tmp_path / "huge.yaml"
-    with path.open("wb") as file:
-        file.truncate(1 << 40)  # sparse: reading it all would end in MemoryError
-    with pytest.raises(ConfigError, match="no more than 1048576 are read"):
-        load(path, {})
-
-
 def test_the_largest_file_is_read():
     padding = b"{}" + b"#".rjust(config_file.MAX_FILE_BYTES - 2)
     assert parse(padding, "FILE", {}) == Config()
@@ -224,80 +208,6 @@ def test_more_values_than_any_configuration_has_are_refused(monkeypatch):
 def test_a_long_wrong_value_is_cut():
     (problem,) = problems_of(f"log: {{level: {'x' * 100_000}}}")
     assert len(problem) < 200
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path / "none.yaml", {})
-    assert caught.value.problems == ("cannot be read: No such file or directory",)
-
-
-def test_what_is_no_regular_file_is_refused_without_waiting_for_it(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    for path in (tmp_path / "fifo", Path("/dev/zero")):
-        with pytest.raises(ConfigError, match="is no regular file"):
-            load(path, {})
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
-        load(tmp_path, {})
-
-
-def test_a_file_is_read_once_nobody_writes_it_any_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(config_file, "_SETTLED_SECONDS", 3.0)
-    monkeypatch.setattr(config_file, "_MOST_WAIT_SECONDS", 40.0)
-    path = tmp_path / "config.yaml"
-    text = "listen: {port: 8099}\nlog: {level: debug}\n"
-    path.write_text("")
-
-    def write():
-        with path.open("w") as file:
-            for character in text:
-                file.write(character)
-                file.flush()
-                time.sleep(0.01)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    assert config_file.content(path) == text.encode()
-    writer.join()
-
-
-def test_a_file_that_keeps_changing_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "config.yaml"
-    path.write_text("{}")
-    read = config_file.whole_file.read
-
-    def changing(*arguments):
-        path.write_text("{}")
-        return read(*arguments)
-
-    monkeypatch.setattr(config_file.whole_file, "read", changing)
-    with pytest.raises(ConfigError, match="is being written"):
-        load(path, {})
-
-
-@pytest.mark.parametrize(
-    ("raw", "cut_off"),
-    [
-        (b"", False),  # refused as such
-        (b"a: 1", True),
-        (b"a: 12", False),  # only the last newline is gone
-        (b"a: 12\n", False),  # as if the last line was deleted
-        (b"a: 12\nb", True),
-        (b"a: 12\nb: 3\n", False),
-        (b"a: 12\nb: 3\nc: 4", False),
-        (b"a: 2", False),
-    ],
-)
-def test_a_file_that_ends_in_mid_line_where_another_continues_is_cut_off(raw, cut_off):
-    assert config_file.is_cut_off(raw, b"a: 12\nb: 3\n") is cut_off
-
-
-def test_the_process_environment_is_what_variables_mean(monkeypatch, tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text("listen: {port: '${env:TRITONWATCH_TEST_PORT}'}")
-    monkeypatch.setenv("TRITONWATCH_TEST_PORT", "8099")
-    assert os.environ["TRITONWATCH_TEST_PORT"] == "8099"
-    assert load(path).listen.port == 8099
 
 
 @PATIENT

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from loadtests.chaos.faults import KillServer
 from loadtests.chaos.primitives.backends import SHARED_MEMORY, Belongings, Known, Stub
 from loadtests.chaos.primitives.process_refs import ProcessRef, new_token
 
@@ -61,12 +60,3 @@ def test_a_process_with_a_pid_of_many_digits_is_no_backend_process() -> None:
         command, executable=sys.executable, stdin=subprocess.PIPE
     ) as process:
         assert Stub.of(process.pid) is None
-
-
-def test_a_record_of_an_earlier_version_undoes_what_it_names(ended: ProcessRef) -> None:
-    name = new_token()
-    (SHARED_MEMORY / name).touch()
-    record = {"server": ended.to_record(), "stubs": [], "regions": [name]}
-    KillServer.revert(record)
-    assert KillServer.residue(record) == []
-    assert not (SHARED_MEMORY / name).exists()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pytest
+from abandoned_journals import abandoned
 from waiting import patience, wait_until
 
 from exporter import cli
@@ -55,15 +54,6 @@ def site_of(victim: ProcessRef) -> Site:
 
 def stopped_by(victim: ProcessRef) -> dict[str, Any]:
     return {"processes": [victim.to_record()]}
-
-
-def abandoned(folder: Path, *lines: dict[str, Any], tail: bytes = b"") -> Path:
-    """The journal of a runner that is gone."""
-    path = folder / f"gone{journals.SUFFIX}"
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    path.write_bytes(text.encode() + tail)
-    path.chmod(0o600)
-    return path
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -131,6 +121,7 @@ def test_a_fault_of_another_version_is_told_with_its_record(tmp_path: Path) -> N
     assert "found no fault 'flood'" in found.problems[0]
     assert "{'in': 'B3'}" in found.problems[0]
     assert path.exists()
+    assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 1
 
 
 def test_one_that_cannot_be_undone_keeps_none_of_the_others(
@@ -244,11 +235,6 @@ def test_undo_with_nothing_to_do_says_so(
     assert capsys.readouterr().out == f"nothing to undo in {tmp_path}\n"
 
 
-def test_undo_ends_with_1_where_something_is_left(tmp_path: Path) -> None:
-    abandoned(tmp_path, {"run": "gone"}, {"open": 1, "kind": "flood", "record": {}})
-    assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 1
-
-
 def test_a_block_undoes_whatever_happens_in_it(
     tmp_path: Path, victim: ProcessRef
 ) -> None:
@@ -349,99 +335,3 @@ def test_a_journal_is_never_to_be_had_before_it_is_locked(tmp_path: Path) -> Non
         over.set()
         undoing.join()
     assert undone == []
-
-
-# Whom an undo trusts.
-
-
-def naming(folder: Path) -> dict[str, Any]:
-    return {"run": "gone", "runner": None, "token": None, "scratch": str(folder)}
-
-
-def precious(tmp_path: Path) -> Path:
-    """A folder that no experiment made."""
-    folder = tmp_path / "precious"
-    folder.mkdir()
-    (folder / "file").write_text("data")
-    return folder
-
-
-def test_a_folder_that_no_experiment_made_stays(tmp_path: Path) -> None:
-    folder = precious(tmp_path)
-    abandoned(tmp_path, naming(folder))
-    (run,) = undo_all(tmp_path)
-    assert (folder / "file").exists()
-    assert "precious" in run.problems[0]
-
-
-def test_a_scratch_folder_of_a_gone_run_is_removed(tmp_path: Path) -> None:
-    folder = journals.new_scratch()
-    abandoned(tmp_path, naming(folder))
-    (run,) = undo_all(tmp_path)
-    assert not run.problems
-    assert not folder.exists()
-
-
-def test_a_link_to_a_scratch_folder_is_not_followed(tmp_path: Path) -> None:
-    folder = journals.new_scratch()
-    (tmp_path / "link").symlink_to(folder)
-    abandoned(tmp_path, naming(tmp_path / "link"))
-    (run,) = undo_all(tmp_path)
-    assert run.problems
-    assert folder.exists()
-    shutil.rmtree(folder)
-
-
-@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_journal_that_others_may_write_to_is_not_read(
-    tmp_path: Path, mode: int
-) -> None:
-    folder = journals.new_scratch()
-    abandoned(tmp_path, naming(folder)).chmod(mode)
-    for force in (False, True):
-        (run,) = undo_all(tmp_path, force=force)
-        assert "not trusted" in run.problems[0]
-    assert folder.exists()
-    shutil.rmtree(folder)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
-def test_a_journal_of_another_user_is_not_read(tmp_path: Path) -> None:
-    folder = journals.new_scratch()
-    os.chown(abandoned(tmp_path, naming(folder)), 65534, 65534)
-    (run,) = undo_all(tmp_path)
-    assert "65534" in run.problems[0]
-    assert folder.exists()
-    shutil.rmtree(folder)
-
-
-def test_links_and_fifos_are_not_followed_and_nothing_waits_for_them(
-    tmp_path: Path,
-) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    folder = journals.new_scratch()
-    (state / f"link{journals.SUFFIX}").symlink_to(abandoned(tmp_path, naming(folder)))
-    (state / f"dangling{journals.SUFFIX}").symlink_to(tmp_path / "nothing")
-    os.mkfifo(state / f"fifo{journals.SUFFIX}", 0o600)
-    (state / f"folder{journals.SUFFIX}").mkdir()
-    found = {run.run: run for run in undo_all(state)}
-    assert found.keys() == {"link", "dangling", "fifo", "folder"}
-    assert all(run.problems and not run.busy for run in found.values())
-    assert folder.exists()
-    shutil.rmtree(folder)
-
-
-def test_what_a_journal_says_cannot_steer_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hostile = "\x1b]0;owned\x07\r\n\u202e"
-    abandoned(
-        tmp_path,
-        {**naming(tmp_path), "run": hostile, "scratch": hostile},
-        {"open": 1, "kind": hostile, "record": {hostile: hostile}},
-    )
-    assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 1
-    printed = capsys.readouterr().out
-    assert all(c.isprintable() or c == "\n" for c in printed)
-    assert "\\x1b" in printed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ import pytest
 from bad_networks import ask_model, echoed, in_own_network, tables
 from fault_needs import require_root_for
 from parts import as_nobody, require_root
-from pydantic import ValidationError
 from sites import EmbeddedSite, EmptySite
 from tcp_peers import TcpServer, connect, echo, receive
 from waiting import patience
@@ -30,9 +28,9 @@ from loadtests.chaos.faults.network import (
     Partition,
     Reset,
 )
-from loadtests.chaos.network.effect import RETRANSMISSION_SECONDS, Effect
+from loadtests.chaos.network.effect import RETRANSMISSION_SECONDS
 from loadtests.chaos.network.proxy_client import ask, fault_proxy
-from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, new_token
+from loadtests.chaos.primitives.process_refs import new_token
 from loadtests.chaos.undoing.undo import undo_all
 from loadtests.chaos.undoing.undo_journal import Journal
 
@@ -361,41 +359,6 @@ def test_what_netem_and_nft_cannot_do_is_refused_where_there_is_no_proxy(loaded)
             "proxy: no fault proxy stands before the server",
         ):
             assert reason in refused.value.reason
-
-
-def test_an_experiment_that_names_the_removed_mechanism_is_told_what_to_use():
-    with pytest.raises(ValidationError, match=r"nfqueue has been removed; use `auto`"):
-        NetworkDelay(mechanism="nfqueue")
-
-
-def test_a_run_of_version_0_1_0_with_the_removed_mechanism_is_undone(tmp_path: Path):
-    """Its table and the process that delayed packets bear the fault's token."""
-    require_root_for("nft")
-    token = new_token()
-    environment = {**os.environ, TOKEN_VARIABLE: token}
-    delaying = subprocess.Popen(["sleep", "600"], env=environment)
-    table = f"table inet {token} {{ chain requests {{ }}; }}"
-    subprocess.run(["nft", "-f", "-"], input=table, text=True, check=True)
-    record = {
-        "mechanism": "nfqueue",
-        "token": token,
-        "ports": [1],
-        "effect": Effect(delay_seconds=0.05, directions="requests").to_record(),
-        "queues": {"requests": 7000},
-        "rule": "target",
-    }
-    journal = Journal.create(tmp_path, "old")
-    journal.open("network_delay", record)
-    journal.end()
-    assert len(NetworkDelay.residue(record)) == 2
-
-    (run,) = undo_all(tmp_path)
-
-    assert run.undone == ("network_delay",)
-    assert run.problems == ()
-    assert delaying.wait(10) == -signal.SIGKILL
-    assert token not in tables()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_mechanism_of_another_version_is_left_to_that_version(tmp_path: Path):

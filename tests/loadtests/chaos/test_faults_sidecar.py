@@ -8,7 +8,6 @@ import importlib
 import inspect
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -30,8 +29,6 @@ from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.process_faults import KillSidecar
 from loadtests.chaos.faults.resources import Descriptors
 from loadtests.chaos.primitives.process_refs import ProcessRef
-from loadtests.chaos.undoing.undo import undo_all
-from loadtests.chaos.undoing.undo_journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -226,31 +223,6 @@ def test_jumps_are_undone_one_by_one(tmp_path) -> None:
         assert ClockJump().missing(first) == []
         undone(ClockJump(seconds=60), first)
         assert (tmp_path / "clock").read_text() == "+0\n"
-
-
-def test_a_jump_of_version_0_1_0_is_over_when_its_process_has_ended(tmp_path) -> None:
-    """That version wrote to the process's memory, so that only its end undoes it."""
-    child = subprocess.Popen(["sleep", "600"])
-    sidecar = ProcessRef.of(child.pid)
-    sidecar.send(signal.SIGSTOP)
-    assert sidecar.wait_until("T", 5)
-    patch = {"address": 1, "before": "00", "after": "01"}
-    journal = Journal.create(tmp_path, "old")
-    record = {"sidecar": sidecar.to_record(), "patches": [patch]}
-    journal.open("clock_jump", record)
-    journal.end()
-
-    (run,) = undo_all(tmp_path)
-    assert run.undone == ()
-    assert "version 0.1.0 moved the clock of process" in run.problems[0]
-    assert "restart that process" in run.problems[0]
-    assert sidecar.state == "S"
-
-    child.kill()
-    child.wait()
-    (run,) = undo_all(tmp_path)
-    assert run.undone == ("clock_jump",)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_sidecar_goes_on_without_spare_descriptors(site) -> None:
