@@ -14,9 +14,16 @@ from drift.categories import CategoryGrid
 from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import DriftError, ProfileError, StateError
 from drift.features import Feature, Schema, Tensor
-from drift.grid import CELLS, OTHER, NumericGrid
+from drift.grid import CELLS, INNER, OTHER, NumericGrid
 from drift.names import NameFilter, Names, short
-from drift.projection import EVENTS, Projection, Summary, project
+from drift.projection import (
+    BINS,
+    EVENTS,
+    ORDERED_CELLS,
+    Projection,
+    Summary,
+    project,
+)
 from drift.season import HOURS
 from drift.window import Accumulator, Counts
 
@@ -29,10 +36,12 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-VERSION: Final = 2
+VERSION: Final = 3
+"""With edges of numeric features' own."""
+FILTER_VERSION: Final = 2
 """With names of categories that share a cell as a filter, not by themselves."""
 FIRST_VERSION: Final = 1
-"""What is written where there are none: earlier programs read it."""
+"""What is written where there are neither: earlier programs read it."""
 KIND: Final = "profile"
 LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 MIN_ROWS: Final = 500
@@ -107,8 +116,10 @@ class Profile:
 
     @property
     def _version(self) -> int:
+        if self.grid.cuts:
+            return VERSION
         shared = any(category.others for category in self.categories)
-        return VERSION if shared else FIRST_VERSION
+        return FILTER_VERSION if shared else FIRST_VERSION
 
     @property
     def rows(self) -> int:
@@ -118,16 +129,20 @@ class Profile:
     @cached_property
     def projection(self) -> Projection:
         """Scores and coarse bins, from the counts."""
-        return project(self.counts)
+        return project(self.counts, frozenset(self.grid.cuts))
 
     @cached_property
     def summary(self) -> Summary:
         """The reference's own sums, with what it would have found unseen.
 
-        A reference has seen all its own categories, yet clean traffic brings new ones:
-        as many, of as many rows, as there are values it saw once (Good, 1953).
+        A reference has seen all its own values, yet clean traffic brings new ones: as
+        many, of as many rows, as there are values it saw once (Good, 1953).
         """
         own = self.projection.summarise(self.counts)
+        for feature, place in enumerate(self.projection.between):
+            if place < BINS:
+                once = self.counts.cells[feature, :ORDERED_CELLS] == 1
+                own.bins[feature, place] += int(once.sum())
         outside = EVENTS.index("outside")
         for index, category in enumerate(self.categories, self.schema.numeric):
             cells = self.counts.cells[index]
@@ -186,8 +201,9 @@ class Profile:
     def cell_label(self, feature: int, first: int, last: int) -> str:
         """Cells `first..last` of a feature in its own unit, for a person to read."""
         if feature < self.schema.numeric:
-            edges = np.concatenate(([-np.inf], self.grid.edges(feature), [np.inf]))
-            return f"[{edges[first]:.6g}, {edges[last + 1]:.6g})"
+            if self.projection.is_between(feature, first):
+                return "values between those of the reference"
+            return self.grid.label(feature, first, last)
         values = self.categories[feature - self.schema.numeric].values
         return values[first] if first < len(values) else "other or unseen"
 
@@ -202,8 +218,9 @@ class Profile:
         Raises:
             StateError: the bytes are foreign, damaged or of another version.
         """
-        first = codec.version_of(data) == str(FIRST_VERSION)
-        version = FIRST_VERSION if first else VERSION
+        found = codec.version_of(data)
+        known = (FIRST_VERSION, FILTER_VERSION)
+        version = next((each for each in known if found == str(each)), VERSION)
         payload = codec.decode(data, KIND, version)
         try:
             return replace(
@@ -218,7 +235,12 @@ def _payload(profile: Profile) -> dict[str, Any]:
     return {
         "tensors": [[t.name, t.datatype, list(t.row_shape)] for t in schema.tensors],
         "features": [[f.name, f.tensor, f.column, f.kind] for f in schema.features],
-        "grid": {"low": grid.low, "width": grid.width, "dtype": grid.dtype.name},
+        "grid": {
+            "low": grid.low,
+            "width": grid.width,
+            "dtype": grid.dtype.name,
+            "cuts": [[feature, edges] for feature, edges in grid.cuts.items()],
+        },
         "categories": [
             {"values": list(c.values), "others": _others(c.others), "open": c.open}
             for c in profile.categories
@@ -258,7 +280,12 @@ def _restore(payload: dict[str, Any]) -> Profile:
     grid, spread, season = payload["grid"], payload["dispersion"], payload["season"]
     return Profile(
         schema,
-        NumericGrid(_floats(grid["low"]), _floats(grid["width"]), _dtype(grid)),
+        NumericGrid(
+            _floats(grid["low"]),
+            _floats(grid["width"]),
+            _dtype(grid),
+            {int(f): _increasing(edges) for f, edges in grid.get("cuts", ())},
+        ),
         tuple(
             CategoryGrid(
                 Names(map(short, c["values"])),
@@ -306,6 +333,13 @@ def _finite(value: float) -> float | None:
 
 def _floats(values: object) -> Floats:
     return np.array(values, np.float64)
+
+
+def _increasing(values: object) -> Floats:
+    edges = _floats(values)
+    if not 1 < edges.size <= INNER + 1 or not (np.diff(edges) > 0).all():
+        raise StateError(f"{edges.size} edges of cells, or not in increasing order")
+    return edges
 
 
 def _dtype(grid: dict[str, Any]) -> FloatType:
