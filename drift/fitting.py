@@ -262,6 +262,7 @@ class _Counting:
             ordered,
             season,
             provenance or Provenance(),
+            weekdays=self._seasons.weekdays(),
         )
 
     def _dispersion(
@@ -308,6 +309,11 @@ class _Seasons:
         self._finite[hour] += summary.finite
         self._location[hour] += summary.location
         self._scale[hour] += summary.scale
+
+    def weekdays(self) -> tuple[int, ...] | None:
+        """The days with rows, 0 for Monday; None without times."""
+        seen = np.flatnonzero(self._visits)
+        return tuple(np.unique(seen // 24).tolist()) if seen.size else None
 
     def season(self) -> Season | None:
         seen = self._visits > 0

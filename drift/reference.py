@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drift import codec
+from drift import codec, limits
 from drift.categories import CategoryGrid
-from drift.dispersion import MIN_BLOCKS, Dispersion
+from drift.dispersion import Dispersion
 from drift.errors import DriftError, ProfileError, StateError
 from drift.features import Feature, Schema, Tensor
 from drift.grid import CELLS, INNER, OTHER, NumericGrid
-from drift.names import NameFilter, Names, short
+from drift.names import FEW_NAMES, FILTER_BYTES, NameFilter, Names, short
 from drift.projection import (
     BINS,
     EVENTS,
@@ -37,18 +37,14 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 VERSION: Final = 3
-"""With edges of numeric features' own."""
+"""With edges of numeric features' own, or filters of many names."""
 FILTER_VERSION: Final = 2
 """With names of categories that share a cell as a filter, not by themselves."""
 FIRST_VERSION: Final = 1
 """What is written where there are neither: earlier programs read it."""
 KIND: Final = "profile"
 LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-MIN_ROWS: Final = 500
 MIN_WEEKS: Final = 4
-# Overdispersion that grows faster than this power of the rows is as long as the reference.
-FAR: Final = 0.5
-MAX_NAMES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +102,8 @@ class Profile:
     ordered: bool
     season: Season | None = None
     provenance: Provenance = field(default_factory=Provenance)
+    weekdays: tuple[int, ...] | None = None
+    """Days of the week that had rows, 0 for Monday; None without times."""
     read_as: str = field(default="", compare=False)
     """Checksum of the file it was read from, "" where it was made here."""
 
@@ -116,7 +114,8 @@ class Profile:
 
     @property
     def _version(self) -> int:
-        if self.grid.cuts:
+        large = any(len(c.others) > FEW_NAMES for c in self.categories)
+        if self.grid.cuts or large:
             return VERSION
         shared = any(category.others for category in self.categories)
         return FILTER_VERSION if shared else FIRST_VERSION
@@ -146,43 +145,27 @@ class Profile:
         outside = EVENTS.index("outside")
         for index, category in enumerate(self.categories, self.schema.numeric):
             cells = self.counts.cells[index]
-            kept = cells[: len(category.values)]
-            rest = min(len(category.others), int(cells[OTHER]))
-            own.events[index, outside] = int((kept == 1).sum()) + rest
+            expected = category.expected_unseen
+            if expected is None:
+                kept = cells[: len(category.values)]
+                expected = (kept == 1).sum() + min(len(category.others), cells[OTHER])
+            own.events[index, outside] += expected
         return own
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Return why the promised error rate may not hold; empty if it does."""
-        found = []
-        if self.rows < MIN_ROWS:
-            found.append(
-                f"the reference has {self.rows} rows; at least {MIN_ROWS} are needed"
-            )
-        if not self.ordered:
-            found.append(
-                "the reference is not in the order of time, so dependence between "
-                "rows cannot be measured"
-            )
-        elif self.blocks < MIN_BLOCKS:
-            found.append(
-                f"the reference has {self.blocks} blocks; at least {MIN_BLOCKS} are "
-                "needed to measure dependence between rows"
-            )
-        far = self.dispersion.growth > FAR
-        if far.any():
-            names = [
-                n for n, is_far in zip(self.schema.names, far, strict=True) if is_far
-            ]
-            more = (
-                "" if len(names) <= MAX_NAMES else f" and {len(names) - MAX_NAMES} more"
-            )
-            found.append(
-                f"{', '.join(names[:MAX_NAMES])}{more} hang together over more rows than "
-                f"the blocks of {self.dispersion.reach_rows:.0f} that can be measured; "
-                "the rest is extrapolated"
-            )
-        return tuple(found)
+        return tuple(limits.caveats(self))
+
+    @property
+    def blind_spots(self) -> tuple[str, ...]:
+        """Return which changes would not be found; empty if nothing is known of any."""
+        return tuple(limits.blind_spots(self))
+
+    def is_open(self, feature: int) -> bool:
+        """Return whether a category has too many values to know which are new."""
+        place = feature - self.schema.numeric
+        return place >= 0 and self.categories[place].open
 
     def accumulator(self) -> Accumulator:
         """An empty window over this profile's cells."""
@@ -242,7 +225,13 @@ def _payload(profile: Profile) -> dict[str, Any]:
             "cuts": [[feature, edges] for feature, edges in grid.cuts.items()],
         },
         "categories": [
-            {"values": list(c.values), "others": _others(c.others), "open": c.open}
+            {
+                "values": list(c.values),
+                "others": _others(c.others),
+                "open": c.open,
+                "once": c.once,
+                "twice": c.twice,
+            }
             for c in profile.categories
         ],
         "rows": profile.rows,
@@ -262,6 +251,7 @@ def _payload(profile: Profile) -> dict[str, Any]:
         "block_rows": profile.block_rows,
         "ordered": profile.ordered,
         "season": season and {"location": season.location, "scale": season.scale},
+        "weekdays": profile.weekdays,
         "caveats": profile.caveats,
         "source": profile.provenance.source,
         "sha256": profile.provenance.sha256,
@@ -291,6 +281,8 @@ def _restore(payload: dict[str, Any]) -> Profile:
                 Names(map(short, c["values"])),
                 _name_filter(c["others"]),
                 bool(c["open"]),
+                c.get("once"),
+                c.get("twice", 0),
             )
             for c in payload["categories"]
         ),
@@ -310,7 +302,13 @@ def _restore(payload: dict[str, Any]) -> Profile:
         bool(payload["ordered"]),
         season and Season(_floats(season["location"]), _floats(season["scale"])),
         Provenance(payload["source"], payload["sha256"], dict(payload["versions"])),
+        _weekdays(payload),
     )
+
+
+def _weekdays(payload: dict[str, Any]) -> tuple[int, ...] | None:
+    told = payload.get("weekdays")
+    return None if told is None else tuple(int(day) for day in told)
 
 
 def _others(others: NameFilter) -> object:
@@ -324,7 +322,10 @@ def _others(others: NameFilter) -> object:
 def _name_filter(told: dict[str, Any] | list[str]) -> NameFilter:
     if isinstance(told, list):
         return NameFilter.of({short(name) for name in told})
-    return NameFilter(int(told["number"]), b64decode(told["bits"]))
+    bits = b64decode(told["bits"])
+    if len(bits) not in FILTER_BYTES:
+        raise StateError(f"a filter of names of {len(bits)} bytes")
+    return NameFilter(int(told["number"]), bits)
 
 
 def _finite(value: float) -> float | None:

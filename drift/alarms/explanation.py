@@ -103,6 +103,7 @@ def _culprit(
             float(since.events[feature, index] / max(since.rows[feature], 1.0)),
         )
         for index, event in enumerate(EVENTS)
+        if event != "outside" or not profile.is_open(feature)
     )
     return Culprit(
         profile.schema.names[feature],

@@ -134,7 +134,7 @@ def _quality(
         infinite = float(total.infinite[feature]) / rows
         yield Sample(catalogue.FEATURE_INFINITE, infinite, label)
         yield Sample(catalogue.FEATURE_OUT_OF_RANGE, outside, label)
-    else:
+    elif not profile.is_open(feature):
         yield Sample(catalogue.FEATURE_UNSEEN, outside, label)
 
 
