@@ -47,20 +47,23 @@ class CategoryGrid:
 
     @property
     def expected_unseen(self) -> float | None:
-        """How many new values as many rows as the sample may bring, None if unknown.
-
-        As many as values came once, and two standard errors of that more.
-
-        Reference: Good (1953), "The population frequencies of species and the estimation
-        of population parameters".
-        """
-        if self.once is None:
-            return None
-        return self.once + _SURE * math.sqrt(self.once + 2 * self.twice)
+        """How many new values as many rows as the sample may bring, None if unknown."""
+        return None if self.once is None else new_values(self.once, self.twice)
 
     def cell(self, value: str | None) -> int:
         """The cell of one canonical value; `None` is missing."""
         return CategoryTable(self).cells([value])[0]
+
+
+def new_values(once: int, twice: int) -> float:
+    """How many of as many rows may be new, where so many values came once and twice.
+
+    As many as came once, and two standard errors of that more.
+
+    Reference: Good (1953), "The population frequencies of species and the estimation of
+    population parameters".
+    """
+    return once + _SURE * math.sqrt(once + 2 * twice)
 
 
 def canonical(value: object) -> str | None:

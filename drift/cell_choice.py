@@ -1,9 +1,9 @@
 """Choose the cells of numeric features, from the values of a reference's sample.
 
 A change is seen where values change cells. So no cell may hold much of the sample unless
-all of it is one value: where equally wide cells do not manage that, as with flags, counts,
-prices, many zeros or heavy tails, each common value gets a cell of its own and the rest
-is cut at quantiles.
+all of it is one value. Whole numbers get a cell each where there are few. Where equally
+wide cells hold too much, as with prices, many zeros or heavy tails, each common value gets
+a cell of its own and the rest is cut at quantiles.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.grid import INNER, SMALLEST, NumericGrid
+from drift.grid import INNER, SMALLEST, NumericGrid, whole_edges
 from drift.parts import parts
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _MAX_ATOMS: Final = 64
 _MIN_RESOLUTION: Final = 64.0
 _HEAVY_SHARE: Final = 1 / 20
 _HEAVY_ROWS: Final = 8
+_EXACT: Final = 0.25
+"""Whole numbers up to it over a type's precision have room between each other."""
 _POINT_SHARE: Final = 1 / 64
 _POINT_ROWS: Final = 4
 _STRETCH_SHARE: Final = 1 / 128
@@ -58,10 +60,10 @@ def build_numeric_grid(
     dtype: FloatType = np.dtype(np.float32)
     if wide or np.any(fine | vast | tiny):
         dtype = np.dtype(np.float64)
-    return _cut_where_heavy(rows, NumericGrid(low, width, dtype))
+    return _cut_where_needed(rows, NumericGrid(low, width, dtype))
 
 
-def _cut_where_heavy(rows: NDArray[np.floating], grid: NumericGrid) -> NumericGrid:
+def _cut_where_needed(rows: NDArray[np.floating], grid: NumericGrid) -> NumericGrid:
     cuts: dict[int, Floats] = {}
     for part in parts(grid.features):
         with np.errstate(over="ignore"):
@@ -70,12 +72,28 @@ def _cut_where_heavy(rows: NDArray[np.floating], grid: NumericGrid) -> NumericGr
         counts = even.count(known.copy())[:, : INNER + 2]
         size = counts.sum(axis=1)
         heavy = counts.max(axis=1) >= np.maximum(_HEAVY_SHARE * size, _HEAVY_ROWS)
-        for place in np.flatnonzero(heavy):
-            column = known[:, place].astype(np.float64)
-            cuts[part.start + int(place)] = _cut(
-                column[np.isfinite(column)], grid.dtype
-            )
+        for place in range(known.shape[1]):
+            column = known[np.isfinite(known[:, place]), place].astype(np.float64)
+            edges = _whole(column, grid.dtype)
+            if edges is None and heavy[place]:
+                edges = _cut(column, grid.dtype)
+            if edges is not None:
+                cuts[part.start + place] = edges
     return NumericGrid(grid.low, grid.width, grid.dtype, cuts)
+
+
+def _whole(finite: Floats, dtype: FloatType) -> Floats | None:
+    """Edges around each of the whole numbers; None where there are others, or many."""
+    if finite.size == 0 or not np.all(finite == np.rint(finite)):
+        return None
+    bottom, top = np.quantile(finite, (TAIL, 1.0 - TAIL))
+    least = float(finite.min())
+    # The least value belongs inside when it is near: a bounded count has no left tail.
+    first = least if bottom - least <= 1 else float(np.floor(bottom))
+    number = float(np.ceil(top)) - first + 1
+    if number > INNER // 2 or abs(first) + number > _EXACT / np.finfo(dtype).eps:
+        return None
+    return whole_edges(first, int(number), dtype)
 
 
 def _cut(finite: Floats, dtype: FloatType) -> Floats:

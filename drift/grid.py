@@ -53,6 +53,18 @@ class NumericGrid:
     width: Floats
     dtype: FloatType
     cuts: Mapping[int, Floats] = field(default_factory=dict)
+    _whole: Mapping[int, tuple[float, int]] = field(
+        init=False, repr=False, compare=False
+    )
+    """Features cut at consecutive whole numbers: the first of these, and how many."""
+
+    def __post_init__(self) -> None:
+        found = {
+            feature: (float(edges[0]), edges.size // 2)
+            for feature, edges in self.cuts.items()
+            if np.array_equal(edges, whole_edges(edges[0], edges.size // 2, self.dtype))
+        }
+        object.__setattr__(self, "_whole", found)
 
     @property
     def features(self) -> int:
@@ -84,15 +96,35 @@ class NumericGrid:
         cut = {
             feature - part.start: _cells_between(edges, rows[:, feature - part.start])
             for feature, edges in self.cuts.items()
-            if part.start <= feature < part.stop
+            if part.start <= feature < part.stop and feature not in self._whole
         }
+        places = [f - part.start for f in self._whole if part.start <= f < part.stop]
         with np.errstate(over="ignore", invalid="ignore"):
+            whole = self._between_whole(rows[:, places], part.start, places)
             low, width = self.low[part], self.width[part]
             np.subtract(rows, (low - width).astype(self.dtype), out=rows)
             np.multiply(rows, (1.0 / width).astype(self.dtype), out=rows)
+            if places:
+                rows[:, places] = whole
             if np.isfinite(rows.sum()):
                 return _tally(rows, cut)
             return _count_unclean(rows, cut)
+
+    def _between_whole(
+        self, values: NDArray[np.floating], start: int, places: list[int]
+    ) -> NDArray[np.floating]:
+        """Cells of whole numbers and of what lies between two, without a search."""
+        if not places:
+            return values
+        known = [self._whole[start + place] for place in places]
+        told: NDArray[np.floating] = np.array(known, self.dtype)
+        np.subtract(values, told[:, 0], out=values)
+        cells: NDArray[np.floating] = np.ceil(values)
+        cells += np.floor(values, out=values)
+        # Beyond the last one; infinity stays what it is.
+        np.add(cells, ABOVE, out=cells, where=cells > 2 * told[:, 1] - 2)
+        cells += 1
+        return cells
 
     def edges(self, feature: int) -> Floats:
         """The 257 inner edges of one feature, in its own unit.
@@ -137,6 +169,13 @@ class NumericGrid:
         opens = "(" if first > 0 and points[first - 1] else "["
         closes = "]" if points[last] else ")"
         return f"{opens}{low:.6g}, {high:.6g}{closes}"
+
+
+def whole_edges(first: float, number: int, dtype: FloatType) -> Floats:
+    """Edges around each of consecutive whole numbers."""
+    values = (first + np.arange(number)).astype(dtype)
+    above = np.nextafter(values, dtype.type(np.inf))
+    return np.stack((values, above), axis=1).reshape(-1).astype(np.float64)
 
 
 def _between(low: float, high: float) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from drift import codec, limits
-from drift.categories import CategoryGrid
+from drift.categories import CategoryGrid, new_values
 from drift.dispersion import Dispersion
 from drift.errors import DriftError, ProfileError, StateError
 from drift.features import Feature, Schema, Tensor
@@ -28,7 +28,7 @@ from drift.season import HOURS
 from drift.window import Accumulator, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -140,8 +140,9 @@ class Profile:
         own = self.projection.summarise(self.counts)
         for feature, place in enumerate(self.projection.between):
             if place < BINS:
-                once = self.counts.cells[feature, :ORDERED_CELLS] == 1
-                own.bins[feature, place] += int(once.sum())
+                of_size = np.bincount(self.counts.cells[feature, :ORDERED_CELLS])
+                once, twice = np.append(of_size, (0, 0))[1:3]
+                own.bins[feature, place] += new_values(int(once), int(twice))
         outside = EVENTS.index("outside")
         for index, category in enumerate(self.categories, self.schema.numeric):
             cells = self.counts.cells[index]
@@ -149,7 +150,8 @@ class Profile:
             if expected is None:
                 kept = cells[: len(category.values)]
                 expected = (kept == 1).sum() + min(len(category.others), cells[OTHER])
-            own.events[index, outside] += expected
+            seen = own.events[index, outside] + expected
+            own.events[index, outside] = min(seen, float(self.rows))
         return own
 
     @property
@@ -184,11 +186,17 @@ class Profile:
     def cell_label(self, feature: int, first: int, last: int) -> str:
         """Cells `first..last` of a feature in its own unit, for a person to read."""
         if feature < self.schema.numeric:
-            if self.projection.is_between(feature, first):
-                return "values between those of the reference"
             return self.grid.label(feature, first, last)
         values = self.categories[feature - self.schema.numeric].values
         return values[first] if first < len(values) else "other or unseen"
+
+    def bin_label(self, feature: int, cells: Sequence[int]) -> str:
+        """The cells of one coarse bin, in order, for a person to read."""
+        if feature < self.schema.numeric and self.projection.is_between(
+            feature, cells[0]
+        ):
+            return "values between those of the reference"
+        return self.cell_label(feature, cells[0], cells[-1])
 
     def to_bytes(self) -> bytes:
         """Versioned, checksummed, readable; the same profile gives the same bytes."""
