@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_CATEGORIES: Final = 128
-MAX_KNOWN: Final = 1024
+MAX_KNOWN: Final = 1 << 14
 MAX_TEXT: Final = 256
+MOST_NEW: Final = 0.5
+"""Where more of clean rows would bring a new value, new values mean nothing."""
 
+_SURE: Final = 2.0
+"""Standard errors by which the expected number of new values is taken too high."""
 _NARROW: Final = (1 << 15) - 1
 """Integers below it may be looked up in the width they have, 16 bits or more."""
 
@@ -30,16 +35,35 @@ class CategoryGrid:
 
     `values` own a cell each, `others` share the cell `other`, anything else is
     `unseen`. With `open` the reference had more values than can be kept: nothing can
-    be called unseen then, and unknown values count as `other`.
+    be called unseen then, and unknown values count as `other`. `once` and `twice` are how
+    many values the sample had once and twice; None in files of earlier programs.
     """
 
     values: Names
     others: NameFilter = NO_NAMES
     open: bool = False
+    once: int | None = None
+    twice: int = 0
+
+    @property
+    def expected_unseen(self) -> float | None:
+        """How many new values as many rows as the sample may bring, None if unknown."""
+        return None if self.once is None else new_values(self.once, self.twice)
 
     def cell(self, value: str | None) -> int:
         """The cell of one canonical value; `None` is missing."""
         return CategoryTable(self).cells([value])[0]
+
+
+def new_values(once: int, twice: int) -> float:
+    """How many of as many rows may be new, where so many values came once and twice.
+
+    As many as came once, and two standard errors of that more.
+
+    Reference: Good (1953), "The population frequencies of species and the estimation of
+    population parameters".
+    """
+    return once + _SURE * math.sqrt(once + 2 * twice)
 
 
 def canonical(value: object) -> str | None:
@@ -74,9 +98,14 @@ def build_category_grid(counts: Mapping[str, int], *, complete: bool) -> Categor
     """
     ranked = sorted(counts, key=lambda value: (-counts[value], value))
     top, rest = ranked[:MAX_CATEGORIES], ranked[MAX_CATEGORIES:]
+    often = Counter(counts.values())
     kept_all = complete and len(rest) <= MAX_KNOWN
+    if rest and often[1] > MOST_NEW * sum(counts.values()):
+        kept_all = False
+    if not kept_all:
+        return CategoryGrid(Names(sorted(top)), NO_NAMES, open=True)
     return CategoryGrid(
-        Names(sorted(top)), NameFilter.of(rest if kept_all else ()), not kept_all
+        Names(sorted(top)), NameFilter.of(rest), once=often[1], twice=often[2]
     )
 
 

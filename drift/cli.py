@@ -114,7 +114,7 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time",
         metavar="COLUMN",
-        help="times, in order: ISO 8601 or seconds since 1970",
+        help="times, in order: ISO 8601, or seconds (milli-, micro-, nano-) since 1970",
     )
     parser.add_argument(
         "--ordered", action="store_true", help="the rows are in the order of time"
@@ -170,6 +170,8 @@ def _fit(options: argparse.Namespace) -> int:
         print(f"not watched, since of another type: {skipped}")
     for caveat in profile.caveats:
         print(f"promise not kept: {caveat}")
+    for blind in profile.blind_spots:
+        print(f"not seen: {blind}")
     if not profile.ordered:
         print("    name the time with --time COLUMN, or say --ordered if they are")
     return EXIT_OK

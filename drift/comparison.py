@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from drift.grid import CELLS
+from drift.grid import INNER
 from drift.parts import TOGETHER, parts
 from drift.projection import BINS, ORDERED_CELLS, cell_positions
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     Counted = NDArray[np.int64] | NDArray[np.uint32]
 
 QUANTILE = 0.999
+
+_NO_WIDTH: Final = 1e-6
+"""A deviation in cells below it is that of a single value."""
+_THINNED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,7 @@ class Baseline:
         self.size: Floats = self.bins.sum(axis=1)
         self.stretch = profile.dispersion.stretch(self.size)
         self.used = profile.projection.used
-        filled = (self.bins > 0).sum(axis=1)
-        self.freedom: Floats = np.maximum(filled - 1, 0).astype(np.float64)
+        self.freedom: Floats = np.maximum(self.used - 1, 0).astype(np.float64)
         ordered = profile.counts.cells[: self.numeric, :ORDERED_CELLS]
         self.ordered = ordered
         self.sd_cells: Floats = self._sd_cells()
@@ -66,9 +69,29 @@ class Baseline:
 
     def _sd_cells(self) -> Floats:
         share = self.share
-        places = cell_positions()[:ORDERED_CELLS]
+        places = cell_positions(np.arange(INNER + 1.0))
         mean = share @ places
-        return np.sqrt(np.maximum(share @ places**2 - mean**2, 0.0))
+        found = np.sqrt(np.maximum(share @ places**2 - mean**2, 0.0))
+        grid = self.profile.grid
+        for feature in grid.cuts:
+            places = cell_positions(grid.places(feature))
+            mean = share[feature] @ places
+            found[feature] = np.sqrt(max(share[feature] @ places**2 - mean**2, 0.0))
+        return np.where(found > _NO_WIDTH, found, 0.0)
+
+    def steps(self, part: slice) -> Floats:
+        """How much of the axis each edge stands for, (features, ordered cells - 1).
+
+        Half of the cell on either side of it, in units of an even cell.
+        """
+        width = np.ones((part.stop - part.start, INNER))
+        grid = self.profile.grid
+        for feature in grid.cuts:
+            if part.start <= feature < part.stop:
+                width[feature - part.start] = np.diff(grid.places(feature))
+        tails = np.zeros((width.shape[0], 1))
+        sides = np.concatenate((tails, width, tails), axis=1)
+        return np.asarray((sides[:, :-1] + sides[:, 1:]) / 2)
 
     @property
     def share(self) -> Floats:
@@ -88,7 +111,7 @@ class Baseline:
     def wasserstein_null(self) -> tuple[Floats, Floats]:
         """Mean and 99.9 % bound of W1 / sd for h = 1, see `Comparison.spread`."""
         found = [
-            _integrated_bridge(self.cdf_of(part), self.sd_cells[part])
+            _integrated_bridge(self.cdf_of(part), self.sd_cells[part], self.steps(part))
             for part in parts(self.numeric)
         ]
         means, bounds = zip(*found, strict=True)
@@ -216,23 +239,25 @@ def chi_mean(freedom: Floats) -> Floats:
     return np.where(freedom > 0, mean, 0.0)
 
 
-def _integrated_bridge(cdf: Floats, sd_cells: Floats) -> tuple[Floats, Floats]:
+def _integrated_bridge(
+    cdf: Floats, sd_cells: Floats, steps: Floats
+) -> tuple[Floats, Floats]:
     """Mean and bound of the integral of |B(F(x))| dx / sd, B a Brownian bridge.
 
     The first two moments are exact on a thinned grid (each |B| is a folded normal, each
     pair has E|XY| = 2/pi (sqrt(1 - r^2) + r asin r) for correlation r); the quantile is
-    the gamma law's with these moments.
+    the gamma law's with these moments. Cells that are not of one width are not thinned.
     """
     from scipy.special import gammaincinv  # noqa: PLC0415 - 0.1 s, not at import
 
-    step = 4
-    f = cdf[:, step // 2 : CELLS : step]
-    deviation = np.sqrt(np.maximum(f * (1.0 - f), 0.0))
-    mean = np.sqrt(2.0 / np.pi) * deviation.sum(axis=1) * step
-    second = np.array(
-        [_second_moment(*pair) for pair in zip(f, deviation, strict=True)]
-    )
-    second = second.reshape(-1) * step**2
+    mean, second = np.zeros((2, cdf.shape[0]))
+    for feature, (f, step) in enumerate(zip(cdf[:, :-1], steps, strict=True)):
+        even = bool((step[1:-1] == 1).all())
+        chosen = slice(_THINNED // 2, None, _THINNED) if even else step > 0
+        weight = np.full(f[chosen].shape, float(_THINNED)) if even else step[chosen]
+        deviation = weight * np.sqrt(np.maximum(f[chosen] * (1.0 - f[chosen]), 0.0))
+        mean[feature] = np.sqrt(2.0 / np.pi) * deviation.sum()
+        second[feature] = _second_moment(f[chosen], deviation)
     variance = np.maximum(second - mean**2, 0.0)
     usable = (mean > 0) & (variance > 0) & (sd_cells > 0)
     safe_mean, safe_variance = (
@@ -246,8 +271,9 @@ def _integrated_bridge(cdf: Floats, sd_cells: Floats) -> tuple[Floats, Floats]:
 
 def _second_moment(f: Floats, deviation: Floats) -> float:
     covariance = np.minimum.outer(f, f) - np.outer(f, f)
+    spread = f * (1.0 - f)
     product = np.outer(deviation, deviation)
-    safe = np.where(product > 0, product, 1.0)
+    safe = np.sqrt(np.where(product > 0, np.outer(spread, spread), 1.0))
     r = np.clip(covariance / safe, -1.0, 1.0)
     folded = 2.0 / np.pi * (np.sqrt(1.0 - r**2) + r * np.arcsin(r))
     return float((product * folded).sum())

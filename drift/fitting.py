@@ -16,10 +16,11 @@ from drift.categories import (
     build_category_grid,
     canonical,
 )
+from drift.cell_choice import build_numeric_grid
 from drift.column_ring import Intake
 from drift.dispersion import MIN_BLOCKS, Dispersion
 from drift.errors import ProfileError
-from drift.grid import CELLS, build_numeric_grid
+from drift.grid import CELLS
 from drift.parts import parts
 from drift.projection import Summary, project
 from drift.reference import LEVELS, MIN_WEEKS, Profile, Provenance, Season
@@ -203,7 +204,8 @@ class _Counting:
         for chunk in sample:
             cells += self._cells(chunk)
         rows = sum(chunk.rows for chunk in sample)
-        return project(Counts(cells, rows, self._schema.numeric))
+        counts = Counts(cells, rows, self._schema.numeric)
+        return project(counts, frozenset(self.grid.cuts))
 
     def _cells(self, chunk: _Chunk) -> NDArray[np.int64]:
         # The ring's dtype, as traffic will be counted.
@@ -260,6 +262,7 @@ class _Counting:
             ordered,
             season,
             provenance or Provenance(),
+            weekdays=self._seasons.weekdays(),
         )
 
     def _dispersion(
@@ -306,6 +309,11 @@ class _Seasons:
         self._finite[hour] += summary.finite
         self._location[hour] += summary.location
         self._scale[hour] += summary.scale
+
+    def weekdays(self) -> tuple[int, ...] | None:
+        """The days with rows, 0 for Monday; None without times."""
+        seen = np.flatnonzero(self._visits)
+        return tuple(np.unique(seen // 24).tolist()) if seen.size else None
 
     def season(self) -> Season | None:
         seen = self._visits > 0

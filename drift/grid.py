@@ -3,13 +3,13 @@
 Every feature, numeric or categorical, has the same `CELLS` cells, so that counts of a
 whole model are one array of shape (features, CELLS):
 
-    numeric      0 below | 1..256 an affine grid | 257 above | 258 NaN | 259 -Inf | 260 +Inf
+    numeric      0 below | 1..256 inner cells | 257 above | 258 NaN | 259 -Inf | 260 +Inf
     categorical  0..127 the reference's commonest values | 256 other | 257 unseen | 258 missing
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,6 +17,8 @@ import numpy as np
 from drift.parts import parts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -31,25 +33,38 @@ MINUS_INF: Final = 259
 PLUS_INF: Final = 260
 OTHER: Final = 256
 UNSEEN: Final = 257
-TAIL: Final = 0.0005
 
-_PHASES: Final = 16
-_ATOM_SHARE: Final = 0.002
-_MAX_ATOMS: Final = 64
-_MIN_RESOLUTION: Final = 64.0
+_POINT_WIDTH: Final = 2.0**-20
+"""Cells that are narrower, in proportion to their values, hold one value."""
+SMALLEST: Final = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True)
 class NumericGrid:
-    """Affine grids of all numeric features: cell = 1 + floor((x - low) / width).
+    """The cells of all numeric features.
 
-    `low` and `width` have shape (features,), in the feature's own unit; `dtype` is
+    A feature's inner cells are equally wide, cell = 1 + floor((x - low) / width), unless
+    `cuts` has its edges: at most 257, increasing, the first inner cell between the first
+    two. `low` and `width` have shape (features,), in the feature's own unit; `dtype` is
     float32 unless some feature's cells are too fine for it.
     """
 
     low: Floats
     width: Floats
     dtype: FloatType
+    cuts: Mapping[int, Floats] = field(default_factory=dict)
+    _whole: Mapping[int, tuple[float, int]] = field(
+        init=False, repr=False, compare=False
+    )
+    """Features cut at consecutive whole numbers: the first of these, and how many."""
+
+    def __post_init__(self) -> None:
+        found = {
+            feature: (float(edges[0]), edges.size // 2)
+            for feature, edges in self.cuts.items()
+            if np.array_equal(edges, whole_edges(edges[0], edges.size // 2, self.dtype))
+        }
+        object.__setattr__(self, "_whole", found)
 
     @property
     def features(self) -> int:
@@ -78,26 +93,113 @@ class NumericGrid:
                 np.add(counts[part], more, out=counts[part], casting="unsafe")
 
     def _count(self, rows: NDArray[np.floating], part: slice) -> NDArray[np.int64]:
+        cut = {
+            feature - part.start: _cells_between(edges, rows[:, feature - part.start])
+            for feature, edges in self.cuts.items()
+            if part.start <= feature < part.stop and feature not in self._whole
+        }
+        places = [f - part.start for f in self._whole if part.start <= f < part.stop]
         with np.errstate(over="ignore", invalid="ignore"):
+            whole = self._between_whole(rows[:, places], part.start, places)
             low, width = self.low[part], self.width[part]
             np.subtract(rows, (low - width).astype(self.dtype), out=rows)
             np.multiply(rows, (1.0 / width).astype(self.dtype), out=rows)
+            if places:
+                rows[:, places] = whole
             if np.isfinite(rows.sum()):
-                return _tally(rows)
-            return _count_unclean(rows)
+                return _tally(rows, cut)
+            return _count_unclean(rows, cut)
+
+    def _between_whole(
+        self, values: NDArray[np.floating], start: int, places: list[int]
+    ) -> NDArray[np.floating]:
+        """Cells of whole numbers and of what lies between two, without a search."""
+        if not places:
+            return values
+        known = [self._whole[start + place] for place in places]
+        told: NDArray[np.floating] = np.array(known, self.dtype)
+        np.subtract(values, told[:, 0], out=values)
+        cells: NDArray[np.floating] = np.ceil(values)
+        cells += np.floor(values, out=values)
+        # Beyond the last one; infinity stays what it is.
+        np.add(cells, ABOVE, out=cells, where=cells > 2 * told[:, 1] - 2)
+        cells += 1
+        return cells
 
     def edges(self, feature: int) -> Floats:
-        """The 257 inner edges of one feature, in its own unit."""
+        """The 257 inner edges of one feature, in its own unit.
+
+        Where it has fewer cells, the last edge comes again.
+        """
+        cuts = self.cuts.get(feature)
+        if cuts is not None:
+            return np.pad(
+                np.asarray(cuts, np.float64), (0, INNER + 1 - cuts.size), "edge"
+            )
         steps = np.arange(INNER + 1.0)
         return np.asarray(self.low[feature] + self.width[feature] * steps)
 
+    def places(self, feature: int) -> Floats:
+        """The inner edges along an axis on which they span `INNER`."""
+        if feature not in self.cuts:
+            return np.arange(INNER + 1.0)
+        edges = self.edges(feature)
+        span = edges[-1] - edges[0]
+        return np.asarray((edges - edges[0]) * (INNER / span))
 
-def _count_unclean(scaled: NDArray[np.floating]) -> NDArray[np.int64]:
-    missing = np.isnan(scaled).sum(axis=0)
+    def points(self, feature: int) -> NDArray[np.bool_]:
+        """The cells (CELLS,) that hold one value alone."""
+        found = np.zeros(CELLS, bool)
+        if feature in self.cuts:
+            edges = self.edges(feature)
+            size = np.maximum(np.abs(edges[:-1]), np.abs(edges[1:]))
+            wide = np.diff(edges)
+            found[BELOW + 1 : ABOVE] = (wide > 0) & (
+                wide <= np.maximum(size * _POINT_WIDTH, SMALLEST)
+            )
+        return found
+
+    def label(self, feature: int, first: int, last: int) -> str:
+        """Cells `first..last` in the feature's own unit, for a person to read."""
+        edges = np.concatenate(([-np.inf], self.edges(feature), [np.inf]))
+        low, high = float(edges[first]), float(edges[last + 1])
+        points = self.points(feature)
+        if first == last and points[first]:
+            return f"{_between(low, high):.6g}"
+        opens = "(" if first > 0 and points[first - 1] else "["
+        closes = "]" if points[last] else ")"
+        return f"{opens}{low:.6g}, {high:.6g}{closes}"
+
+
+def whole_edges(first: float, number: int, dtype: FloatType) -> Floats:
+    """Edges around each of consecutive whole numbers."""
+    values = (first + np.arange(number)).astype(dtype)
+    above = np.nextafter(values, dtype.type(np.inf))
+    return np.stack((values, above), axis=1).reshape(-1).astype(np.float64)
+
+
+def _between(low: float, high: float) -> float:
+    return 0.0 if low <= 0.0 <= high else low + (high - low) / 2
+
+
+def _cells_between(edges: Floats, column: NDArray[np.floating]) -> NDArray[np.intp]:
+    """The cells of a column's values; of NaN any."""
+    cells = np.searchsorted(edges.astype(column.dtype, copy=False), column, "right")
+    cells[cells == edges.size] = ABOVE
+    return cells
+
+
+def _count_unclean(
+    scaled: NDArray[np.floating], cut: Mapping[int, NDArray[np.intp]]
+) -> NDArray[np.int64]:
+    is_missing = np.isnan(scaled)
+    missing = is_missing.sum(axis=0)
     low = np.isneginf(scaled).sum(axis=0)
     high = np.isposinf(scaled).sum(axis=0)
     np.fmax(scaled, 0.0, out=scaled)
-    counts = _tally(scaled)
+    for feature, cells in cut.items():
+        cells[is_missing[:, feature]] = BELOW
+    counts = _tally(scaled, cut)
     counts[:, BELOW] -= missing + low
     counts[:, ABOVE] -= high
     counts[:, MISSING] += missing
@@ -106,73 +208,15 @@ def _count_unclean(scaled: NDArray[np.floating]) -> NDArray[np.int64]:
     return counts
 
 
-def _tally(scaled: NDArray[np.floating]) -> NDArray[np.int64]:
+def _tally(
+    scaled: NDArray[np.floating], cut: Mapping[int, NDArray[np.intp]]
+) -> NDArray[np.int64]:
     features = scaled.shape[1]
     np.clip(scaled, 0.0, ABOVE + 0.5, out=scaled)
     # 32 bits halve the traffic of memory, of which there is more than arithmetic.
     cells = scaled.astype(np.int32)
+    for feature, known in cut.items():
+        cells[:, feature] = known
     cells += np.arange(features, dtype=np.int32) * np.int32(CELLS)
     flat = np.bincount(cells.reshape(-1), minlength=features * CELLS)
     return flat.reshape(features, CELLS)
-
-
-def build_numeric_grid(
-    rows: NDArray[np.floating], *, wide: bool = False
-) -> NumericGrid:
-    """Choose grids from reference rows (n, features): 0.05 % to 99.95 % of each.
-
-    `wide` asks for float64 even where float32 would do, for tensors of wide types.
-
-    Integers get cells whose edges lie between integers; other repeated values are
-    kept away from edges, so that a value counted as float32 and as float64 falls
-    into the same cell. Constant, empty and all-NaN columns get a defined grid.
-    """
-    chosen = [_affine(column) for column in np.asarray(rows, np.float64).T]
-    low = np.array([pair[0] for pair in chosen], np.float64)
-    width = np.array([pair[1] for pair in chosen], np.float64)
-    reach = np.maximum(np.abs(low), np.abs(low + INNER * width))
-    fine = width < _MIN_RESOLUTION * np.finfo(np.float32).eps * reach
-    vast = reach > np.finfo(np.float32).max / INNER**2
-    tiny = width < np.finfo(np.float32).tiny * INNER**2
-    dtype: FloatType = np.dtype(np.float32)
-    if wide or np.any(fine | vast | tiny):
-        dtype = np.dtype(np.float64)
-    return NumericGrid(low, width, dtype)
-
-
-def _affine(column: Floats) -> tuple[float, float]:
-    finite = column[np.isfinite(column)]
-    if finite.size == 0:
-        return 0.0, 1.0
-    bottom, top = np.quantile(finite, (TAIL, 1.0 - TAIL))
-    if np.all(finite == np.rint(finite)) and top - bottom < 2.0**53:
-        return _integer_grid(float(finite.min()), float(bottom), float(top))
-    span = float(top - bottom)
-    if not span > abs(float(top)) * 1e-12 or not np.isfinite(span):
-        return _grid_around(float(np.median(finite)))
-    return _away_from_atoms(finite, float(bottom), span)
-
-
-def _integer_grid(least: float, bottom: float, top: float) -> tuple[float, float]:
-    width = float(np.ceil((top - bottom + 2.0) / INNER))
-    # The least value belongs inside when it is near: a bounded count has no left tail.
-    start = least if bottom - least <= width else np.floor(bottom)
-    return float(start) - 0.5, max(width, 1.0)
-
-
-def _grid_around(value: float) -> tuple[float, float]:
-    width = max(abs(value), 1.0) * 2.0**-10
-    return value - width * (INNER / 2 + 0.5), width
-
-
-def _away_from_atoms(finite: Floats, bottom: float, span: float) -> tuple[float, float]:
-    width = span / (INNER - 1)
-    values, counts = np.unique(finite, return_counts=True)
-    often = counts >= max(2.0, _ATOM_SHARE * finite.size)
-    atoms = values[often][np.argsort(-counts[often], kind="stable")[:_MAX_ATOMS]]
-    phases = (np.arange(_PHASES) + 0.5) / _PHASES
-    if atoms.size == 0:
-        return bottom - 0.5 * width, width
-    places = ((atoms[:, None] - bottom) / width + phases) % 1.0
-    gap = np.minimum(places, 1.0 - places).min(axis=0)
-    return bottom - float(phases[int(np.argmax(gap))]) * width, width

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from drift.alarms.monitor import WEIGHTS, AlarmSettings, Monitor
 from drift.comparison import Baseline
+from drift.grid import ABOVE
 from drift.projection import EVENTS
 from drift.statistics import (
     AnyStatistic,
@@ -73,18 +74,19 @@ class Distance(_Record):
 
 
 class Share(_Record):
-    """A share of rows in the reference and in the data."""
+    """A share of rows in the reference and in the data; None where it is unknown."""
 
     name: str
-    reference: float
-    data: float
+    reference: float | None
+    data: float | None
 
 
 class FeatureFinding(_Record):
     """One feature. `changed` features are named by the e-BH procedure.
 
     `shift_sigma` and `scale_ratio` are of normal scores, None of categories; `bins` the
-    coarse bins that moved most; `constant` that it varies in the reference alone.
+    coarse bins that moved most; `constant` that it varies in the reference alone, and
+    `constant_at` the one value that it has or, of several so near each other, their range.
     """
 
     name: str
@@ -98,6 +100,7 @@ class FeatureFinding(_Record):
     quality: tuple[Share, ...]
     bins: tuple[Share, ...]
     constant: bool
+    constant_at: str = ""
 
 
 class Judgement(_Record):
@@ -105,7 +108,8 @@ class Judgement(_Record):
 
     `false_alarms` is the chance of "drift" for unchanged data, an upper bound that
     `kept` says can be relied on (else `caveats` say why not). `detectable_sigma` is the
-    shift of a middling feature that would be found nine times in ten.
+    shift of a middling feature that would be found nine times in ten; `blind_spots` are
+    changes that would not be found.
     """
 
     outcome: Outcome
@@ -114,6 +118,7 @@ class Judgement(_Record):
     log_threshold: float
     kept: bool
     caveats: tuple[str, ...]
+    blind_spots: tuple[str, ...] = ()
     reference_rows: int
     rows: int
     detectable_sigma: float | None
@@ -153,7 +158,7 @@ def judge(
             update={
                 "changed": drifted and places[culprit.feature] in look.named,
                 "distances": distances[places[culprit.feature]],
-                "constant": bool(constant[places[culprit.feature]]),
+                **_constancy(profile, counts, constant, places[culprit.feature]),
             }
         )
         for culprit in look.features
@@ -165,6 +170,7 @@ def judge(
         log_threshold=monitor.log_threshold,
         kept=not profile.caveats,
         caveats=profile.caveats,
+        blind_spots=profile.blind_spots,
         reference_rows=profile.rows,
         rows=counts.rows,
         detectable_sigma=detectable,
@@ -173,6 +179,15 @@ def judge(
         ),
         features=features,
     )
+
+
+def _constancy(
+    profile: Profile, counts: Counts, constant: NDArray[np.bool_], feature: int
+) -> dict[str, bool | str]:
+    if not constant[feature]:
+        return {"constant": False}
+    cell = int(np.argmax(counts.cells[feature, : ABOVE + 1]))
+    return {"constant": True, "constant_at": profile.cell_label(feature, cell, cell)}
 
 
 def _outcome(
@@ -248,11 +263,12 @@ def _feature(
         quality=tuple(
             Share(
                 name=_event(name, numeric=numeric),
-                reference=_ratio(profile.counts, name, index),
-                data=_ratio(counts, name, index),
+                reference=None if blind else _ratio(profile.counts, name, index),
+                data=None if blind else _ratio(counts, name, index),
             )
             for name in EVENTS
             if numeric or name != "infinite"
+            for blind in (name == "outside" and profile.is_open(index),)
         ),
         bins=tuple(
             Share(name=change.label, reference=change.before, data=change.since)

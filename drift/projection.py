@@ -15,13 +15,14 @@ import numpy as np
 from drift.grid import (
     ABOVE,
     CELLS,
-    INNER,
     OTHER,
     UNSEEN,
 )
 from drift.parts import parts
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from drift.window import Counts
@@ -45,7 +46,8 @@ class Projection:
     0 and variance 1 under the reference; both are 0 for categories, constants, and
     cells outside the distribution. `bins` maps a cell to one of `BINS` coarse bins of
     about equal reference share, or to `BINS` for "not in the distribution". `used`
-    (features,) is the number of coarse bins.
+    (features,) is the number of coarse bins. `between` (features,) is the bin of all
+    cells that the reference left empty between cells of single values, or `BINS`.
     """
 
     location: Floats
@@ -53,6 +55,12 @@ class Projection:
     bins: NDArray[np.int8]
     used: Integers
     ordered: NDArray[np.bool_]
+    between: Integers
+
+    def is_between(self, feature: int, cell: int) -> bool:
+        """Return whether a cell lies between the reference's values."""
+        place = self.between[feature]
+        return bool(place < BINS and self.bins[feature, cell] == place)
 
     def part(self, features: slice) -> Projection:
         """That of some features."""
@@ -62,6 +70,7 @@ class Projection:
             self.bins[features],
             self.used[features],
             self.ordered[features],
+            self.between[features],
         )
 
     def coarse(self, cells: Counted) -> Floats:
@@ -120,23 +129,30 @@ class Summary:
         )
 
 
-def project(reference: Counts) -> Projection:
-    """Scores and bins from the reference's counts."""
+def project(reference: Counts, cut: Collection[int] = ()) -> Projection:
+    """Scores and bins from the reference's counts.
+
+    Of the features in `cut` every value has its cell: cells without any are for values
+    that the reference did not have.
+    """
     features = reference.cells.shape[0]
     ordered = np.arange(features) < reference.numeric
     location, scale = _scores(reference.cells, ordered)
     bins = np.full((features, CELLS), BINS, np.int8)
+    between = np.full(features, BINS)
     for index in range(features):
-        if ordered[index]:
-            bins[index, :_ORDERED_CELLS] = _equal_shares(
-                reference.cells[index, :_ORDERED_CELLS]
-            )
+        values = reference.cells[index, :_ORDERED_CELLS]
+        if index in cut and values.any() and not values.all():
+            bins[index, :_ORDERED_CELLS] = _with_gaps(values)
+            between[index] = bins[index].max(where=bins[index] < BINS, initial=0)
+        elif ordered[index]:
+            bins[index, :_ORDERED_CELLS] = _equal_shares(values)
         else:
             bins[index, : UNSEEN + 1] = _categories(
                 reference.cells[index, : UNSEEN + 1]
             )
     used = np.where(bins < BINS, bins, -1).max(axis=1).astype(np.int64) + 1
-    return Projection(location, scale, bins, used, ordered)
+    return Projection(location, scale, bins, used, ordered, between)
 
 
 def _scores(cells: Counted, ordered: NDArray[np.bool_]) -> tuple[Floats, Floats]:
@@ -163,21 +179,30 @@ def _standardised(scores: Floats, weight: Floats, total: Floats) -> Floats:
     return np.where(varies, centred / np.sqrt(np.where(varies, variance, 1.0)), 0.0)
 
 
-def _equal_shares(counts: Counted) -> Integers:
+def _with_gaps(counts: Counted) -> Integers:
+    """Coarse bins of the cells with values, and a last one of all those without."""
+    filled = counts > 0
+    bins = np.zeros(counts.shape[0], np.int64)
+    bins[filled] = _equal_shares(counts[filled], BINS - 1)
+    bins[~filled] = bins.max() + 1
+    return bins
+
+
+def _equal_shares(counts: Counted, most: int = BINS) -> Integers:
     """Coarse bins along an ordered feature; a cell with a bin's share stands alone."""
     total = int(counts.sum())
     if total == 0:
         return np.zeros(counts.shape[0], np.int64)
-    heavy = counts >= max(_ALONE * total / BINS, 1)
+    heavy = counts >= max(_ALONE * total / most, 1)
     rest = total - int(counts[heavy].sum())
-    room = max(1, BINS - 2 * int(heavy.sum()))
+    room = max(1, most - 2 * int(heavy.sum()))
     share = max(rest / room, 1.0)
     bins = np.zeros(counts.shape[0], np.int64)
     current, held = 0, 0
     for cell, count in enumerate(counts):
         full = held > 0 and held + 0.5 * count > share
         alone = cell > 0 and (heavy[cell] or heavy[cell - 1])
-        if (full or alone) and current < BINS - 1:
+        if (full or alone) and current < most - 1:
             current, held = current + 1, 0
         bins[cell] = current
         held += int(count)
@@ -207,13 +232,11 @@ def _categories(counts: Counted) -> Integers:
     return bins
 
 
-def cell_positions() -> Floats:
-    """Where the cells lie along the axis, in cell widths; tails at the grid's ends."""
-    positions = np.zeros(CELLS)
-    positions[:_ORDERED_CELLS] = np.clip(
-        np.arange(_ORDERED_CELLS) - 0.5, 0.0, float(INNER)
-    )
-    return positions
+def cell_positions(edges: Floats) -> Floats:
+    """The middles of the ordered cells between `edges` (..., 257); tails at the ends."""
+    ends = edges[..., :1], edges[..., -1:]
+    middles = (edges[..., :-1] + edges[..., 1:]) / 2
+    return np.concatenate((ends[0], middles, ends[1]), axis=-1)
 
 
 ORDERED_CELLS: Final = _ORDERED_CELLS

@@ -9,19 +9,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from drift import codec
-from drift.categories import CategoryGrid
-from drift.dispersion import MIN_BLOCKS, Dispersion
+from drift import codec, limits
+from drift.categories import CategoryGrid, new_values
+from drift.dispersion import Dispersion
 from drift.errors import DriftError, ProfileError, StateError
 from drift.features import Feature, Schema, Tensor
-from drift.grid import CELLS, OTHER, NumericGrid
-from drift.names import NameFilter, Names, short
-from drift.projection import EVENTS, Projection, Summary, project
+from drift.grid import CELLS, INNER, OTHER, NumericGrid
+from drift.names import FEW_NAMES, FILTER_BYTES, NameFilter, Names, short
+from drift.projection import (
+    BINS,
+    EVENTS,
+    ORDERED_CELLS,
+    Projection,
+    Summary,
+    project,
+)
 from drift.season import HOURS
 from drift.window import Accumulator, Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,17 +36,15 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-VERSION: Final = 2
+VERSION: Final = 3
+"""With edges of numeric features' own, or filters of many names."""
+FILTER_VERSION: Final = 2
 """With names of categories that share a cell as a filter, not by themselves."""
 FIRST_VERSION: Final = 1
-"""What is written where there are none: earlier programs read it."""
+"""What is written where there are neither: earlier programs read it."""
 KIND: Final = "profile"
 LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-MIN_ROWS: Final = 500
 MIN_WEEKS: Final = 4
-# Overdispersion that grows faster than this power of the rows is as long as the reference.
-FAR: Final = 0.5
-MAX_NAMES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ class Profile:
     ordered: bool
     season: Season | None = None
     provenance: Provenance = field(default_factory=Provenance)
+    weekdays: tuple[int, ...] | None = None
+    """Days of the week that had rows, 0 for Monday; None without times."""
     read_as: str = field(default="", compare=False)
     """Checksum of the file it was read from, "" where it was made here."""
 
@@ -107,8 +114,11 @@ class Profile:
 
     @property
     def _version(self) -> int:
+        large = any(len(c.others) > FEW_NAMES for c in self.categories)
+        if self.grid.cuts or large:
+            return VERSION
         shared = any(category.others for category in self.categories)
-        return VERSION if shared else FIRST_VERSION
+        return FILTER_VERSION if shared else FIRST_VERSION
 
     @property
     def rows(self) -> int:
@@ -118,56 +128,46 @@ class Profile:
     @cached_property
     def projection(self) -> Projection:
         """Scores and coarse bins, from the counts."""
-        return project(self.counts)
+        return project(self.counts, frozenset(self.grid.cuts))
 
     @cached_property
     def summary(self) -> Summary:
         """The reference's own sums, with what it would have found unseen.
 
-        A reference has seen all its own categories, yet clean traffic brings new ones:
-        as many, of as many rows, as there are values it saw once (Good, 1953).
+        A reference has seen all its own values, yet clean traffic brings new ones: as
+        many, of as many rows, as there are values it saw once (Good, 1953).
         """
         own = self.projection.summarise(self.counts)
+        for feature, place in enumerate(self.projection.between):
+            if place < BINS:
+                of_size = np.bincount(self.counts.cells[feature, :ORDERED_CELLS])
+                once, twice = np.append(of_size, (0, 0))[1:3]
+                own.bins[feature, place] += new_values(int(once), int(twice))
         outside = EVENTS.index("outside")
         for index, category in enumerate(self.categories, self.schema.numeric):
             cells = self.counts.cells[index]
-            kept = cells[: len(category.values)]
-            rest = min(len(category.others), int(cells[OTHER]))
-            own.events[index, outside] = int((kept == 1).sum()) + rest
+            expected = category.expected_unseen
+            if expected is None:
+                kept = cells[: len(category.values)]
+                expected = (kept == 1).sum() + min(len(category.others), cells[OTHER])
+            seen = own.events[index, outside] + expected
+            own.events[index, outside] = min(seen, float(self.rows))
         return own
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Return why the promised error rate may not hold; empty if it does."""
-        found = []
-        if self.rows < MIN_ROWS:
-            found.append(
-                f"the reference has {self.rows} rows; at least {MIN_ROWS} are needed"
-            )
-        if not self.ordered:
-            found.append(
-                "the reference is not in the order of time, so dependence between "
-                "rows cannot be measured"
-            )
-        elif self.blocks < MIN_BLOCKS:
-            found.append(
-                f"the reference has {self.blocks} blocks; at least {MIN_BLOCKS} are "
-                "needed to measure dependence between rows"
-            )
-        far = self.dispersion.growth > FAR
-        if far.any():
-            names = [
-                n for n, is_far in zip(self.schema.names, far, strict=True) if is_far
-            ]
-            more = (
-                "" if len(names) <= MAX_NAMES else f" and {len(names) - MAX_NAMES} more"
-            )
-            found.append(
-                f"{', '.join(names[:MAX_NAMES])}{more} hang together over more rows than "
-                f"the blocks of {self.dispersion.reach_rows:.0f} that can be measured; "
-                "the rest is extrapolated"
-            )
-        return tuple(found)
+        return tuple(limits.caveats(self))
+
+    @property
+    def blind_spots(self) -> tuple[str, ...]:
+        """Return which changes would not be found; empty if nothing is known of any."""
+        return tuple(limits.blind_spots(self))
+
+    def is_open(self, feature: int) -> bool:
+        """Return whether a category has too many values to know which are new."""
+        place = feature - self.schema.numeric
+        return place >= 0 and self.categories[place].open
 
     def accumulator(self) -> Accumulator:
         """An empty window over this profile's cells."""
@@ -186,10 +186,17 @@ class Profile:
     def cell_label(self, feature: int, first: int, last: int) -> str:
         """Cells `first..last` of a feature in its own unit, for a person to read."""
         if feature < self.schema.numeric:
-            edges = np.concatenate(([-np.inf], self.grid.edges(feature), [np.inf]))
-            return f"[{edges[first]:.6g}, {edges[last + 1]:.6g})"
+            return self.grid.label(feature, first, last)
         values = self.categories[feature - self.schema.numeric].values
         return values[first] if first < len(values) else "other or unseen"
+
+    def bin_label(self, feature: int, cells: Sequence[int]) -> str:
+        """The cells of one coarse bin, in order, for a person to read."""
+        if feature < self.schema.numeric and self.projection.is_between(
+            feature, cells[0]
+        ):
+            return "values between those of the reference"
+        return self.cell_label(feature, cells[0], cells[-1])
 
     def to_bytes(self) -> bytes:
         """Versioned, checksummed, readable; the same profile gives the same bytes."""
@@ -202,8 +209,9 @@ class Profile:
         Raises:
             StateError: the bytes are foreign, damaged or of another version.
         """
-        first = codec.version_of(data) == str(FIRST_VERSION)
-        version = FIRST_VERSION if first else VERSION
+        found = codec.version_of(data)
+        known = (FIRST_VERSION, FILTER_VERSION)
+        version = next((each for each in known if found == str(each)), VERSION)
         payload = codec.decode(data, KIND, version)
         try:
             return replace(
@@ -218,9 +226,20 @@ def _payload(profile: Profile) -> dict[str, Any]:
     return {
         "tensors": [[t.name, t.datatype, list(t.row_shape)] for t in schema.tensors],
         "features": [[f.name, f.tensor, f.column, f.kind] for f in schema.features],
-        "grid": {"low": grid.low, "width": grid.width, "dtype": grid.dtype.name},
+        "grid": {
+            "low": grid.low,
+            "width": grid.width,
+            "dtype": grid.dtype.name,
+            "cuts": [[feature, edges] for feature, edges in grid.cuts.items()],
+        },
         "categories": [
-            {"values": list(c.values), "others": _others(c.others), "open": c.open}
+            {
+                "values": list(c.values),
+                "others": _others(c.others),
+                "open": c.open,
+                "once": c.once,
+                "twice": c.twice,
+            }
             for c in profile.categories
         ],
         "rows": profile.rows,
@@ -240,6 +259,7 @@ def _payload(profile: Profile) -> dict[str, Any]:
         "block_rows": profile.block_rows,
         "ordered": profile.ordered,
         "season": season and {"location": season.location, "scale": season.scale},
+        "weekdays": profile.weekdays,
         "caveats": profile.caveats,
         "source": profile.provenance.source,
         "sha256": profile.provenance.sha256,
@@ -258,12 +278,19 @@ def _restore(payload: dict[str, Any]) -> Profile:
     grid, spread, season = payload["grid"], payload["dispersion"], payload["season"]
     return Profile(
         schema,
-        NumericGrid(_floats(grid["low"]), _floats(grid["width"]), _dtype(grid)),
+        NumericGrid(
+            _floats(grid["low"]),
+            _floats(grid["width"]),
+            _dtype(grid),
+            {int(f): _increasing(edges) for f, edges in grid.get("cuts", ())},
+        ),
         tuple(
             CategoryGrid(
                 Names(map(short, c["values"])),
                 _name_filter(c["others"]),
                 bool(c["open"]),
+                c.get("once"),
+                c.get("twice", 0),
             )
             for c in payload["categories"]
         ),
@@ -283,7 +310,13 @@ def _restore(payload: dict[str, Any]) -> Profile:
         bool(payload["ordered"]),
         season and Season(_floats(season["location"]), _floats(season["scale"])),
         Provenance(payload["source"], payload["sha256"], dict(payload["versions"])),
+        _weekdays(payload),
     )
+
+
+def _weekdays(payload: dict[str, Any]) -> tuple[int, ...] | None:
+    told = payload.get("weekdays")
+    return None if told is None else tuple(int(day) for day in told)
 
 
 def _others(others: NameFilter) -> object:
@@ -297,7 +330,10 @@ def _others(others: NameFilter) -> object:
 def _name_filter(told: dict[str, Any] | list[str]) -> NameFilter:
     if isinstance(told, list):
         return NameFilter.of({short(name) for name in told})
-    return NameFilter(int(told["number"]), b64decode(told["bits"]))
+    bits = b64decode(told["bits"])
+    if len(bits) not in FILTER_BYTES:
+        raise StateError(f"a filter of names of {len(bits)} bytes")
+    return NameFilter(int(told["number"]), bits)
 
 
 def _finite(value: float) -> float | None:
@@ -306,6 +342,13 @@ def _finite(value: float) -> float | None:
 
 def _floats(values: object) -> Floats:
     return np.array(values, np.float64)
+
+
+def _increasing(values: object) -> Floats:
+    edges = _floats(values)
+    if not 1 < edges.size <= INNER + 1 or not (np.diff(edges) > 0).all():
+        raise StateError(f"{edges.size} edges of cells, or not in increasing order")
+    return edges
 
 
 def _dtype(grid: dict[str, Any]) -> FloatType:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HOURS: Final = 168
+DAYS: Final = (
+    "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"
+)  # fmt: skip
 _HOUR_SECONDS: Final = 3600.0
 # 1970 began on a Thursday; the week begins on Monday.
 _FIRST: Final = 72

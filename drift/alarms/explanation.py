@@ -103,6 +103,7 @@ def _culprit(
             float(since.events[feature, index] / max(since.rows[feature], 1.0)),
         )
         for index, event in enumerate(EVENTS)
+        if event != "outside" or not profile.is_open(feature)
     )
     return Culprit(
         profile.schema.names[feature],
@@ -126,6 +127,6 @@ def _bins(
     for index in most:
         mine = np.flatnonzero(cells == index)
         if mine.size and new[index] != old[index]:
-            label = profile.cell_label(feature, int(mine[0]), int(mine[-1]))
+            label = profile.bin_label(feature, mine.tolist())
             found.append(BinChange(label, float(old[index]), float(new[index])))
     return tuple(found)

@@ -72,6 +72,8 @@ def _blocks(
     yield Paragraph(promise(found))
     for caveat in found.caveats:
         yield Verdict("note", f"Promise not kept: {caveat}.")
+    for blind in found.blind_spots:
+        yield Verdict("note", f"Not seen: {blind}.")
     for violation in found.violations:
         yield Verdict("note", f"Schema: {violation}.")
     yield Section("Features, the strongest evidence first", [_ranking(found)])

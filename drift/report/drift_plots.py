@@ -126,7 +126,7 @@ def _ticks(shown: Bars) -> Iterator[tuple[float, str]]:
     for index in range(0, count, step):
         label = shown.labels[index]
         if shown.ordered:
-            left = label.strip("[)").split(", ")[0]
+            left = label.strip("[]()").split(", ")[0]
             label = "below" if left == "-inf" else f"{float(left):.5g}"
         place = index if shown.ordered else index + 0.5
         yield float(place), label[: _MAX_LABEL if count <= _FEW else _MAX_LABEL // 2]

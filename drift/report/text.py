@@ -35,6 +35,8 @@ def _lines(found: Judgement, reference: str, data: str) -> Iterator[str]:
     yield promise(found)
     for caveat in found.caveats:
         yield f"promise not kept: {caveat}"
+    for blind in found.blind_spots:
+        yield f"not seen: {blind}"
     for violation in found.violations:
         yield f"schema: {violation}"
     for feature in found.changed[:MOST_FEATURES]:

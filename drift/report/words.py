@@ -62,7 +62,8 @@ def promise(found: Judgement) -> str:
 def kind_of_change(feature: FeatureFinding) -> str:
     """Return the kind of change that is largest, in words."""
     if feature.constant:
-        return "it stands still"
+        several = feature.constant_at[:1] in {"[", "("}
+        return f"{'all of it lies in' if several else 'all of it is'} {feature.constant_at}"
     if feature.channel == "outside":
         if feature.kind == "numeric":
             return "more of it is out of the reference's range"
@@ -85,8 +86,10 @@ def sizes(feature: FeatureFinding) -> Iterator[str]:
             yield f"{share.name} {before} -> {now}"
 
 
-def percent(share: float) -> str:
+def percent(share: float | None) -> str:
     """A share of rows."""
+    if share is None:
+        return "unknown"
     if 0 < share < 0.0005:  # noqa: PLR2004 - less would read as 0.0 %
         return "< 0.1 %"
     return f"{100 * share:.1f} %"

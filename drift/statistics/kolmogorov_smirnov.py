@@ -52,6 +52,5 @@ class KolmogorovSmirnov(Statistic):
     def null(self, comparison: Comparison) -> Null:
         """From Kolmogorov's law."""
         root = np.sqrt(comparison.ordered_spread)
-        return Null(
-            comparison.padded(_MEAN * root), comparison.padded(_QUANTILE * root)
-        )
+        mean, bound = (np.minimum(each * root, 1.0) for each in (_MEAN, _QUANTILE))
+        return Null(comparison.padded(mean), comparison.padded(bound))

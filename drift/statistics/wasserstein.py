@@ -33,7 +33,7 @@ class Wasserstein(Statistic):
         >>> [round(float(value), 3) for value in Wasserstein().distance(compare())]
         [0.057, 1.056, nan]
 
-    When not to use it: for categories; for outliers far beyond the reference's range,
+    When not to use it: for categories; for constants, which have no deviation; for outliers far beyond the reference's range,
     which the share of values out of range shows.
     """
 
@@ -43,9 +43,19 @@ class Wasserstein(Statistic):
 
     def distance(self, comparison: Comparison) -> NDArray[np.float64]:
         """The distance in standard deviations, (features,), NaN for categories."""
-        moved = comparison.of_gaps(_area)
-        sd = comparison.baseline.sd_cells
-        scaled = np.where(sd > 0, moved / np.where(sd > 0, sd, 1.0), moved)
+        baseline = comparison.baseline
+        even = not baseline.profile.grid.cuts
+
+        def moved(gaps: NDArray[np.float64], part: slice) -> NDArray[np.float64]:
+            apart = np.abs(gaps)
+            if even:
+                # Half cells at both ends, where the tails' mass is put.
+                ends = apart[:, 0] + apart[:, -2]
+                return np.asarray(apart[:, :-1].sum(axis=1) - 0.5 * ends)
+            return np.asarray((apart[:, :-1] * baseline.steps(part)).sum(axis=1))
+
+        sd = baseline.sd_cells
+        scaled = comparison.of_gaps(moved) / np.where(sd > 0, sd, np.nan)
         return comparison.guarded(comparison.padded(scaled))
 
     def null(self, comparison: Comparison) -> Null:
@@ -53,10 +63,3 @@ class Wasserstein(Statistic):
         mean, bound = comparison.baseline.wasserstein_null
         root = np.sqrt(comparison.ordered_spread)
         return Null(comparison.padded(mean * root), comparison.padded(bound * root))
-
-
-def _area(gaps: NDArray[np.float64], _: slice) -> NDArray[np.float64]:
-    # Half cells at both ends, where the tails' mass is put.
-    apart = np.abs(gaps)
-    ends = apart[:, 0] + apart[:, -2]
-    return np.asarray(apart[:, :-1].sum(axis=1) - 0.5 * ends)

@@ -209,6 +209,13 @@ class ArrowFile:
             self._describe()
 
     def _describe(self) -> None:
+        names = self._source.schema.names
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise DataError(
+                str(self._path),
+                f"found column {doubled[0]!r} twice; want columns of different names",
+            )
         columns, skipped = [], []
         for field in self._source.schema:
             column = self._column(field)

@@ -30,6 +30,8 @@ CHUNK_ROWS: Final = 65_536
 FORMATS: Final = ("parquet", "csv", "tsv", "feather", "arrow", "npz")
 _BLOCK_BYTES: Final = 1 << 20
 _CHUNK_BYTES: Final = 64 << 20
+_LATEST: Final = (1e11, 1e14, 1e17)
+"""Seconds since 1970 are below the first (until 5138), milliseconds below the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Table:
         self.path = path
         self._file = _opened(path, self._choices)
         self._sources: Mapping[str, tuple[str, ...]] = {}
+        self._units: float | None = None
         if isinstance(self._file, NpzFile):
             self.tensors = tuple(
                 t for t in self._file.tensors if t.name != self._choices.time
@@ -167,8 +170,15 @@ class Table:
         if column.dtype.kind == "M":
             return column.astype("datetime64[us]").astype(np.int64) / 1e6
         if column.dtype.kind in "iuf":
-            return column.astype(np.float64)
+            return column.astype(np.float64) / self._units_per_second(column)
         return np.array([self._parsed(value, time) for value in column])
+
+    def _units_per_second(self, column: NDArray[np.generic]) -> float:
+        """1, or what the first time of the file is in: milli-, micro-, nanoseconds."""
+        if self._units is None:
+            first = abs(float(np.nan_to_num(column[:1].astype(np.float64))[0]))
+            self._units = 1000.0 ** sum(first >= bound for bound in _LATEST)
+        return self._units
 
     def _parsed(self, value: object, time: str) -> float:
         try:

@@ -101,7 +101,7 @@ FEATURE_UNSEEN: Final = MetricSpec(
     "triton_feature_unseen_category_ratio",
     "gauge",
     "Share of rows in the latest windows with a value the reference never had;"
-    " categorical features.",
+    " categorical features. Absent where the reference had too many values to know.",
     _FEATURE,
     "ratio",
 )

@@ -9,7 +9,8 @@ from drift.alarms import likelihood_ratios
 from drift.dispersion import Dispersion
 from drift.features import Schema, Tensor
 from drift.fitting import fit
-from drift.reference import FAR, Profile
+from drift.limits import FAR
+from drift.reference import Profile
 
 SCHEMA = Schema.from_tensors([Tensor("x", "FP64")])
 ROWS = 32_768

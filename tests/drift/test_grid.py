@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from drift.categories import CategoryTable, build_category_grid, canonical
+from drift.cell_choice import build_numeric_grid
 from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
 from drift.grid import (
@@ -23,7 +24,6 @@ from drift.grid import (
     OTHER,
     PLUS_INF,
     UNSEEN,
-    build_numeric_grid,
 )
 from drift.names import MAX_BYTES, NameFilter, Names
 

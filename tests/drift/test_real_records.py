@@ -9,7 +9,7 @@ from real_records import Records
 
 from drift.alarms.monitor import Monitor
 from drift.dispersion import Dispersion
-from drift.reference import FAR
+from drift.limits import FAR
 
 
 @pytest.fixture(scope="module", params=["flights", "weather"])

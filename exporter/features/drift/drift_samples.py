@@ -134,7 +134,7 @@ def _quality(
         infinite = float(total.infinite[feature]) / rows
         yield Sample(catalogue.FEATURE_INFINITE, infinite, label)
         yield Sample(catalogue.FEATURE_OUT_OF_RANGE, outside, label)
-    else:
+    elif not profile.is_open(feature):
         yield Sample(catalogue.FEATURE_UNSEEN, outside, label)
 
 
@@ -201,7 +201,7 @@ def bin_labels(profile: Profile, feature: int) -> list[str]:
 
 def _bin_label(profile: Profile, feature: int, cells: Sequence[int]) -> str:
     if feature < profile.schema.numeric:
-        return profile.cell_label(feature, cells[0], cells[-1]) if cells else "none"
+        return profile.bin_label(feature, cells) if cells else "none"
     values = profile.categories[feature - profile.schema.numeric].values
     known = [values[cell] for cell in cells if cell < len(values)]
     rest = OTHER in cells or UNSEEN in cells

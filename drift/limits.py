@@ -1,0 +1,91 @@
+"""What a reference cannot promise, and what cannot be seen beside it, in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drift.dispersion import MIN_BLOCKS
+from drift.grid import OTHER
+from drift.projection import ORDERED_CELLS
+from drift.season import DAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from drift.reference import Profile
+
+MIN_ROWS: Final = 500
+# Overdispersion that grows faster than this power of the rows is as long as the reference.
+FAR: Final = 0.5
+MAX_NAMES: Final = 5
+_HIDDEN_SHARE: Final = 0.1
+"""Of the reference in one cell of several values: what changes within it is not seen."""
+
+
+def caveats(profile: Profile) -> Iterator[str]:
+    """Why the error rate may not hold."""
+    if profile.rows < MIN_ROWS:
+        yield f"the reference has {profile.rows} rows; at least {MIN_ROWS} are needed"
+    if not profile.ordered:
+        yield (
+            "the reference is not in the order of time, so dependence between rows "
+            "cannot be measured"
+        )
+    elif profile.blocks < MIN_BLOCKS:
+        yield (
+            f"the reference has {profile.blocks} blocks; at least {MIN_BLOCKS} are "
+            "needed to measure dependence between rows"
+        )
+    far = profile.dispersion.growth > FAR
+    if far.any():
+        names = [
+            n for n, is_far in zip(profile.schema.names, far, strict=True) if is_far
+        ]
+        yield (
+            f"{_listed(names)} hang together over more rows than the blocks of "
+            f"{profile.dispersion.reach_rows:.0f} that can be measured; the rest is "
+            "extrapolated"
+        )
+    if profile.weekdays is not None and len(profile.weekdays) < len(DAYS):
+        absent = [day for i, day in enumerate(DAYS) if i not in profile.weekdays]
+        yield (
+            f"the reference has no rows of {_listed(absent, len(DAYS))}; what is usual "
+            "on such a day may be called drift"
+        )
+
+
+def blind_spots(profile: Profile) -> Iterator[str]:
+    """Which changes are not seen."""
+    cells = profile.counts.cells
+    hidden = [
+        f"{name} ({share:.0%})"
+        for index, name in enumerate(profile.schema.names[: profile.schema.numeric])
+        if (share := _in_one_cell(profile, index)) > _HIDDEN_SHARE
+    ]
+    if hidden:
+        yield (
+            f"{_listed(hidden)}: so much of the reference lies in one cell of several "
+            "possible values, within which no change is seen; make the reference again"
+        )
+    for index, category in enumerate(profile.categories, profile.schema.numeric):
+        if not category.open:
+            continue
+        named = int(cells[index, : len(category.values)].sum())
+        other = int(cells[index, OTHER])
+        yield (
+            f"{profile.schema.names[index]}: too many values to know which are new; "
+            f"{other / max(named + other, 1):.0%} of the reference are told apart from "
+            "its commonest values alone"
+        )
+
+
+def _in_one_cell(profile: Profile, feature: int) -> float:
+    if feature in profile.grid.cuts:
+        return 0.0
+    inside = profile.counts.cells[feature, :ORDERED_CELLS]
+    return float(inside.max() / max(int(inside.sum()), 1))
+
+
+def _listed(names: Sequence[str], most: int = MAX_NAMES) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

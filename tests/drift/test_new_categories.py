@@ -1,0 +1,69 @@
+"""New values of a category are found as long as the old ones can be told from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drifting_data import SETTINGS, window_of
+
+from drift.alarms.monitor import Monitor
+from drift.features import Schema, Tensor
+from drift.fitting import fit
+from drift.judgement import judge
+from drift.reference import Profile
+from drift.report import text
+
+SCHEMA = Schema.from_tensors([Tensor("c", "BYTES")])
+
+
+def texts(numbers):
+    return {"c": np.array([f"v{number}" for number in numbers], object)}
+
+
+def uniform(rng, levels, rows):
+    return rng.integers(0, levels, rows)
+
+
+def with_new(rng, levels, rows, share):
+    values = uniform(rng, levels, rows)
+    return np.where(rng.random(rows) < share, values + levels, values)
+
+
+@pytest.mark.parametrize("levels", [100, 1000, 3000])
+def test_two_percent_of_new_values_are_found_and_told(levels):
+    rng = np.random.default_rng(levels)
+    profile = fit(SCHEMA, texts(uniform(rng, levels, 40_000)))
+    profile = Profile.from_bytes(profile.to_bytes())
+    found = judge(profile, window_of(profile, texts(with_new(rng, levels, 5000, 0.02))))
+    assert found.outcome == "drift"
+    unseen = found.features[0].quality[-1]
+    assert (unseen.name, unseen.reference) == ("unseen", 0.0)
+    # Binomial of 5,000: a standard error of 0.002.
+    assert unseen.data == pytest.approx(0.02, abs=0.008)
+
+
+def test_where_nearly_every_value_is_new_the_share_of_new_ones_is_unknown():
+    rng = np.random.default_rng(1)
+    profile = fit(SCHEMA, texts(rng.permutation(4000)))
+    counts = window_of(profile, texts(np.arange(4000, 6000)))
+    found = judge(profile, counts)
+    assert found.outcome != "drift"
+    share = found.features[0].quality[-1]
+    assert (share.name, share.reference, share.data) == ("unseen", None, None)
+    assert "0.0 %" not in text.render(found, "before", "now")
+    assert "c:" in found.blind_spots[0]
+    assert found.blind_spots[0] in text.render(found, "before", "now")
+
+
+@pytest.mark.parametrize("levels", [300, 3000, 12_000])
+def test_clean_rows_of_many_values_raise_no_more_alarms_than_wanted(levels):
+    alarms = 0
+    for seed in range(3):
+        rng = np.random.default_rng([levels, seed])
+        profile = fit(SCHEMA, texts(uniform(rng, levels, 8000)))
+        monitor = Monitor(profile, SETTINGS)
+        for _ in range(40):
+            rows = texts(uniform(rng, levels, 500))
+            alarms += monitor.update(window_of(profile, rows)).raised
+    # 120 windows at 1 in 1,000: 3 or more has chance 3e-4 (binomial).
+    assert alarms <= 2
