@@ -206,6 +206,16 @@ def _comparisons() -> list[Any]:
             alerts=["TritonComparisonStuck"],
         ),
         series(
+            "Effective pairs",
+            "How many independent pairs each interval is worth; 0 where the pairs are"
+            " correlated for longer than can be measured, or stalls dominate them.",
+            "none",
+            Query(
+                "max by (comparison, metric) (triton_comparison_effective_pairs<s>)",
+                "{{comparison}} {{metric}}",
+            ),
+        ),
+        series(
             "Time until the next pair",
             "By the limit that the pair waits for: a share of production (requests, busy),"
             " the configured rate (idle, rate), production's statistics, or an input.",
@@ -213,7 +223,6 @@ def _comparisons() -> list[Any]:
             latest(
                 "max", "triton_comparison_next_pair_seconds<s>", "comparison, limit"
             ),
-            span=12,
         ),
         rows(
             "Verdicts",

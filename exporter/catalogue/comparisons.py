@@ -23,6 +23,15 @@ COMPARISON_EFFECT: Final = MetricSpec(
     " is not known yet is absent.",
     ("comparison", "metric", "bound"),
 )
+COMPARISON_EFFECTIVE: Final = MetricSpec(
+    "triton_comparison_effective_pairs",
+    "gauge",
+    "How many independent pairs the interval of triton_comparison_effect is worth: pairs"
+    " that share a slow spell of one model count less. Pairs divided by it are the"
+    " variance inflation. 0 where no interval can be claimed yet; /api/v1/status has the"
+    " reason. In mode ab windows of production, of success requests.",
+    ("comparison", "metric"),
+)
 COMPARISON_MARGIN: Final = MetricSpec(
     "triton_comparison_margin",
     "gauge",

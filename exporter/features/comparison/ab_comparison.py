@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from exporter import catalogue
 from exporter.access.inventory import latest_version
 from exporter.features.comparison.comparison_settings import reference
-from exporter.features.comparison.confidence import Interval
-from exporter.features.comparison.production_windows import Windows
-from exporter.features.comparison.proportions import proportion
+from exporter.features.comparison.production_windows import Outcomes, Windows
 from exporter.samples import HistogramSample, Sample
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from exporter.access.collector_base import Access
     from exporter.access.inventory import ModelKey
     from exporter.features.comparison.comparison_budget import Wait
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
         ComparisonSettings,
         Metric,
     )
+    from exporter.features.comparison.confidence import Interval
     from exporter.histograms.histogram import Histogram
+
+    Floats = NDArray[np.float64]
 
 _QUANTILES: Final[dict[Metric, float]] = {
     "latency_p50": 0.5,
@@ -45,8 +50,8 @@ class ProductionComparison:
         self.failure = ""
         self.windows = Windows()
         self._last: dict[ModelKey, Histogram] = {}
-        self._first_counts: dict[ModelKey, tuple[float, float]] = {}
-        self._counts: dict[ModelKey, tuple[float, float]] = {}
+        self._results = Outcomes()
+        self._counts: Floats | None = None
 
     @property
     def complete(self) -> bool:
@@ -73,9 +78,9 @@ class ProductionComparison:
             return
         if keys != self.keys:
             self.keys, self.windows, self._last = keys, Windows(), {}
-            self._first_counts = {}
+            self._results, self._counts = Outcomes(), None
         histograms: dict[ModelKey, Histogram] = {}
-        counts = {key: [0.0, 0.0] for key in keys}
+        counts = np.zeros((2, 2))
         for sample in self._access.exposed():
             if isinstance(sample, HistogramSample):
                 if sample.spec is catalogue.REQUEST_DURATION:
@@ -83,11 +88,12 @@ class ProductionComparison:
                     histograms[model, version] = sample.histogram
             elif isinstance(sample, Sample) and sample.spec is catalogue.REQUESTS:
                 model, version, outcome = sample.labels
-                if (model, version) in counts:
-                    counts[model, version][outcome != "success"] += sample.value
-        self._counts = {key: (good, bad) for key, (good, bad) in counts.items()}
-        for key, count in self._counts.items():
-            self._first_counts.setdefault(key, count)
+                if (model, version) in keys:
+                    side = keys.index((model, version))
+                    counts[side, int(outcome != "success")] += sample.value
+        if self._counts is not None and (counts >= self._counts).all():
+            self._results.add(counts - self._counts)
+        self._counts = counts
         self._window(histograms, keys)
 
     def intervals(self) -> dict[Metric, Interval]:
@@ -100,7 +106,7 @@ class ProductionComparison:
         if "latency_mean" in self._settings.wanted:
             found["latency_mean"] = self.windows.mean_ratio(self._alpha)
         if "success" in self._settings.wanted:
-            found["success"] = self._success()
+            found["success"] = self._results.difference(self._alpha)
         return {metric: i for metric, i in found.items() if i is not None}
 
     def _resolve(self) -> tuple[ModelKey, ModelKey] | None:
@@ -133,27 +139,3 @@ class ProductionComparison:
             if risen:
                 self.windows.add(risen[0], risen[1])
         self._last = {key: histograms[key].copy() for key in keys}
-
-    def _success(self) -> Interval | None:
-        """Challenger's share of successes less the champion's: both at half of alpha."""
-        if self.keys is None:
-            return None
-        shares = []
-        for key in self.keys:
-            now, first = self._counts.get(key), self._first_counts.get(key)
-            if now is None or first is None:
-                return None
-            good, bad = (round(n - f) for n, f in zip(now, first, strict=True))
-            if min(good, bad) < 0:
-                return None
-            share = proportion(good, good + bad, self._alpha / 2)
-            if share is None:
-                return None
-            shares.append(share)
-        champion, challenger = shares
-        return Interval(
-            challenger.estimate - champion.estimate,
-            challenger.low - champion.high,
-            challenger.high - champion.low,
-            min(champion.pairs, challenger.pairs),
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
@@ -13,15 +13,19 @@ from exporter.errors import ProtocolError
 from exporter.features.comparison.confidence import (
     BoundedMean,
     Interval,
+    doubt,
     mean_ratio,
+    open_ratio,
+    unseen_stalls,
     variance_ratio,
 )
 from exporter.features.comparison.proportions import paired_difference, proportion
 from exporter.features.comparison.quantile_ratio import quantile_ratio
+from exporter.numerics.dependence import sequence_inflation
 from exporter.triton.tensors import FLOATS, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from exporter.features.comparison.comparison_settings import Metric
     from exporter.features.comparison.confidence import Values
@@ -60,13 +64,16 @@ class Pairs:
         self._rule: Rule = rule
         self._tolerance = tolerance
         self._lock = threading.Lock()
-        self._seconds = np.empty((2, 256))
-        self._timed = 0
         self._outcomes: Counter[PairOutcome] = Counter()
-        self._agreed = 0
-        self._compared = 0
         self._distance = BoundedMean(self._alpha)
-        self._labelled: Counter[tuple[bool, bool]] = Counter()
+        # By pair, in order of time: what is correlated shows in this order alone.
+        self._seconds = _Rows(2, np.float64)
+        self._distances = _Rows(1, np.float32)
+        self._agreed = _Rows(1, np.int8)
+        self._gained = _Rows(1, np.int8)
+        """1 where only the challenger is right, -1 where only the champion is."""
+        self._answered = _Rows(1, np.int8)
+        """1 where only the challenger answers, -1 where only the champion does."""
         self._found: dict[Metric, tuple[int, Interval]] = {}
         self.failure = ""
 
@@ -106,59 +113,45 @@ class Pairs:
                 between, self.failure = Apart(agree=False, distance=1.0), str(error)
         with self._lock:
             self._outcomes[_outcome(ours, theirs)] += 1
+            self._answered.add((theirs is not None) - (ours is not None))
             self.failure = champion.failure or challenger.failure or self.failure
             if ours is not None and theirs is not None:
-                self._time(ours.duration_seconds, theirs.duration_seconds)
+                self._seconds.add(ours.duration_seconds, theirs.duration_seconds)
             if between is not None:
-                self._compared += 1
-                self._agreed += between.agree
+                self._agreed.add(between.agree)
                 self._distance.add(between.distance)
+                self._distances.add(between.distance)
             if rights is not None:
-                self._labelled[rights] += 1
+                self._gained.add(rights[1] - rights[0])
 
     def intervals(self) -> dict[Metric, Interval]:
         """Return the interval of each metric's effect; unknown ones are absent."""
         with self._lock:
-            seconds = self._seconds[:, : self._timed].copy()
-            counted = {
-                "agreement": self._agreement(),
-                "output_distance": self._distance.interval,
-                "accuracy": self._accuracy(),
-                "success": self._success(),
-            }
+            seconds = self._seconds.copy()
+            agreed, gained, answered, distances = (
+                rows.copy()[0]
+                for rows in (
+                    self._agreed,
+                    self._gained,
+                    self._answered,
+                    self._distances,
+                )
+            )
+            distance = self._distance.interval
+        find: dict[Metric, Callable[[], Interval | None]] = {
+            "agreement": lambda: _agreement(agreed, self._alpha),
+            "output_distance": lambda: _mean(distances, distance, self._alpha),
+            "accuracy": lambda: _difference(gained, self._alpha),
+            "success": lambda: _difference(answered, self._alpha),
+        }
         found: dict[Metric, Interval] = {}
         for metric in self._metrics:
             interval = (
-                counted[metric] if metric in counted else self._latency(metric, seconds)
+                find[metric]() if metric in find else self._latency(metric, seconds)
             )
             if interval is not None:
                 found[metric] = interval
         return found
-
-    def _time(self, champion: float, challenger: float) -> None:
-        if self._timed == self._seconds.shape[1]:
-            self._seconds = np.concatenate((self._seconds, self._seconds), axis=1)
-        self._seconds[:, self._timed] = champion, challenger
-        self._timed += 1
-
-    def _agreement(self) -> Interval | None:
-        share = proportion(self._agreed, self._compared, self._alpha)
-        return None if share is None else _moved(share, -1.0)
-
-    def _accuracy(self) -> Interval | None:
-        counts = self._labelled
-        return paired_difference(
-            counts[False, True], counts[True, False], counts.total(), self._alpha
-        )
-
-    def _success(self) -> Interval | None:
-        outcomes = self._outcomes
-        return paired_difference(
-            outcomes["champion_failed"],
-            outcomes["challenger_failed"],
-            outcomes.total() - outcomes["challenger_missing"],
-            self._alpha,
-        )
 
     def _latency(self, metric: Metric, seconds: Values) -> Interval | None:
         count = seconds.shape[1]
@@ -176,23 +169,89 @@ class Pairs:
             return None
         if metric in _QUANTILES:
             return quantile_ratio(champion, challenger, _QUANTILES[metric], self._alpha)
-        if metric == "latency_mean":
-            return mean_ratio(champion, challenger, self._alpha)
-        if metric == "latency_variance":
-            return variance_ratio(champion, challenger, self._alpha)
+        means = {"latency_mean": mean_ratio, "latency_variance": variance_ratio}
+        if metric not in means:
+            return None
+        interval = means[metric](champion, challenger, self._alpha)
+        why = unseen_stalls(len(champion))
+        if interval is None or not why:
+            return interval
+        return open_ratio(interval.estimate, interval.pairs, why)
+
+
+class _Rows:
+    """Columns of numbers in order of time, in an array that grows."""
+
+    def __init__(self, rows: int, kind: type[np.generic]) -> None:
+        self._held = np.empty((rows, 256), kind)
+        self._count = 0
+
+    def add(self, *column: float) -> None:
+        """Take one more column."""
+        if self._count == self._held.shape[1]:
+            self._held = np.concatenate((self._held, self._held), axis=1)
+        self._held[:, self._count] = column
+        self._count += 1
+
+    def copy(self) -> Values:
+        """Return all columns, as floats."""
+        return self._held[:, : self._count].astype(np.float64)
+
+
+def _agreement(agreed: Values, alpha: float) -> Interval | None:
+    """Share of pairs that agree, less 1."""
+    found = sequence_inflation(agreed, bounded=True)
+    if found is None:
+        return _open(agreed, -1.0, 0.0, shift=-1.0)
+    share = proportion(round(agreed.sum()), agreed.size, alpha, found.phi)
+    return share and replace(
+        share,
+        estimate=share.estimate - 1,
+        low=share.low - 1,
+        high=share.high - 1,
+    )
+
+
+def _difference(signs: Values, alpha: float) -> Interval | None:
+    """Share of pairs with 1 less the share with -1."""
+    found = sequence_inflation(signs, bounded=True)
+    if found is None:
+        return _open(signs, -1.0, 1.0)
+    gains, losses = (int(np.count_nonzero(signs == sign)) for sign in (1, -1))
+    return paired_difference(gains, losses, signs.size, alpha, found.phi)
+
+
+def _mean(values: Values, paired: Interval | None, alpha: float) -> Interval | None:
+    """Mean of values in [0, 1]; `paired` is its interval if pairs are independent."""
+    found = sequence_inflation(values)
+    if found is None:
+        return _open(values, 0.0, 1.0)
+    if paired is None or found.phi <= 1.0:
+        return paired
+    length = 2 * found.length
+    whole = values[: values.size // length * length]
+    batches = BoundedMean(alpha)
+    for mean in whole.reshape(-1, length).mean(axis=1).tolist():
+        batches.add(mean)
+    interval = batches.interval
+    worth = values.size / found.phi
+    return interval and replace(interval, pairs=values.size, effective_pairs=worth)
+
+
+def _open(
+    values: Values, low: float, high: float, *, shift: float = 0.0
+) -> Interval | None:
+    """An interval that claims nothing, with the reason; None before the first pair."""
+    if not values.size:
         return None
+    why = doubt(None, values.size)
+    return Interval(float(values.mean()) + shift, low, high, values.size, 0.0, why)
 
 
 def _outcome(champion: InferReply | None, challenger: InferReply | None) -> PairOutcome:
     if champion is None:
         return "both_failed" if challenger is None else "champion_failed"
     return "challenger_failed" if challenger is None else "both"
-
-
-def _moved(interval: Interval, by: float) -> Interval:
-    return Interval(
-        interval.estimate + by, interval.low + by, interval.high + by, interval.pairs
-    )
 
 
 Rule = Literal["auto", "argmax", "close"]

@@ -185,6 +185,7 @@ def _told(name: str, finding: Finding) -> Iterator[AnySample]:
         # An end at the edge of what is possible says nothing.
         if abs(value) != float("inf"):
             yield Sample(catalogue.COMPARISON_EFFECT, value, (name, metric, bound))
+    yield Sample(catalogue.COMPARISON_EFFECTIVE, interval.worth, (name, metric))
     yield Sample(catalogue.COMPARISON_MARGIN, finding.margin, (name, metric))
     for verdict in VERDICTS:
         in_force = finding.verdict == verdict
@@ -207,6 +208,8 @@ def shown(finding: Finding) -> dict[str, Any]:
         "passes": finding.passes,
         "margin": finding.margin,
         "pairs": interval.pairs,
+        "effective_pairs": interval.worth,
+        "withheld": interval.withheld or None,
         **{
             bound: None if abs(value) == float("inf") else value
             for bound, value in (

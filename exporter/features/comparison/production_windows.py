@@ -1,9 +1,9 @@
 """A/B: what production's own numbers say of two models that are asked different things.
 
 Nothing draws who is asked what here, and requests that follow each other meet the same
-load. So time is cut into windows, and within a window the two are held against each
-other: a window is a pair. What moves both alike cancels, and what makes neighbours alike
-within a window costs nothing but power.
+load. So time is cut into windows, and the two are compared within each: a window is a
+pair. What slows both alike cancels, and requests of one window may be correlated. What
+correlates one model's windows with its next ones widens the interval.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ from exporter.features.comparison.confidence import (
     WARM_UP_PAIRS,
     Interval,
     boundary,
+    doubt,
     mean_ratio,
+    open_ratio,
+    unseen_stalls,
 )
+from exporter.features.comparison.proportions import proportion
 from exporter.histograms.buckets import (
     BUCKETS_PER_OCTAVE,
     FIRST_INDEX,
     GROWTH,
     LAST_SLOT,
 )
+from exporter.numerics.dependence import inflation, sequence_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,12 +92,24 @@ class Windows:
         """Windows that can be compared."""
         return len(self._held)
 
+    @property
+    def requests(self) -> int:
+        """Requests to the one that got fewer."""
+        return min(
+            sum(w.champion.count for w in self._held),
+            sum(w.challenger.count for w in self._held),
+        )
+
     def mean_ratio(self, alpha: float) -> Interval | None:
         """The ratio of the means less 1, windows weighted by their requests."""
         weights = np.array([w.weight for w in self._held])
         x = np.array([w.champion.sum / w.champion.count for w in self._held])
         y = np.array([w.challenger.sum / w.challenger.count for w in self._held])
-        return mean_ratio(weights * x, weights * y, alpha)
+        found = mean_ratio(weights * x, weights * y, alpha)
+        why = unseen_stalls(self.requests)
+        if found is None or not why:
+            return found
+        return open_ratio(found.estimate, found.pairs, why)
 
     def quantile_ratio(self, q: float, alpha: float) -> Interval | None:
         """The ratio of the q-quantiles less 1, to a histogram bucket's width.
@@ -107,18 +124,84 @@ class Windows:
         weights = np.array([w.weight for w in self._held])
         totals = [weights @ side / weights.sum() for side in beyond]
         x, y = (_place(total, q) for total in totals)
-        z = boundary(len(self._held), alpha)
 
-        def kept(moved: int) -> bool:
+        def steps_at(moved: int) -> Values:
             place = _place((totals[0] + _moved(totals[1], moved)) / 2, q)
             there = min(max(place + moved, 0), LAST_SLOT - 1)
-            steps = weights * (beyond[1][:, there] - beyond[0][:, place])
+            steps: Values = weights * (beyond[1][:, there] - beyond[0][:, place])
+            return steps
+
+        count, estimate = len(self._held), GROWTH ** (y - x) - 1
+        found = sequence_inflation(steps_at(y - x), bounded=True)
+        why = doubt(found, count)
+        if found is None or why:
+            return open_ratio(estimate, count, why)
+        z = boundary(count / found.phi, alpha)
+        reach = found.deviations(z)
+
+        def kept(moved: int) -> bool:
+            steps = steps_at(moved)
             spread = math.sqrt(float(steps @ steps))
             # Where nobody is beyond the quantile, nothing is known.
-            return not spread or abs(float(steps.sum())) < z * spread
+            return not spread or abs(float(steps.sum())) < reach * spread
 
         low, high = _edge(kept, y - x, -1), _edge(kept, y - x, 1)
-        return Interval(GROWTH ** (y - x) - 1, low - 1, high - 1, len(self._held))
+        return Interval(estimate, low - 1, high - 1, count, count * (z / reach) ** 2)
+
+
+class Outcomes:
+    """Successes and failures of both by stretch of time, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._held: list[Values] = []
+        self._open = np.zeros((2, 2))
+        self._factor = 1
+        self._parts = 0
+
+    def add(self, risen: Values) -> None:
+        """Take (successes, failures) of champion and challenger since the last time."""
+        self._open = self._open + risen
+        self._parts += 1
+        if self._parts < self._factor:
+            return
+        self._held.append(self._open)
+        self._open, self._parts = np.zeros((2, 2)), 0
+        if len(self._held) >= MOST_WINDOWS:
+            pairs = zip(self._held[::2], self._held[1::2], strict=True)
+            self._held = [earlier + later for earlier, later in pairs]
+            self._factor *= 2
+
+    def difference(self, alpha: float) -> Interval | None:
+        """Challenger's share of successes less the champion's: both at half of alpha."""
+        if not self._held:
+            return None
+        stretches = np.array([*self._held, self._open])
+        shares = [_share(stretches[:, side], alpha / 2) for side in (0, 1)]
+        champion, challenger = shares
+        if champion is None or challenger is None:
+            return None
+        return Interval(
+            challenger.estimate - champion.estimate,
+            challenger.low - champion.high,
+            challenger.high - champion.low,
+            min(champion.pairs, challenger.pairs),
+            min(champion.worth, challenger.worth),
+            champion.withheld or challenger.withheld,
+        )
+
+
+def _share(stretches: Values, alpha: float) -> Interval | None:
+    """The share of successes of one model, from both counts of each stretch."""
+    successes, failures = stretches.sum(axis=0)
+    total = successes + failures
+    found = inflation(stretches.sum(axis=1), stretches[:, 1])
+    if not total:
+        return None
+    if found is None:
+        why = "requests in too few stretches of time so far"
+        return Interval(successes / total, 0.0, 1.0, round(total), 0.0, why)
+    phi = total / found.effective_samples(total, 1 - alpha)
+    return proportion(round(successes), round(total), alpha, phi)
 
 
 _SIDES: Final = ("champion", "challenger")

@@ -4,7 +4,8 @@ For what has a few outcomes the likelihood is known, and its mean over a prior d
 the likelihood of the truth is a martingale: the truth's likelihood ever falls below
 alpha times that mean with probability alpha at most (Ville 1939; Robbins 1970; as the
 "prior-posterior ratio" in Waudby-Smith and Ramdas, NeurIPS 2020). Exact for every count,
-zero included. No I/O, no clock, no scipy.
+zero included. That is so for independent pairs. Correlated ones count as pairs / phi
+with their shares, phi from `exporter.numerics.dependence`. No I/O, no clock, no scipy.
 """
 
 from __future__ import annotations
@@ -22,50 +23,51 @@ _PRIOR: Final = 0.5
 _HALVINGS: Final = 50
 
 
-def proportion(hits: int, pairs: int, alpha: float) -> Interval | None:
+def proportion(
+    hits: int, pairs: int, alpha: float, phi: float = 1.0
+) -> Interval | None:
     """The share of `hits` among `pairs`; None before the first pair.
 
-    Example: no hit in 1,000 pairs bounds the share by 0.0072 at alpha 0.05.
+    `phi` is the variance inflation of the pairs. Example: no hit in 1,000 pairs bounds the share by 0.0072 at alpha 0.05.
     """
     if not pairs:
         return None
-    misses = pairs - hits
-    least = _mixture((hits, misses)) + math.log(alpha)
+    counts = (hits / phi, (pairs - hits) / phi)
+    least = _mixture(counts) + math.log(alpha)
 
     def kept(share: float) -> bool:
-        return _log(hits, share) + _log(misses, 1 - share) > least
+        return _log(counts[0], share) + _log(counts[1], 1 - share) > least
 
     estimate = hits / pairs
-    return Interval(
-        estimate, _edge(kept, estimate, 0.0), _edge(kept, estimate, 1.0), pairs
-    )
+    low, high = _edge(kept, estimate, 0.0), _edge(kept, estimate, 1.0)
+    return Interval(estimate, low, high, pairs, pairs / phi)
 
 
 def paired_difference(
-    gains: int, losses: int, pairs: int, alpha: float
+    gains: int, losses: int, pairs: int, alpha: float, phi: float = 1.0
 ) -> Interval | None:
     """Share of pairs won less share of pairs lost; None before the first pair.
 
     A gain is a pair that only the challenger has right, a loss one that only the
     champion has: what McNemar's test counts. The third outcome is that both or neither
-    are right, and the share of losses is profiled out, which keeps it exact. Example:
-    10 gains and 30 losses of 1,000 have the estimate -0.02.
+    are right, and the share of losses is profiled out, which keeps it exact. `phi` is the
+    variance inflation of the pairs. Example: 10 gains and 30 losses of 1,000 have the
+    estimate -0.02.
     """
     if not pairs:
         return None
-    same = pairs - gains - losses
-    least = _mixture((gains, losses, same)) + math.log(alpha)
+    counts = (gains / phi, losses / phi, (pairs - gains - losses) / phi)
+    least = _mixture(counts) + math.log(alpha)
 
     def kept(difference: float) -> bool:
-        return _profile(gains, losses, same, difference) > least
+        return _profile(*counts, difference) > least
 
     estimate = (gains - losses) / pairs
-    return Interval(
-        estimate, _edge(kept, estimate, -1.0), _edge(kept, estimate, 1.0), pairs
-    )
+    low, high = _edge(kept, estimate, -1.0), _edge(kept, estimate, 1.0)
+    return Interval(estimate, low, high, pairs, pairs / phi)
 
 
-def _mixture(counts: Sequence[int]) -> float:
+def _mixture(counts: Sequence[float]) -> float:
     """Log of the likelihood's mean over the Dirichlet(1/2, ...) prior."""
     total = len(counts) * _PRIOR
     return (
@@ -75,7 +77,7 @@ def _mixture(counts: Sequence[int]) -> float:
     )
 
 
-def _profile(gains: int, losses: int, same: int, difference: float) -> float:
+def _profile(gains: float, losses: float, same: float, difference: float) -> float:
     """The greatest log-likelihood with that difference between the shares.
 
     It is concave in the share of losses, so the zero of its slope is bisected.
@@ -97,14 +99,14 @@ def _profile(gains: int, losses: int, same: int, difference: float) -> float:
     )
 
 
-def _log(count: int, share: float) -> float:
+def _log(count: float, share: float) -> float:
     """Count log(share), with 0 log 0 = 0."""
     if not count:
         return 0.0
     return count * math.log(share) if share > 0 else -math.inf
 
 
-def _over(count: int, share: float) -> float:
+def _over(count: float, share: float) -> float:
     if not count:
         return 0.0
     return count / share if share > 0 else math.inf

@@ -23,12 +23,19 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.features.comparison.confidence import Interval, boundary
+from exporter.features.comparison.confidence import (
+    Interval,
+    boundary,
+    doubt,
+    open_ratio,
+)
+from exporter.numerics.dependence import sequence_inflation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from exporter.features.comparison.confidence import Values
+    from exporter.numerics.dependence import Inflation
 
 MIXTURE_DISCORDANT: Final = 75.0
 """The boundary is tightest at eight times as many discordant pairs."""
@@ -46,12 +53,13 @@ class Walk:
     widening: float = 1.0
     """By how much unlike densities widen the boundary."""
 
-    def within(self, alpha: float) -> bool:
-        """Return whether the walk is where a fair one stays."""
+    def within(self, alpha: float, found: Inflation) -> bool:
+        """Return whether the walk is where a fair one of that inflation stays."""
         if not self.discordant:
             return True
-        z = boundary(self.discordant, alpha, MIXTURE_DISCORDANT)
-        return abs(self.lead) < z * self.widening * math.sqrt(self.discordant)
+        z = boundary(self.discordant / found.phi, alpha, MIXTURE_DISCORDANT)
+        reach = found.deviations(z) * self.widening
+        return abs(self.lead) < reach * math.sqrt(self.discordant)
 
 
 def quantile_ratio(
@@ -71,11 +79,28 @@ def quantile_ratio(
         np.partition(challenger, rank)[rank] / np.partition(champion, rank)[rank]
     )
 
+    steps = _steps(champion, challenger / estimate, q)
+    found = sequence_inflation(steps, bounded=True)
+    why = doubt(found, pairs)
+    if found is None or why:
+        return open_ratio(estimate - 1, pairs, why)
+
     def kept(ratio: float) -> bool:
-        return _walk(champion, challenger / ratio, q).within(alpha)
+        return _walk(champion, challenger / ratio, q).within(alpha, found)
 
     low, high = _edge(kept, estimate, 1 / _FARTHEST), _edge(kept, estimate, _FARTHEST)
-    return Interval(estimate - 1, low - 1, high - 1, pairs)
+    z = boundary(pairs / found.phi, alpha)
+    worth = pairs * (z / found.deviations(z)) ** 2
+    return Interval(estimate - 1, low - 1, high - 1, pairs, worth)
+
+
+def _steps(x: Values, y: Values, q: float) -> Values:
+    """By pair: 1 where only y is beyond the quantile of both, -1 where only x is."""
+    both = np.concatenate((x, y))
+    rank = _rank(q, len(both))
+    middle = np.partition(both, rank)[rank]
+    steps: Values = (y > middle).astype(np.float64) - (x > middle)
+    return steps
 
 
 def _walk(x: Values, y: Values, q: float) -> Walk:

@@ -1,0 +1,169 @@
+"""What `tritonwatch compare` found: outcome, exit status, and the report."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from exporter.features.comparison.comparison_collector import shown
+
+if TYPE_CHECKING:
+    from exporter.features.comparison.comparison_settings import (
+        ComparisonSettings,
+        Metric,
+    )
+    from exporter.features.comparison.comparison_verdicts import Finding
+
+Outcome = Literal["passed", "failed", "undecided"]
+EXIT_CODES: Final[dict[Outcome, int]] = {"passed": 0, "failed": 1, "undecided": 3}
+MEASURED: Final[frozenset[Metric]] = frozenset({"energy", "memory"})
+"""What is told where something measures it, and stops no gate where nothing does."""
+_ABSENT: Final = {
+    "energy": "not measured here; name a sidecar's page with --metrics, or see "
+    "`tritonwatch load pair`",
+    "memory": "not told by Triton; see `tritonwatch coldstart --pid`",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, and under which circumstances."""
+
+    settings: ComparisonSettings
+    document: dict[str, Any]
+    findings: tuple[Finding, ...]
+    seconds: float
+    inputs_sha256: str | None
+    server: str
+    energy_problem: str | None = None
+    """Of a sidecar's page that was named; None where none was."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return whether the challenger is no worse in everything that was asked for."""
+        found = {finding.metric: finding for finding in self.findings}
+        if any(f.verdict == "worse" for f in self.findings):
+            return "failed"
+        needed = [m for m in self.settings.wanted if m in found or m in self.waited]
+        passed = all(m in found and found[m].passes for m in needed)
+        return "passed" if passed else "undecided"
+
+    @property
+    def waited(self) -> list[Metric]:
+        """Return the metrics that must be known: all but those that may be unmeasured."""
+        return [
+            metric
+            for metric in self.settings.wanted
+            if metric not in MEASURED
+            or (metric == "energy" and self.energy_problem is not None)
+        ]
+
+    @property
+    def held_back(self) -> str:
+        """Return what the next pair waits for, and for how long; "" if for nothing."""
+        wait, budget = self.document["next_pair"], self.settings.budget
+        if wait is None or wait["limit"] == "rate":
+            return ""
+        limit, seconds = wait["limit"], wait["seconds"]
+        if limit == "idle" and seconds is not None:
+            return ""
+        why = {
+            "requests": f"{budget.request_ratio or 0:.3g} of the champion's production "
+            "requests (--budget)",
+            "busy": f"{budget.busy_ratio or 0:.3g} of the champion's production busy "
+            "time (--budget)",
+            "idle": "idle_pairs_per_second 0 while production is idle",
+            "statistics": "production's rate, which is not known yet",
+            "inputs": f"an input from {self.document['inputs']}",
+        }[limit]
+        when = "" if seconds is None else f"; next pair in {seconds:.1f} s"
+        return f"; held back by {why}{when}"
+
+    def to_json(self) -> str:
+        """The report for programs."""
+        return json.dumps(
+            {
+                **self.document,
+                "metrics": [shown(finding) for finding in self.findings],
+                "outcome": self.outcome,
+                "not_measured": self._absent(),
+                "seconds": round(self.seconds, 3),
+                "seed": self.settings.seed,
+                "inputs_sha256": self.inputs_sha256,
+                "at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "versions": {
+                    "tritonwatch": version("tritonwatch"),
+                    "triton": self.server,
+                    "python": platform.python_version(),
+                },
+                "model_versions": self.document["versions"],
+                "machine": platform.machine(),
+            },
+            indent=2,
+        )
+
+    def to_text(self) -> str:
+        """The report for people."""
+        settings, pairs = self.settings, self.document["pairs"]
+        lines = [
+            (
+                f"{settings.challenger} against {settings.champion}: {self.outcome} after "
+                f"{sum(pairs.values())} pairs in {self.seconds:.1f} s"
+                f"{self.held_back if self.outcome == 'undecided' else ''}"
+            ),
+            (
+                f"{'metric':<17} {'effect':>9}  {'interval':<22} {'margin':>7} "
+                f"{'eff. pairs':>10}  verdict"
+            ),
+        ]
+        lines += [_line(finding) for finding in self.findings]
+        lines += [
+            f"{metric:<17} {self._why_absent(metric)}" for metric in self._absent()
+        ]
+        lines.append(
+            f"The intervals hold at all looks together with probability "
+            f"{1 - settings.alpha:.0%}; 0 is no difference. Effective pairs: as many "
+            "independent ones give the same interval."
+        )
+        lines += [_speed_up(f) for f in self.findings if f.metric == "latency_mean"]
+        return "\n".join(line for line in lines if line) + "\n"
+
+    def _why_absent(self, metric: str) -> str:
+        if metric == "energy" and self.energy_problem:
+            return self.energy_problem
+        return _ABSENT.get(metric, "not known yet")
+
+    def _absent(self) -> list[str]:
+        found = {finding.metric for finding in self.findings}
+        return [metric for metric in self.settings.wanted if metric not in found]
+
+
+def _line(finding: Finding) -> str:
+    interval = finding.interval
+    why = f": {interval.withheld}" if interval.withheld else ""
+    ends = f"{_percent(interval.low)} to {_percent(interval.high)}"
+    return (
+        f"{finding.metric:<17} {_percent(interval.estimate):>9}  {ends:<22} "
+        f"{finding.margin:>7.1%} {interval.worth:>10.0f}  {finding.verdict}{why}"
+    )
+
+
+def _percent(value: float) -> str:
+    if abs(value) == float("inf"):
+        return "?"
+    return f"{value:+.2%}"
+
+
+def _speed_up(finding: Finding) -> str:
+    """Return the mean latency as speed: 1.25 is a quarter more in the same time."""
+    interval = finding.interval
+    if interval.low <= -1 or interval.high == float("inf"):
+        return ""
+    return (
+        f"speed-up {1 / (1 + interval.estimate):.3f} "
+        f"({1 / (1 + interval.high):.3f} to {1 / (1 + interval.low):.3f})"
+    )
