@@ -114,6 +114,17 @@ def _models() -> list[Any]:
             "percentunit",
             Query("triton_model_flops_utilization_ratio<v>", "{{instance}} {{model}}"),
         ),
+        series(
+            "Error of a model's share",
+            "Half the width of its 95 % interval over the share. None: the windows do not"
+            " tell (yet), or the model always runs with another.",
+            "percentunit",
+            Query(
+                "max by (model, boundary) (triton_model_energy_share_error_ratio<v>)",
+                "{{model}} {{boundary}}",
+            ),
+            span=24,
+        ),
     ]
 
 

@@ -154,6 +154,15 @@ SENSOR_GAP: Final = MetricSpec(
     _SENSOR,
     "seconds",
 )
+SENSOR_LAG: Final = MetricSpec(
+    "triton_power_sensor_lag_seconds",
+    "gauge",
+    "How much later than the models' work the sensor shows its power, from 0 to 5, by the"
+    " lag at which busy times explain power best. It is removed before energy is divided."
+    " Absent while no lag is seen.",
+    _SENSOR,
+    "seconds",
+)
 IDLE_POWER: Final = MetricSpec(
     "triton_idle_power_watts",
     "gauge",
@@ -171,10 +180,22 @@ MODEL_ENERGY: Final = MetricSpec(
     (*_MODEL, "boundary", "source", "method"),
     "joules",
 )
+MODEL_ENERGY_ERROR: Final = MetricSpec(
+    "triton_model_energy_share_error_ratio",
+    "gauge",
+    "Half the width of the 95 % interval of the energy attributed to the model, over that"
+    " energy: 0.05 means that 5 % more or less is possible. For the rate now, by the"
+    " latest 240 windows. Absent while the windows do not tell (fewer than 20, idle power"
+    " unknown, a model that hardly ran or always runs with another): the error is unknown"
+    " then, not 0.",
+    (*_MODEL, "boundary", "source"),
+    "ratio",
+)
 IDLE_ENERGY: Final = MetricSpec(
     "triton_idle_energy_joules_total",
     "counter",
-    "Energy the devices take just to be there; models + idle + unattributed = board.",
+    "Energy the devices take whatever the models do: idle power, corrected by what the"
+    " windows show while models run; models + idle + unattributed = board.",
     ("boundary", "source"),
     "joules",
 )

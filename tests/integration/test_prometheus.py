@@ -64,6 +64,8 @@ NOT_IN_GOLDEN = {
         if spec.name.startswith(("triton_gpu_", "triton_mig_"))
     },
     "triton_power_sensor_fault": "no sensor is at fault",
+    "triton_power_sensor_lag_seconds": "the modelled power comes at once",
+    "triton_model_energy_share_error_ratio": "there are too few windows yet",
     "triton_inference_energy_joules": "production asks for nothing",
     "triton_model_inferences_per_second_per_watt": "production asks for nothing",
     "triton_model_cost_per_thousand_inferences": "production asks for nothing",

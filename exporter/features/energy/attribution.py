@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import numpy as np
 
+from exporter.features.energy import power_fit
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 MICRO: Final = 1_000_000
 T = TypeVar("T", bound="Hashable")
@@ -81,42 +87,56 @@ class IdlePower:
 
 
 class BusyPower(Generic[T]):
-    """Watts above idle that a busy second of each model takes.
+    """Watts above idle that a busy second of each model takes, with their intervals.
 
-    Ridge regression with forgetting: power of a window = sum over models of busy ratio x
-    watts, with the watts drawn towards the pooled mean as far as the windows do not tell
-    the models apart, and never below 0. Two models that always run together cannot be
-    told apart and share by busy time alone; where they alternate or their mix changes, a
-    few windows are enough. Assumes that power adds up, which it does not quite.
+    Fitted to the latest windows (`power_fit.fit`). Two models that always run together
+    cannot be told apart and share by busy time alone; where they alternate or their mix
+    changes, a few windows are enough. Assumes that power adds up, which it does not quite.
     """
 
-    _FORGET: Final = 0.98
-    _RIDGE: Final = 0.02
+    _KEPT: Final = 240
     _MOST_MODELS: Final = 64
     _FORGOTTEN: Final = 1e-3
-    _ROUNDS: Final = 4
 
     def __init__(self) -> None:
         self._place: dict[T, int] = {}
-        self._gram = np.zeros((self._MOST_MODELS, self._MOST_MODELS))
-        self._moment = np.zeros(self._MOST_MODELS)
+        self._busy = np.zeros((0, self._MOST_MODELS))
+        self._others = np.zeros(0)
+        """Busy ratios of models without a place."""
+        self._watts: Floats = np.zeros((0, 1))
         self._power = np.zeros(self._MOST_MODELS)
-        self._joules = self._busy = 0.0
+        self._error = np.full(self._MOST_MODELS, np.nan)
+        self._pooled = 0.0
+        self.baseline_watts = 0.0
+        """How much more than the idle power the device takes whatever the models do."""
+        self.lag_seconds: float | None = None
+        """How late the sensor shows power; None while no lag is seen."""
 
-    def learn(self, joules: float, seconds: float, busy: Mapping[T, float]) -> None:
-        """Take in a window: joules above idle and each model's busy seconds."""
-        self._joules = self._joules * self._FORGET + joules
-        self._busy = self._busy * self._FORGET + sum(busy.values())
-        ratios = np.zeros(self._MOST_MODELS)
+    def learn(
+        self,
+        joules: float | Floats,
+        seconds: float,
+        busy: Mapping[T, float],
+        idle_watts: float | None = None,
+    ) -> None:
+        """Take in a window: its joules and each model's busy seconds.
+
+        Joules may be those at each of `power_fit.DELAYS`. `idle_watts` is what of them is
+        taken for idle; without it all are the models'.
+        """
+        ratios, others = np.zeros(self._MOST_MODELS), 0.0
         for key, value in busy.items():
             place = self._placed(key)
             if place is None:
-                joules -= value * self._pooled
+                others += value / seconds
             else:
                 ratios[place] = value / seconds
-        self._gram = self._gram * self._FORGET + np.outer(ratios, ratios)
-        self._moment = self._moment * self._FORGET + ratios * (joules / seconds)
-        self._solve()
+        watts = np.atleast_1d(np.asarray(joules, dtype=np.float64)) / seconds
+        kept = slice(-self._KEPT, None)
+        self._busy = np.vstack((self._busy, ratios))[kept]
+        self._others = np.append(self._others, others)[kept]
+        self._watts = np.vstack((self._watts.reshape(-1, watts.size), watts))[kept]
+        self._solve(idle_watts)
 
     def watts(self, key: T) -> float:
         """Watts above idle; the pooled mean for a model never seen."""
@@ -125,23 +145,33 @@ class BusyPower(Generic[T]):
         # A model that seems to take nothing still takes something.
         return max(value, 1e-3 * self._pooled) or 1.0
 
+    def errors(self) -> dict[T, tuple[float, float]]:
+        """By model: mean watts it adds over the windows, and half of their 95 % interval.
+
+        The half width is nan where the windows do not tell.
+        """
+        if not len(self._busy):
+            return {}
+        ratios = self._busy.mean(axis=0)
+        return {
+            key: (ratio * float(self._power[place]), ratio * float(self._error[place]))
+            for key, place in self._place.items()
+            if (ratio := float(ratios[place])) > 0
+        }
+
     def forget(self, key: T) -> None:
         """Give the place of a model that is gone to others."""
         place = self._place.pop(key, None)
         if place is not None:
-            self._gram[place, :] = self._gram[:, place] = 0.0
-            self._moment[place] = self._power[place] = 0.0
+            self._others = self._others + self._busy[:, place]
+            self._busy[:, place] = self._power[place] = 0.0
 
     def _forget_the_idlest(self) -> None:
         """Make room, if a model's windows are as good as forgotten."""
-        seen = np.diagonal(self._gram)
+        seen = np.square(self._busy).sum(axis=0)
         key = min(self._place, key=lambda key: seen[self._place[key]])
         if seen[self._place[key]] < self._FORGOTTEN * float(seen.max()):
             self.forget(key)
-
-    @property
-    def _pooled(self) -> float:
-        return self._joules / self._busy if self._busy > 0 else 0.0
 
     def _placed(self, key: T) -> int | None:
         place = self._place.get(key)
@@ -150,22 +180,19 @@ class BusyPower(Generic[T]):
         if place is None and len(self._place) < self._MOST_MODELS:
             free = set(range(self._MOST_MODELS)) - set(self._place.values())
             place = self._place[key] = min(free)
-            self._power[place] = self._pooled
+            self._power[place], self._error[place] = self._pooled, np.nan
         return place
 
-    def _solve(self) -> None:
-        """Minimise |A w - p|² + ridge |w - pooled|², those below 0 held at 0 in turn."""
-        places = np.array(sorted(self._place.values()))
-        gram = self._gram[np.ix_(places, places)]
-        ridge = self._RIDGE * max(float(np.trace(gram)) / max(len(places), 1), 1e-12)
-        moment = self._moment[places] + ridge * self._pooled
-        gram = gram + ridge * np.eye(len(places))
-        power = np.zeros(len(places))
-        free = np.ones(len(places), dtype=bool)
-        for _ in range(self._ROUNDS):
-            power[:] = 0.0
-            power[free] = np.linalg.solve(gram[np.ix_(free, free)], moment[free])
-            if (power >= 0).all():
-                break
-            free &= power > 0
-        self._power[places] = np.maximum(power, 0.0)
+    def _solve(self, idle_watts: float | None) -> None:
+        used = self._busy.any(axis=0)
+        above = float(self._watts[:, 0].sum()) - (idle_watts or 0.0) * len(self._watts)
+        ratios = float(self._busy.sum() + self._others.sum())
+        self._pooled = max(0.0, above / ratios) if ratios > 0 else 0.0
+        if not used.any():
+            return
+        rest = self._watts - (self._others * self._pooled)[:, None]
+        found = power_fit.fit(self._busy[:, used], rest, idle_watts)
+        self._power[used] = found.watts
+        self._error[used] = found.half_widths
+        self.baseline_watts = found.baseline_watts
+        self.lag_seconds = found.lag_seconds

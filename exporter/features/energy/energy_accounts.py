@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+import numpy as np
+
+from exporter.features.energy import power_fit
 from exporter.features.energy.attribution import MICRO, BusyPower, IdlePower, divide
 from exporter.features.energy.energy_meter import Meter
 
@@ -79,6 +82,16 @@ class Settled:
     parts: tuple[tuple[Device, Window], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Unlearnt:
+    """A window whose power is not read at all delays yet."""
+
+    start: float
+    until: float
+    busy: Mapping[ModelKey, float]
+    """Busy seconds."""
+
+
 class DeviceAccount:
     """One device: its meter, what is known of its power, and its totals."""
 
@@ -91,6 +104,7 @@ class DeviceAccount:
         self._foreign = False
         """Whether the device was busy with anything since the latest window began."""
         self._from: float | None = None
+        self._unlearnt: deque[_Unlearnt] = deque()
 
     def add(self, reading: Reading) -> None:
         """Take in a reading."""
@@ -98,6 +112,7 @@ class DeviceAccount:
         self.meter.add(reading)
         if self._from is None:
             self._from = reading.at
+            self.meter.take(reading.at)
         # Somebody else's work on the board is no idleness.
         if reading.utilization_ratio is not None:
             self._foreign |= reading.utilization_ratio > _QUIET_RATIO
@@ -106,46 +121,87 @@ class DeviceAccount:
         """Book everything until then as nobody's: busy times are not known."""
         if self._from is None or until < self._from:
             return
-        energy, _ = self.meter.take(until)
+        energy, _, _ = self._take(until, keep_from=until)
         self._book_late()
         self.totals.board += energy
         self.totals.unattributed["no_statistics"] += energy
-        self._begin(until)
+        self._from = until
+        self._foreign = False
 
     def settle(self, until: float, busy: Mapping[ModelKey, Busy]) -> Window | None:
-        """Divide the energy until then among the models that were `busy`."""
+        """Divide the energy until then among the models that were `busy`.
+
+        The energy is that which the sensor shows until `lag_seconds` later.
+        """
         if self._from is None or until <= self._from:
             return None
-        seconds = until - self._from
-        energy, known = self.meter.take(until)
+        start, self._from = self._from, until
+        energy, seconds, known = self._take(until + self.lag_seconds, keep_from=start)
         self._book_late()
         whole = sum(item.seconds for item in busy.values())
         quiet = known and not self._foreign and whole <= _QUIET_RATIO * seconds
-        if quiet:
+        self._foreign = False
+        if quiet and seconds > 0:
             self.idle.learn(energy, seconds)
-        weights = {
-            key: item.seconds * self.power.watts(key)
-            for key, item in busy.items()
-            if item.seconds > 0
-        }
+        used = {key: item.seconds for key, item in busy.items() if item.seconds > 0}
         shares = divide(
             energy,
             seconds,
-            weights,
+            {key: busy_for * self.power.watts(key) for key, busy_for in used.items()},
             busy_seconds=whole,
-            idle_watts=self.idle.watts,
+            idle_watts=self._idle_watts,
             max_watts=self.device.max_watts,
         )
         models = self._book(energy, shares.idle, shares.models, busy)
         left: Reason = "beyond_limit" if shares.models else "nothing_ran"
         self.totals.unattributed[left] += shares.unattributed
-        if known and weights:
-            given = sum(shares.models.values()) / MICRO
-            used = {key: busy[key].seconds for key in weights}
-            self.power.learn(given, seconds, used)
-        self._begin(until)
+        # Other load on a board whose idle power is configured is not its baseline.
+        if used or (quiet and self.device.idle_watts is None):
+            self._unlearnt.append(_Unlearnt(start, until, used))
+        self._learn()
         production = {k: b.seconds * (1 - b.own_ratio) for k, b in busy.items()}
-        return Window(seconds, known, energy, shares.idle, models, production)
+        return Window(until - start, known, energy, shares.idle, models, production)
+
+    @property
+    def lag_seconds(self) -> float:
+        """How much later than the models' work its energy is taken."""
+        return self.power.lag_seconds or 0.0
+
+    @property
+    def _idle_watts(self) -> float | None:
+        """The idle power, corrected by what the windows show while models run."""
+        idle = self.idle.watts
+        return None if idle is None else max(0.0, idle + self.power.baseline_watts)
+
+    def _take(self, until: float, *, keep_from: float) -> tuple[int, float, bool]:
+        """Microjoules up to then, in how many seconds, and whether all are known."""
+        start = self.meter.taken_until
+        # A lag that became shorter may leave nothing to take.
+        until = max(until, start)
+        if self._unlearnt:
+            keep_from = self._unlearnt[0].start
+        energy, known = self.meter.take(until, keep_from=keep_from)
+        return energy, until - start, known
+
+    def _learn(self) -> None:
+        """Learn from the windows whose energy is read at all delays by now."""
+        read_until = self.meter.read_until or 0.0
+        while (
+            self._unlearnt
+            and self._unlearnt[0].until + power_fit.MOST_LAG_SECONDS <= read_until
+        ):
+            window = self._unlearnt.popleft()
+            joules = [
+                self.meter.between(window.start + delay, window.until + delay)
+                for delay in power_fit.DELAYS.tolist()
+            ]
+            if None not in joules:
+                self.power.learn(
+                    np.array(joules, dtype=np.float64) / MICRO,
+                    window.until - window.start,
+                    window.busy,
+                    self.idle.watts,
+                )
 
     def _book(
         self,
@@ -177,10 +233,6 @@ class DeviceAccount:
         if late:
             self.totals.unattributed["gap"] += late
 
-    def _begin(self, at: float) -> None:
-        self._from = at
-        self._foreign = False
-
 
 class Books:
     """All devices, settled together whenever the models were looked at again."""
@@ -189,6 +241,8 @@ class Books:
         self._window_seconds = window_seconds
         self.devices: dict[tuple[str, str, str], DeviceAccount] = {}
         self._look: Look | None = None
+        self._next: Look | None = None
+        """Ends the window, once the sensors showed the power until then."""
         self._skipped = 0.0
         """Everything until then is booked without anybody's work."""
 
@@ -212,9 +266,12 @@ class Books:
             elif not fresh:
                 self._silent(now)
             return None
-        if look.at - before.at < self._window_seconds or not self._measured(look.at):
+        if self._next is None and look.at - before.at >= self._window_seconds:
+            self._next = look
+        if self._next is None or not self._measured(self._next.at):
             self._silent(now)
             return None
+        look, self._next = self._next, None
         work = _work_between(before, look)
         windows = []
         for account in self.devices.values():
@@ -236,9 +293,12 @@ class Books:
         )
 
     def _measured(self, at: float) -> bool:
-        """Return whether every device was read since that instant, or is not read now."""
-        read = [a.meter.read_until for a in self.devices.values()]
-        return bool(read) and all(until is not None and until >= at for until in read)
+        """Return whether every device was read since its sensor showed that instant."""
+        accounts = self.devices.values()
+        return bool(accounts) and all(
+            a.meter.read_until is not None and a.meter.read_until >= at + a.lag_seconds
+            for a in accounts
+        )
 
     def _silent(self, now: float) -> None:
         """Long after the latest look, nobody will say who was busy."""
@@ -247,7 +307,7 @@ class Books:
         if last is None or now - last > silence:
             self._skip(now - (silence if last is None else 0.0))
             if last is not None:
-                self._look = None
+                self._look = self._next = None
 
     def _skip(self, until: float) -> None:
         self._skipped = max(self._skipped, until)

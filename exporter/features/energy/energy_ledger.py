@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,7 @@ class Ledger:
 
     def _divided_samples(self) -> Iterator[AnySample]:
         yield from _balance(self._books.devices.values())
+        yield from _share_errors(self._books.devices.values())
         yield from self._derived.samples(list(self._books.devices.values()))
 
 
@@ -123,6 +125,9 @@ def _device_samples(account: DeviceAccount) -> Iterator[AnySample]:
     idle = account.idle.watts
     if idle is not None:
         yield Sample(catalogue.IDLE_POWER, idle, device.labels)
+    if account.power.lag_seconds is not None:
+        lag = account.power.lag_seconds
+        yield Sample(catalogue.SENSOR_LAG, lag, device.labels)
     for uuid, energy in account.totals.instances.items():
         yield Sample(
             catalogue.MIG_ENERGY, energy / MICRO, (uuid, device.key, device.source)
@@ -147,3 +152,22 @@ def _balance(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
         yield Sample(catalogue.UNATTRIBUTED_ENERGY, energy / MICRO, labels)
     for (key, *rest), energy in models.items():
         yield Sample(catalogue.MODEL_ENERGY, energy / MICRO, (*key, *rest))
+
+
+def _share_errors(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
+    """How far each model's share may be off; nothing where a device does not tell.
+
+    Errors of several devices add up as if they all had one cause.
+    """
+    watts: dict[tuple[ModelKey, str, str], float] = defaultdict(float)
+    errors: dict[tuple[ModelKey, str, str], float] = defaultdict(float)
+    for account in accounts:
+        device = account.device
+        for key, (value, error) in account.power.errors().items():
+            watts[key, device.boundary, device.source] += value
+            errors[key, device.boundary, device.source] += error
+    for (key, *place), value in watts.items():
+        error = errors[key, place[0], place[1]]
+        if value > 0 and math.isfinite(error):
+            labels = (*key, *place)
+            yield Sample(catalogue.MODEL_ENERGY_ERROR, error / value, labels)

@@ -103,23 +103,41 @@ class Meter:
         self.faults = frozenset(faults)
         self._before = reading
 
-    def take(self, until: float) -> tuple[int, bool]:
+    @property
+    def taken_until(self) -> float:
+        """Up to when energy was taken; minus infinity before the first time."""
+        return self._settled_at
+
+    def take(self, until: float, *, keep_from: float = math.inf) -> tuple[int, bool]:
         """Microjoules since the last call, and whether all of that time is known.
 
         Counted up to `until`, which lies at or before `read_until`; a point between two
-        readings gets its share of the time between them.
+        readings gets its share of the time between them. What was read after `keep_from`
+        can still be asked for with `between`.
         """
         total = self._at(until)
         taken = total - self._settled
-        known = all(
-            after.known
-            for before, after in pairwise(self._points)
-            if before.at < until and after.at > self._settled_at
-        )
+        known = self._known(self._settled_at, until)
         self._settled, self._settled_at = total, until
-        while len(self._points) > 2 and self._points[1].at <= until:  # noqa: PLR2004
+        keep = min(until, keep_from)
+        while len(self._points) > 2 and self._points[1].at <= keep:  # noqa: PLR2004
             self._points.popleft()
         return taken, known
+
+    def between(self, start: float, end: float) -> int | None:
+        """Microjoules between two instants; None where not all of that time is known."""
+        if start < self._points[0].at or end > self._points[-1].at:
+            return None
+        if not self._known(start, end):
+            return None
+        return self._at(end) - self._at(start)
+
+    def _known(self, start: float, end: float) -> bool:
+        return all(
+            after.known
+            for before, after in pairwise(self._points)
+            if before.at < end and after.at > start
+        )
 
     def take_late(self) -> int:
         """Microjoules the counter rose while it could not be read, since the last call."""

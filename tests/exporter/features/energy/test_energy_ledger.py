@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
+from collections import defaultdict, deque
 
 import pytest
 from accesses import access_to
@@ -34,8 +34,9 @@ PARTS = (
 class Fleet:
     """Two boards with one truth each; the first runs the models."""
 
-    def __init__(self, nvml, *, first=None, metrics=None, **power):
+    def __init__(self, nvml, *, first=None, metrics=None, late=0, **power):
         self.now = 0.0
+        self.pipe = deque([0.0] * late)
         boards = {n: self._fields(n, 1e6, IDLE) for n in (0, 1)}
         self.script = nvml({**boards, 0: {**boards[0], **(first or {})}})
         self.millijoules = {0: 1e9, 1: 1e9}
@@ -72,6 +73,8 @@ class Fleet:
             self.busy[key] += ratio
             self.spent[key] += ratio * WATTS[key]
             active += ratio * WATTS[key]
+        self.pipe.append(active)
+        active = self.pipe.popleft()
         for number, watts in ((0, IDLE + active), (1, IDLE)):
             self.truth[number] += watts
             self.millijoules[number] += watts * 1000
@@ -155,6 +158,28 @@ def test_models_get_what_they_took_within_five_percent(fleet):
     joules = fleet.values(catalogue.INFERENCE_ENERGY)
     assert joules[*A, "gpu", "nvml", "active"] == pytest.approx(3.2, rel=0.05)
     assert joules[*B, "gpu", "nvml", "active"] == pytest.approx(1.3, rel=0.05)
+
+
+def test_the_error_of_a_share_is_shown_once_it_is_known(fleet):
+    place = ("gpu", "nvml")
+    for second in range(95):
+        fleet.second(mix(second))
+    assert not fleet.values(catalogue.MODEL_ENERGY_ERROR)
+    for second in range(95, 305):
+        fleet.second(mix(second))
+    errors = fleet.values(catalogue.MODEL_ENERGY_ERROR)
+    assert set(errors) == {(*A, *place), (*B, *place)}
+    assert max(errors.values()) < 0.05
+    assert not fleet.values(catalogue.SENSOR_LAG)
+
+
+def test_a_sensor_that_is_late_is_said_to_be(nvml):
+    with contextlib.closing(Fleet(nvml, late=2)) as fleet:
+        for second in range(400):
+            fleet.second(mix(second))
+            fleet.assert_balanced()
+        lags = fleet.values(catalogue.SENSOR_LAG)
+        assert list(lags.values()) == [pytest.approx(2.0, abs=0.2)]
 
 
 def test_a_lost_board_counts_nothing_and_the_other_goes_on(fleet):
