@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom clean parts
+.PHONY: help demo test test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom release clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,6 +128,11 @@ mutants: env build/mutants/cosmic_ray  ## wrong changes that fast tests notice, 
 audit: build/audit/bin/pip-audit  ## known vulnerabilities of everything that is locked
 	$< --strict --require-hashes --disable-pip -r requirements.lock
 	$< --strict --require-hashes --disable-pip -r requirements-triton.lock
+
+release: env sbom  ## wheel, sdist, chart, image context and SBOM with checksums, in dist
+	rm -rf dist
+	.ci/release $(BIN)/python dist
+	cp build/tritonwatch.cdx.json dist/ && cd dist && sha256sum tritonwatch.cdx.json >> SHA256SUMS
 
 build/sbom/bin/cyclonedx-py:
 	$(PYTHON) -m venv build/sbom
