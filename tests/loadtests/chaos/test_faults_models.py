@@ -25,22 +25,7 @@ from loadtests.chaos.faults.process_faults import KillServer, KillStub
 from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from pathlib import Path
-
-    from playground import Playground
-
-
-@pytest.fixture
-def site(breakable: Playground) -> EmbeddedSite:
-    return EmbeddedSite(breakable.triton)
-
-
-@pytest.fixture
-def client(breakable: Playground) -> Generator[Client]:
-    with Client(breakable.http) as asking:
-        asking.serves()
-        yield asking
 
 
 def files(repository: Path) -> dict[str, tuple[int, int, int, bytes]]:
