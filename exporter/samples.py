@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,14 +13,25 @@ if TYPE_CHECKING:
 Kind = Literal["counter", "gauge", "histogram", "info", "summary"]
 """A summary here is quantiles alone: of a window, so without a count and a sum."""
 Stability = Literal["stable", "experimental"]
+BASE_UNITS: Final = {
+    "seconds": "s",
+    "bytes": "By",
+    "ratio": "1",
+    "joules": "J",
+    "watts": "W",
+    "hertz": "Hz",
+    "celsius": "Cel",
+    "grams": "g",
+}
+"""Units that names end in, and OpenTelemetry's codes for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
     """One metric as the catalogue declares it.
 
-    `name` is the full Prometheus name (counters with `_total`), `unit` a base unit of
-    Prometheus or "" for a count, `buckets` the classic `le` bounds of a histogram.
+    `name` is the full Prometheus name (counters with `_total`), which ends in its base
+    unit where it has one. `buckets` are the classic `le` bounds of a histogram.
     `on_probe_only` is a metric of /probe that /metrics never has. `outlives_process` is
     a total that somebody else counts or that is restored from disk.
     """
@@ -29,11 +40,16 @@ class MetricSpec:
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
-    unit: str = ""
     buckets: tuple[float, ...] = ()
     stability: Stability = "stable"
     on_probe_only: bool = False
     outlives_process: bool = False
+
+    @property
+    def unit(self) -> str:
+        """The base unit that the name ends in; "" for a count."""
+        last = self.name.removesuffix("_total").rpartition("_")[2]
+        return last if last in BASE_UNITS else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
@@ -44,7 +44,7 @@ class ModelFilter(Settings):
         )
 
 
-def sendable(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+def _sendable(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     """The headers, which HTTP and gRPC can send as they are.
 
     Raises:
@@ -64,3 +64,7 @@ def sendable(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
                 "printable ASCII on one line"
             )
     return headers
+
+
+Headers = Annotated[dict[str, SecretStr], AfterValidator(_sendable)]
+"""Headers that HTTP and gRPC can send as they are."""

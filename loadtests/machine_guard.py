@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -17,12 +16,12 @@ from typing import TYPE_CHECKING, Final, Self
 from pydantic import Field
 
 from exporter.settings import Settings
-from exporter.system.processes import family_of, is_local, listening_on
+from exporter.system.background import Background
+from exporter.system.processes import family_of, is_local, listening_on, stat_of
 from loadtests.result import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from types import TracebackType
 
     from loadtests.result import RunResult
     from loadtests.target import Target
@@ -32,6 +31,7 @@ _BUSY_FIELDS: Final = (0, 1, 2, 5, 6)  # user, nice, system, irq, softirq
 _STEAL_FIELD: Final = 7
 _TICK_SECONDS: Final = 0.02  # what /proc cannot tell of so short a time
 _MOST_READINGS: Final = 100_000
+_END_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,8 @@ def _pressure() -> float | None:
 
 def _cpu_seconds(pid: int) -> float:
     """Of a process and the children it has waited for; 0 when it is gone."""
-    with contextlib.suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-        return sum(int(field) for field in stat[11:15]) / _TICK
-    return 0.0
+    fields = stat_of(pid) or ()
+    return sum(int(field) for field in fields[11:15]) / _TICK
 
 
 def listeners(port: int) -> tuple[int, ...]:
@@ -274,7 +272,7 @@ def _rise(before: float | None, after: float | None, seconds: float) -> float | 
     return (after - before) / seconds
 
 
-class Guard:
+class Guard(Background):
     """Watches the machine from a thread while the block runs.
 
     Where the server runs on this machine its processes are found by the port they
@@ -289,27 +287,16 @@ class Guard:
         server: tuple[int, ...] | None = None,
         read: Callable[[Sequence[int]], Reading] = read,
     ) -> None:
+        super().__init__(end_seconds=_END_SECONDS)
         self._limits = limits
         self._server = server_of(target) if server is None else server
         self._local = target is not None and is_local(target.address)
         self._read = read
         self._readings: list[Reading] = []
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="guard", daemon=True)
 
     def __enter__(self) -> Self:
         self._readings.append(self._read(self._server))
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end.set()
-        self._thread.join(5)
+        return super().__enter__()
 
     def watch(self, origin: float | None = None) -> Watch:
         """Return the observations so far; `origin` is monotonic, the start by default."""
@@ -321,8 +308,8 @@ class Guard:
             windows = tuple(replace(window, other_cpu=None) for window in windows)
         return Watch(windows, self._limits)
 
-    def _watch(self) -> None:
-        while not self._end.wait(self._limits.window_seconds):
+    def _work(self) -> None:
+        while not self._over.wait(self._limits.window_seconds):
             if len(self._readings) < _MOST_READINGS:
                 self._readings.append(self._read(self._server))
 

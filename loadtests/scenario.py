@@ -6,13 +6,13 @@ import json
 import os
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from exporter.config import config_file, config_problems
-from exporter.config.configuration import is_address
+from exporter.config.configuration import Address
 from exporter.errors import ConfigError
 from exporter.own_requests.payload import InputSettings
-from exporter.settings import Settings, sendable
+from exporter.settings import Headers, Settings
 from loadtests.errors import PlanError
 from loadtests.profiles import AnyProfile
 from loadtests.profiles.profile import Phase
@@ -36,24 +36,12 @@ class TargetSettings(Settings):
 
     protocol: Protocol = Field(default="grpc")
     """gRPC, or HTTP with binary tensors."""
-    address: str | None = Field(default=None)
+    address: Address | None = Field(default=None)
     """host:port; by default localhost at Triton's port for the protocol."""
-    headers: dict[str, SecretStr] = Field(default={}, max_length=100)
+    headers: Headers = Field(default={}, max_length=100)
     """Sent with every request."""
     ca_file: str | None = Field(default=None)
     """TLS, checked against the certificates in this file; "" for the system's."""
-
-    @field_validator("address")
-    @classmethod
-    def _is_address(cls, value: str | None) -> str | None:
-        if value is not None and not is_address(value):
-            raise ValueError('want "host:port", like "localhost:8001"')
-        return value
-
-    @field_validator("headers")
-    @classmethod
-    def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        return sendable(headers)
 
     def target(self) -> Target:
         """With what was left out filled in."""

@@ -59,7 +59,6 @@ COMPARISON_BUDGET: Final = MetricSpec(
     "What a shadow comparison asked of each model as a share of the champion's"
     " production, by resource (requests, busy). Absent without production.",
     ("comparison", "resource"),
-    "ratio",
 )
 COMPARISON_WAIT: Final = MetricSpec(
     "triton_comparison_next_pair_seconds",
@@ -70,7 +69,6 @@ COMPARISON_WAIT: Final = MetricSpec(
     " not known yet) or inputs (none is available). +Inf where none is to be expected;"
     " absent when nothing more is asked.",
     ("comparison", "limit"),
-    "seconds",
 )
 COMPARISON_ASKING: Final = MetricSpec(
     "triton_comparison_running",
@@ -91,7 +89,6 @@ MODEL_LOAD: Final = MetricSpec(
     "How long the latest load of the model version took, from loading to ready as seen"
     " in the repository index, to the cold_start collector's interval.",
     _MODEL,
-    "seconds",
 )
 MODEL_FIRST_INFERENCE: Final = MetricSpec(
     "triton_model_first_inference_seconds",
@@ -99,12 +96,10 @@ MODEL_FIRST_INFERENCE: Final = MetricSpec(
     "From the begin of the latest load until the first inference after it was answered:"
     " one of ours, sent as soon as the model was seen to be ready.",
     _MODEL,
-    "seconds",
 )
 COLD_INFERENCE: Final = MetricSpec(
     "triton_model_cold_inference_seconds",
     "gauge",
     "Duration of the first inference after the latest load, as our client saw it.",
     _MODEL,
-    "seconds",
 )

@@ -61,7 +61,6 @@ MODEL_DRIFT_START: Final = MetricSpec(
     "gauge",
     "When the change most likely began; absent without an alarm.",
     ("model",),
-    "seconds",
 )
 MODEL_DRIFT_EVIDENCE: Final = MetricSpec(
     "triton_model_drift_evidence",
@@ -80,14 +79,12 @@ FEATURE_MISSING: Final = MetricSpec(
     "gauge",
     "Share of rows in the latest windows without a value: NaN, empty, or absent.",
     _FEATURE,
-    "ratio",
 )
 FEATURE_INFINITE: Final = MetricSpec(
     "triton_feature_infinite_ratio",
     "gauge",
     "Share of rows in the latest windows with an infinite value; numeric features.",
     _FEATURE,
-    "ratio",
 )
 FEATURE_OUT_OF_RANGE: Final = MetricSpec(
     "triton_feature_out_of_range_ratio",
@@ -95,7 +92,6 @@ FEATURE_OUT_OF_RANGE: Final = MetricSpec(
     "Share of rows in the latest windows beyond the middle 99.9 % of the reference;"
     " numeric features. A clean window has about 0.001. Infinities count apart.",
     _FEATURE,
-    "ratio",
 )
 FEATURE_UNSEEN: Final = MetricSpec(
     "triton_feature_unseen_category_ratio",
@@ -103,7 +99,6 @@ FEATURE_UNSEEN: Final = MetricSpec(
     "Share of rows in the latest windows with a value the reference never had;"
     " categorical features. Absent where the reference had too many values to know.",
     _FEATURE,
-    "ratio",
 )
 FEATURE_CONSTANT: Final = MetricSpec(
     "triton_feature_constant",
@@ -132,7 +127,6 @@ FEATURE_REFERENCE: Final = MetricSpec(
     " is infinite. The label reference is the beginning of the profile's checksum: bins"
     " of different references cannot be added.",
     (*_FEATURE, "bin", "reference"),
-    "ratio",
 )
 RETRAIN_ETA: Final = MetricSpec(
     "triton_retrain_eta_seconds",
@@ -141,7 +135,6 @@ RETRAIN_ETA: Final = MetricSpec(
     " 90 % interval; upper may be +Inf). Only while there is a trend towards the limit;"
     " absent otherwise.",
     ("model", "bound"),
-    "seconds",
 )
 RETRAIN_OUTLOOK: Final = MetricSpec(
     "triton_retrain_outlook_info",
@@ -194,7 +187,6 @@ DRIFT_WINDOW_TIMESTAMP: Final = MetricSpec(
     "gauge",
     "When the latest window closed.",
     _SIDE,
-    "seconds",
 )
 DRIFT_FEATURES: Final = MetricSpec(
     "triton_drift_features",
@@ -207,5 +199,4 @@ DRIFT_SAVED: Final = MetricSpec(
     "gauge",
     "When the state was last written to disk; absent where none is kept.",
     _SIDE,
-    "seconds",
 )

@@ -24,14 +24,12 @@ GPU_POWER: Final = MetricSpec(
     "Power of the whole board, as its sensor says. Absent while it cannot be read or"
     " reads 0, which no board takes.",
     _GPU,
-    "watts",
 )
 GPU_POWER_LIMIT: Final = MetricSpec(
     "triton_gpu_power_limit_watts",
     "gauge",
     "Power limit that is enforced on the board.",
     _GPU,
-    "watts",
 )
 GPU_ENERGY: Final = MetricSpec(
     "triton_gpu_energy_joules_total",
@@ -40,38 +38,33 @@ GPU_ENERGY: Final = MetricSpec(
     " latest window that was divided among models, so that the balance holds at every"
     " scrape. What could not be measured is not in it.",
     _GPU,
-    "joules",
 )
 GPU_UTILIZATION: Final = MetricSpec(
     "triton_gpu_utilization_ratio",
     "gauge",
     "Share of time in which any kernel ran on the board. Absent under MIG.",
     _GPU,
-    "ratio",
 )
 GPU_MEMORY_USED: Final = MetricSpec(
     "triton_gpu_memory_used_bytes",
     "gauge",
     "Memory of the board in use.",
     _GPU,
-    "bytes",
 )
 GPU_MEMORY_TOTAL: Final = MetricSpec(
-    "triton_gpu_memory_total_bytes", "gauge", "Memory of the board.", _GPU, "bytes"
+    "triton_gpu_memory_total_bytes", "gauge", "Memory of the board.", _GPU
 )
 GPU_TEMPERATURE: Final = MetricSpec(
     "triton_gpu_temperature_celsius",
     "gauge",
     "Temperature of the GPU core.",
     _GPU,
-    "celsius",
 )
 GPU_CLOCK: Final = MetricSpec(
     "triton_gpu_clock_hertz",
     "gauge",
     "Clock of the board now, by domain: sm, memory.",
     (*_GPU, "domain"),
-    "hertz",
 )
 GPU_THROTTLE: Final = MetricSpec(
     "triton_gpu_throttle_seconds_total",
@@ -81,7 +74,6 @@ GPU_THROTTLE: Final = MetricSpec(
     " driver's own clocks; sw_power_cap, hw_slowdown, sw_thermal, hw_thermal,"
     " hw_power_brake are sampled once an interval. They overlap: do not add them up.",
     (*_GPU, "reason"),
-    "seconds",
 )
 GPU_ECC: Final = MetricSpec(
     "triton_gpu_ecc_errors_total",
@@ -103,7 +95,6 @@ GPU_XID_TIMESTAMP: Final = MetricSpec(
     "When the latest XID error of that number was seen: a counter's first event is no"
     " increase that PromQL could see.",
     (*_GPU, "xid"),
-    "seconds",
 )
 MIG_ENERGY: Final = MetricSpec(
     "triton_mig_attributed_energy_joules_total",
@@ -111,14 +102,12 @@ MIG_ENERGY: Final = MetricSpec(
     "Part of the board's energy above idle that is attributed to the models of a MIG"
     " instance. Not measured: only the whole board has a sensor.",
     ("uuid", "parent", "source"),
-    "joules",
 )
 HOST_POWER: Final = MetricSpec(
     "triton_host_power_watts",
     "gauge",
     "Power of a part of the host by domain (package-0, dram-0, host).",
     _DOMAIN,
-    "watts",
 )
 HOST_ENERGY: Final = MetricSpec(
     "triton_host_energy_joules_total",
@@ -126,7 +115,6 @@ HOST_ENERGY: Final = MetricSpec(
     "Energy of a part of the host since this process first read it, up to the end of the"
     " latest window that was divided among models.",
     _DOMAIN,
-    "joules",
 )
 SENSOR_UP: Final = MetricSpec(
     "triton_power_sensor_up",
@@ -152,7 +140,6 @@ SENSOR_GAP: Final = MetricSpec(
     "counter",
     "Time for which the energy of the device is not known.",
     _SENSOR,
-    "seconds",
 )
 SENSOR_LAG: Final = MetricSpec(
     "triton_power_sensor_lag_seconds",
@@ -169,7 +156,6 @@ IDLE_POWER: Final = MetricSpec(
     "Power of the device while nothing runs: configured, or learnt while no model was"
     " busy. Absent until it is known.",
     _SENSOR,
-    "watts",
 )
 MODEL_ENERGY: Final = MetricSpec(
     "triton_model_energy_joules_total",
@@ -178,7 +164,6 @@ MODEL_ENERGY: Final = MetricSpec(
     " (gpu, host), source and method: busy_time, or busy_time_with_idle while the idle"
     " power is not known yet and its share is in.",
     (*_MODEL, "boundary", "source", "method"),
-    "joules",
 )
 MODEL_ENERGY_ERROR: Final = MetricSpec(
     "triton_model_energy_share_error_ratio",
@@ -197,7 +182,6 @@ IDLE_ENERGY: Final = MetricSpec(
     "Energy the devices take whatever the models do: idle power, corrected by what the"
     " windows show while models run; models + idle + unattributed = board.",
     ("boundary", "source"),
-    "joules",
 )
 UNATTRIBUTED_ENERGY: Final = MetricSpec(
     "triton_unattributed_energy_joules_total",
@@ -207,7 +191,6 @@ UNATTRIBUTED_ENERGY: Final = MetricSpec(
     " the models could take in their busy time), no_statistics (busy times unknown),"
     " gap (counted over a time in which the sensor was away).",
     ("boundary", "source", "reason"),
-    "joules",
 )
 BOUNDARY_ENERGY: Final = MetricSpec(
     "triton_boundary_energy_joules_total",
@@ -215,7 +198,6 @@ BOUNDARY_ENERGY: Final = MetricSpec(
     "Energy by boundary as MLPerf Power draws them: gpu, host, and node (all that is"
     " measured, times cost.pue; absent where the host is not measured).",
     ("boundary",),
-    "joules",
 )
 INFERENCE_ENERGY: Final = MetricSpec(
     "triton_inference_energy_joules",
@@ -223,7 +205,6 @@ INFERENCE_ENERGY: Final = MetricSpec(
     "Energy of one production inference over the sliding window. basis active: what"
     " running it took; full: its share of the idle energy added.",
     (*_MODEL, "boundary", "source", "basis"),
-    "joules",
 )
 EFFICIENCY: Final = MetricSpec(
     "triton_model_inferences_per_second_per_watt",
@@ -259,21 +240,18 @@ MODEL_CARBON: Final = MetricSpec(
     "CO2 equivalent of the model's attributed energy, times cost.pue and the grid's"
     " intensity.",
     _MODEL,
-    "grams",
 )
 OVERHEAD_CARBON: Final = MetricSpec(
     "triton_overhead_carbon_grams_total",
     "counter",
     "CO2 equivalent of the energy that no production inference caused.",
     (),
-    "grams",
 )
 ARTIFACT_BYTES: Final = MetricSpec(
     "triton_model_artifact_bytes",
     "gauge",
     "Size of the model version's files under cost.storage.repository.",
     _MODEL,
-    "bytes",
 )
 FLOPS_UTILIZATION: Final = MetricSpec(
     "triton_model_flops_utilization_ratio",
@@ -282,7 +260,6 @@ FLOPS_UTILIZATION: Final = MetricSpec(
     " its peak in the model's busy time. FLOPs from the configuration, peak from the"
     " configuration or NVIDIA's data sheets.",
     _MODEL,
-    "ratio",
 )
 BANDWIDTH_UTILIZATION: Final = MetricSpec(
     "triton_model_bandwidth_utilization_ratio",
@@ -290,7 +267,6 @@ BANDWIDTH_UTILIZATION: Final = MetricSpec(
     "Bytes the model's inferences move over what the GPU's memory could in the model's"
     " busy time.",
     _MODEL,
-    "ratio",
 )
 ROOFLINE: Final = MetricSpec(
     "triton_model_roofline_ratio",
@@ -298,7 +274,6 @@ ROOFLINE: Final = MetricSpec(
     "Attained FLOPs a second over the roof at the model's arithmetic intensity, by what"
     " the roof is there (compute, memory).",
     (*_MODEL, "bound"),
-    "ratio",
 )
 INTENSITY: Final = MetricSpec(
     "triton_model_arithmetic_intensity",

@@ -18,7 +18,6 @@ GOLDEN_SCORE: Final = MetricSpec(
     " top_k, precision, recall, f1, auc, match, match:OUTPUT, cosine). Absent until each"
     " sample was asked once.",
     (*_SET, "metric"),
-    "ratio",
 )
 GOLDEN_ERROR: Final = MetricSpec(
     "triton_golden_error",
@@ -32,7 +31,6 @@ GOLDEN_BASELINE: Final = MetricSpec(
     "gauge",
     "The score that a loss is counted from: given, recorded, or of the first round.",
     (*_SET, "metric"),
-    "ratio",
 )
 GOLDEN_SAMPLES: Final = MetricSpec(
     "triton_golden_samples_total",
@@ -76,7 +74,6 @@ GOLDEN_BUDGET: Final = MetricSpec(
     "Golden requests of the last minute as a share of all of the model's, by what is"
     " shared (requests, busy: seconds on the wire over busy seconds).",
     (*_SET, "of"),
-    "ratio",
 )
 GOLDEN_RELIABILITY: Final = MetricSpec(
     "triton_golden_reliability_ratio",
@@ -84,14 +81,12 @@ GOLDEN_RELIABILITY: Final = MetricSpec(
     "Reliability curve: accuracy of the golden answers whose confidence lies in the bin"
     " of ten that begins at `bin`. Absent for an empty bin.",
     (*_SET, "bin"),
-    "ratio",
 )
 GOLDEN_CALIBRATION_ERROR: Final = MetricSpec(
     "triton_golden_calibration_error_ratio",
     "gauge",
     "Expected calibration error: mean distance of confidence and accuracy over the bins.",
     _SET,
-    "ratio",
 )
 OUTPUT_CONFIDENCE: Final = MetricSpec(
     "triton_output_confidence_ratio",
@@ -99,7 +94,6 @@ OUTPUT_CONFIDENCE: Final = MetricSpec(
     "Mean confidence, the largest probability, of the latest answers, by source:"
     " golden:DATASET, production (mirrored).",
     _OUTPUT,
-    "ratio",
 )
 OUTPUT_ENTROPY: Final = MetricSpec(
     "triton_output_entropy",
@@ -119,7 +113,6 @@ OUTPUT_CLASS: Final = MetricSpec(
     "Share of the latest answers that name each class; the prediction distribution."
     " Classes up to 99 only.",
     (*_OUTPUT, "class"),
-    "ratio",
 )
 OUTPUT_ROWS: Final = MetricSpec(
     "triton_output_rows_total",
@@ -133,14 +126,12 @@ ESTIMATED_ACCURACY: Final = MetricSpec(
     "Accuracy of the latest production answers, estimated without labels from their"
     " confidence as calibrated on the golden set." + _BLIND,
     _MODEL,
-    "ratio",
 )
 ESTIMATED_ACCURACY_CI: Final = MetricSpec(
     "triton_estimated_accuracy_ci_ratio",
     "gauge",
     "95 % interval of the estimated accuracy, by bound (lower, upper)." + _BLIND,
     (*_MODEL, "bound"),
-    "ratio",
 )
 ESTIMATED_ACCURACY_VALID: Final = MetricSpec(
     "triton_estimated_accuracy_valid",

@@ -21,14 +21,12 @@ RELOAD_TIMESTAMP: Final = MetricSpec(
     "tritonwatch_config_last_reload_success_timestamp_seconds",
     "gauge",
     "When the running configuration was read.",
-    unit="seconds",
 )
 COLLECTOR_DURATION: Final = MetricSpec(
     "tritonwatch_collector_duration_seconds",
     "gauge",
     "Time the latest run of the collector or probe took.",
     ("collector",),
-    "seconds",
 )
 COLLECTOR_SUCCESS: Final = MetricSpec(
     "tritonwatch_collector_success",
@@ -42,7 +40,6 @@ COLLECTOR_TIMESTAMP: Final = MetricSpec(
     "gauge",
     "When the collector or probe last did its work.",
     ("collector",),
-    "seconds",
 )
 SERIES_DROPPED: Final = MetricSpec(
     "tritonwatch_series_dropped_total",
@@ -68,19 +65,16 @@ PROCESS_CPU: Final = MetricSpec(
     "process_cpu_seconds_total",
     "counter",
     "User and system CPU time of this process.",
-    unit="seconds",
 )
 PROCESS_RESIDENT: Final = MetricSpec(
     "process_resident_memory_bytes",
     "gauge",
     "Resident memory of this process.",
-    unit="bytes",
 )
 PROCESS_START: Final = MetricSpec(
     "process_start_time_seconds",
     "gauge",
     "Start of this process, seconds since the epoch.",
-    unit="seconds",
 )
 PROCESS_FDS: Final = MetricSpec(
     "process_open_fds",

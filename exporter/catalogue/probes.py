@@ -15,8 +15,7 @@ PROBE_DURATION: Final = MetricSpec(
     "Time of a probe's request on the wire. A timeout counts with the time waited, so"
     " a quantile that reaches the timeout reads 'at least'.",
     _PROBE,
-    "seconds",
-    _LATENCY_BOUNDS,
+    buckets=_LATENCY_BOUNDS,
 )
 PROBE_TOTAL: Final = MetricSpec(
     "triton_probe_total",
@@ -33,7 +32,6 @@ PROBE_LATENCY: Final = MetricSpec(
     "Latency quantile of the probes of the sliding window. Absent where the number of"
     " probes cannot support the quantile.",
     (*_PROBE, "quantile"),
-    "seconds",
 )
 PROBE_SUCCESS: Final = MetricSpec(
     "triton_probe_success",
@@ -47,7 +45,6 @@ PROBE_LAST_DURATION: Final = MetricSpec(
     "gauge",
     "Time of the request of this one probe; on /probe only.",
     _PROBE,
-    "seconds",
     on_probe_only=True,
 )
 BLACKBOX_SUCCESS: Final = MetricSpec(
@@ -73,7 +70,6 @@ BLACKBOX_DURATION: Final = MetricSpec(
     "probe_duration_seconds",
     "gauge",
     "Time the whole look at the target took; on /probe only.",
-    unit="seconds",
     on_probe_only=True,
 )
 PROBE_INTERVAL: Final = MetricSpec(
@@ -82,7 +78,6 @@ PROBE_INTERVAL: Final = MetricSpec(
     "Time between two probes of one model as it is kept now: the configured interval,"
     " stretched when the rate limit does not allow it for all models.",
     ("probe",),
-    "seconds",
 )
 OWN_UNRESOLVED: Final = MetricSpec(
     "tritonwatch_own_requests_unresolved_total",

@@ -46,21 +46,18 @@ BUSY: Final = MetricSpec(
     "Time the model's instances were executing for production (input, inference and"
     " output phases of batch_stats): each execution counts once.",
     _MODEL,
-    "seconds",
 )
 QUEUE: Final = MetricSpec(
     "triton_model_queue_seconds_total",
     "counter",
     "Time production requests waited in the queue, summed over requests.",
     _MODEL,
-    "seconds",
 )
 REQUEST_SECONDS: Final = MetricSpec(
     "triton_model_request_seconds_total",
     "counter",
     "Time of successful production requests inside the server, summed over requests.",
     _MODEL,
-    "seconds",
 )
 COMPUTE: Final = MetricSpec(
     "triton_model_compute_seconds_total",
@@ -68,7 +65,6 @@ COMPUTE: Final = MetricSpec(
     "Time of production requests by phase (compute_input, compute_infer,"
     " compute_output), summed over requests.",
     (*_MODEL, "phase"),
-    "seconds",
 )
 CACHE: Final = MetricSpec(
     "triton_response_cache_total",
@@ -82,8 +78,7 @@ BATCH_SIZE: Final = MetricSpec(
     "histogram",
     "Batch sizes of the executions for production.",
     _MODEL,
-    "",
-    _BATCH_BOUNDS,
+    buckets=_BATCH_BOUNDS,
 )
 OWN_REQUESTS: Final = MetricSpec(
     "triton_own_requests_total",
@@ -143,5 +138,4 @@ STATISTICS_DISAGREEMENT: Final = MetricSpec(
     " since both were first compared or last started over, relative to the latter's"
     " rise. 0 is agreement.",
     (*_MODEL, "counter"),
-    "ratio",
 )

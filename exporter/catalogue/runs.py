@@ -27,7 +27,6 @@ CAPACITY_FOUND: Final = MetricSpec(
     "Unix time at which the search ended that triton_capacity_requests_per_second"
     " is of.",
     ("model", "slo"),
-    "seconds",
 )
 CAPACITY_SEARCH: Final = MetricSpec(
     "triton_capacity_search_info",
@@ -43,5 +42,4 @@ CAPACITY_HEADROOM: Final = MetricSpec(
     " estimate; below 0 where there is more traffic than was found to be possible."
     " Absent while production's rate is unknown.",
     ("model", "slo"),
-    "ratio",
 )

@@ -33,7 +33,6 @@ SERVER_RESIDENT: Final = MetricSpec(
     " processes are visible (same PID namespace, same user or root), and exactly one"
     " tritonserver listens on its port.",
     ("process", "model"),
-    "bytes",
 )
 MODEL_READY: Final = MetricSpec(
     "triton_model_ready",

@@ -11,7 +11,6 @@ SLO_OBJECTIVE: Final = MetricSpec(
     "gauge",
     "Share of events that must be good, as configured.",
     ("slo",),
-    "ratio",
 )
 SLO_EVENTS: Final = MetricSpec(
     "triton_slo_events_total",
@@ -34,7 +33,6 @@ SLO_BUDGET: Final = MetricSpec(
     "What is left of the error budget of the objective's window, as this process saw"
     " it: 1 untouched, 0 used up, below 0 overdrawn.",
     ("slo",),
-    "ratio",
 )
 SLO_DOUBTFUL: Final = MetricSpec(
     "triton_slo_doubtful",

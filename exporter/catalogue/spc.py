@@ -66,7 +66,6 @@ SPC_CORRELATION: Final = MetricSpec(
     "Correlation of neighbouring samples in the baseline; where it is not 0 the charts"
     " run on residuals.",
     ("signal",),
-    "ratio",
 )
 SPC_RUN_LENGTH: Final = MetricSpec(
     "triton_spc_in_control_samples",

@@ -70,5 +70,4 @@ ADMISSION_MEMORY_LIMIT: Final = MetricSpec(
     "gauge",
     "Resident memory above which taps refuse what they are sent: the lower of"
     " listen.memory_bytes and three quarters of the control group's limit.",
-    unit="bytes",
 )

@@ -15,8 +15,7 @@ REQUEST_DURATION: Final = MetricSpec(
     " byte of the (last) answer is handed to the network. Requests that an ensemble or"
     " another model asked for are part of their client's, and not counted here.",
     _MODEL,
-    "seconds",
-    _LATENCY_BOUNDS,
+    buckets=_LATENCY_BOUNDS,
 )
 REQUEST_PHASE_DURATION: Final = MetricSpec(
     "triton_request_phase_duration_seconds",
@@ -25,8 +24,7 @@ REQUEST_PHASE_DURATION: Final = MetricSpec(
     " compute_infer, compute_output, network_out. Counts every request of the model,"
     " also those of ensembles and other models, in the phases it had.",
     (*_MODEL, "phase"),
-    "seconds",
-    _LATENCY_BOUNDS,
+    buckets=_LATENCY_BOUNDS,
 )
 REQUEST_LATENCY: Final = MetricSpec(
     "triton_request_latency_seconds",
@@ -34,7 +32,6 @@ REQUEST_LATENCY: Final = MetricSpec(
     "Latency quantile of the traced client requests of the sliding window. Absent where"
     " the number of traces cannot support the quantile.",
     (*_MODEL, "quantile"),
-    "seconds",
 )
 REQUEST_LATENCY_CI: Final = MetricSpec(
     "triton_request_latency_ci_seconds",
@@ -44,7 +41,6 @@ REQUEST_LATENCY_CI: Final = MetricSpec(
     " dependence between requests as the window's slots of time show it. Absent where"
     " triton_request_latency_effective_samples are too few.",
     (*_MODEL, "quantile", "bound"),
-    "seconds",
 )
 REQUEST_LATENCY_EFFECTIVE: Final = MetricSpec(
     "triton_request_latency_effective_samples",

@@ -8,7 +8,7 @@ from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from exporter.config import config_file, config_problems
 from exporter.config.collector_union import AnyCollector
@@ -23,7 +23,7 @@ from exporter.features.statistics.statistics_collector import StatisticsSettings
 from exporter.features.synthetic.synthetic_probe import SyntheticSettings
 from exporter.network.addresses import without_brackets
 from exporter.output.push import OtlpSettings
-from exporter.settings import ModelFilter, Settings, sendable
+from exporter.settings import Headers, ModelFilter, Settings
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 
 if TYPE_CHECKING:
@@ -48,6 +48,13 @@ def is_address(text: str) -> bool:
     return True
 
 
+def _checked(text: str) -> str:
+    if not is_address(text):
+        raise ValueError('want "host:port", like "localhost:8001"')
+    return text
+
+
+Address = Annotated[str, AfterValidator(_checked)]
 BindAddress = Annotated[str, AfterValidator(without_brackets)]
 
 # What sections of the file become collectors.
@@ -84,28 +91,16 @@ class TargetSettings(Settings):
     another, and counts are wrong.
     """
 
-    grpc: str = Field(default="localhost:8001")
+    grpc: Address = Field(default="localhost:8001")
     """Address of Triton's gRPC service."""
-    http: str | None = Field(default="localhost:8000")
+    http: Address | None = Field(default="localhost:8000")
     """Address of Triton's HTTP service; null where it is off."""
-    metrics: str | None = Field(default="localhost:8002")
+    metrics: Address | None = Field(default="localhost:8002")
     """Address of Triton's own metrics; null where they are off."""
     tls: TlsSettings | None = Field(default=None)
     """TLS for gRPC, HTTP or both; Triton's metrics are always plain HTTP."""
-    headers: dict[str, SecretStr] = Field(default={}, max_length=100)
+    headers: Headers = Field(default={}, max_length=100)
     """Sent with every request: authorisation, keys of restricted APIs."""
-
-    @field_validator("grpc", "http", "metrics")
-    @classmethod
-    def _is_address(cls, value: str | None) -> str | None:
-        if value is not None and not is_address(value):
-            raise ValueError('want "host:port", like "localhost:8001"')
-        return value
-
-    @field_validator("headers")
-    @classmethod
-    def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        return sendable(headers)
 
 
 class TapSettings(Settings):

@@ -7,17 +7,18 @@ import shutil
 import signal
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from exporter.demo.demo_config import FULL_TRACING_SECONDS
 from exporter.errors import TritonError
+from exporter.system.processes import arguments_of
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
 from exporter.triton.http import HttpClient
 from exporter.triton.http_path import control_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from exporter.demo.demo_traffic import Traffic
     from exporter.triton.embedded import EmbeddedTriton, ModelControl
@@ -249,12 +250,11 @@ SCENES: Final[dict[str, type[Scene]]] = {
 
 
 def _backend_pids(triton: EmbeddedTriton, model: str) -> list[int]:
-    found = []
-    for pid in triton.stub_pids():
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if f"/{model}/".encode() in command:
-            found.append(pid)
-    return found
+    return [
+        pid
+        for pid in triton.stub_pids()
+        if any(f"/{model}/" in argument for argument in arguments_of(pid))
+    ]
 
 
 def _control(triton: EmbeddedTriton, model: str, *what: str) -> None:

@@ -247,7 +247,7 @@ def _openmetrics_layout(spec: MetricSpec) -> _Layout:
     # There a family has its name without what its kind adds.
     name = spec.name.removesuffix(_SUFFIX.get(spec.kind, ""))
     header = f"# HELP {name} {_escaped(spec.help)}\n# TYPE {name} {spec.kind}\n"
-    if spec.unit and name.endswith(f"_{spec.unit}"):
+    if spec.unit:
         header += f"# UNIT {name} {spec.unit}\n"
     return _layout(spec, header)
 

@@ -23,7 +23,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from exporter.histograms.buckets import SCHEMA
-from exporter.samples import BucketSample, HistogramSample, Sample
+from exporter.samples import BASE_UNITS, BucketSample, HistogramSample, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,16 +35,6 @@ if TYPE_CHECKING:
     from exporter.output.push import OtlpSettings
     from exporter.samples import AnySample, MetricSpec
 
-_UNITS: Final = {
-    "seconds": "s",
-    "bytes": "By",
-    "ratio": "1",
-    "joules": "J",
-    "watts": "W",
-    "hertz": "Hz",
-    "celsius": "Cel",
-    "grams": "g",
-}
 _SCOPE: Final = InstrumentationScope("tritonwatch", version("tritonwatch"))
 # The encoder leaves None out of the message, though the data class does not say so.
 _UNKNOWN: Final = cast("float", None)
@@ -141,7 +131,7 @@ def _metric(group: Sequence[AnySample], start_ns: int, now_ns: int) -> sdk.Metri
             if spec.kind == "counter"
             else sdk.Gauge(points)
         )
-    return sdk.Metric(spec.name, spec.help, _UNITS.get(spec.unit, ""), data)
+    return sdk.Metric(spec.name, spec.help, BASE_UNITS.get(spec.unit, ""), data)
 
 
 def _histogram(

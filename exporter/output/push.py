@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import structlog
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, field_validator
 
 from exporter import catalogue
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
-from exporter.settings import Settings, sendable
+from exporter.settings import Headers, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ class OtlpSettings(Settings):
     """Time between two pushes."""
     timeout_seconds: float = Field(default=5.0, gt=0, le=600)
     """Longest a push may take, retries included."""
-    headers: dict[str, SecretStr] = Field(default={}, max_length=100)
+    headers: Headers = Field(default={}, max_length=100)
     """Sent with every push."""
     resource: dict[str, str] = Field(default={}, max_length=100)
     """Resource attributes beside service.name and the like, or in their place."""
@@ -57,11 +57,6 @@ class OtlpSettings(Settings):
         if not _address(value):
             raise ValueError('want a URL, like "http://localhost:4318"')
         return value
-
-    @field_validator("headers")
-    @classmethod
-    def _can_be_sent(cls, headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        return sendable(headers)
 
 
 def _address(url: str) -> str:

@@ -50,13 +50,13 @@ def family_of(pids: Iterable[int]) -> set[int]:
 
 def parent_of(pid: int) -> int | None:
     """The process that it is a child of; None where it is gone."""
-    fields = _stat(pid)
+    fields = stat_of(pid)
     return None if fields is None else int(fields[_PARENT])
 
 
 def started_at(pid: int) -> int | None:
     """Clock ticks from boot to the process's start: with the pid it is an identity."""
-    fields = _stat(pid)
+    fields = stat_of(pid)
     return None if fields is None else int(fields[_STARTED])
 
 
@@ -83,7 +83,8 @@ def resident_bytes(pid: int) -> int | None:
     return None
 
 
-def _stat(pid: int) -> list[str] | None:
+def stat_of(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat after the name; None where it is gone."""
     with contextlib.suppress(OSError):
         text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
         # The name in brackets may hold anything, spaces and brackets too.

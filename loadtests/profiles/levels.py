@@ -60,13 +60,7 @@ class LeveledProfile(Profile):
 
     def curve(self) -> Curve:
         """A staircase."""
-        return Curve.of(
-            *(
-                (second, phase.requests_per_second or 0.0)
-                for phase in self.phases()
-                for second in (phase.start_seconds, phase.end_seconds)
-            )
-        )
+        return Curve.staircase(self.phases())
 
     def arrivals(self, rng: np.random.Generator) -> Floats:
         """Seconds from the start, by inversion of the integrated rate."""

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
+
+    from loadtests.profiles.profile import Phase
 
     Floats = NDArray[np.float64]
 
@@ -33,6 +35,17 @@ class Curve:
         """The curve through (second, rate) pairs."""
         table = np.asarray(knots, np.float64)
         return cls(table[:, 0], table[:, 1])
+
+    @classmethod
+    def staircase(cls, phases: Iterable[Phase]) -> Curve:
+        """The rate of each phase, all through it."""
+        return cls.of(
+            *(
+                (second, phase.requests_per_second or 0.0)
+                for phase in phases
+                for second in (phase.start_seconds, phase.end_seconds)
+            )
+        )
 
     @classmethod
     def sampled(

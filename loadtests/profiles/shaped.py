@@ -48,14 +48,7 @@ class OnOff(ShapedProfile):
 
     def shape(self) -> Curve:
         """A square wave that begins with a spell."""
-        phases = self.phases()
-        return Curve.of(
-            *(
-                (second, phase.requests_per_second or 0.0)
-                for phase in phases
-                for second in (phase.start_seconds, phase.end_seconds)
-            )
-        )
+        return Curve.staircase(self.phases())
 
     def phases(self) -> tuple[Phase, ...]:
         """Each spell and each gap."""

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import sys
-import time
+from dataclasses import replace
 
 from exporter.access.collector_base import Access
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.mirror_hub import Mirrored, MirrorHub
-from exporter.access.own_traffic import OwnTraffic
-from exporter.access.span_buffer import SpanBuffer
-from exporter.settings import ModelFilter
+from exporter.network.admission import Admission
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 from exporter.taps.tap import Tap
 from exporter.triton.grpc import GrpcClient
@@ -40,23 +37,13 @@ async def _serve(samples_per_second: float) -> None:
     board, hub, reader = InventoryBoard(), MirrorHub(), _Reader()
     board.publish(Inventory(models={(MODEL, "1"): ModelSpec(MODEL, "1", (), ())}))
     hub.subscribe(lambda _: True, reader.take)
-    access = Access(
-        grpc=GrpcClient("127.0.0.1:1"),
-        http=None,
-        metrics=None,
-        models=ModelFilter(),
-        board=board,
-        own=OwnTraffic(run_id="bench"),
-        clock=time.monotonic,
-        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - unused
-        exposed=tuple,
-        mirror=hub,
-    )
+    detached = Access.detached(GrpcClient("127.0.0.1:1"))
+    access = replace(detached, board=board, mirror=hub)
     collector = MirrorSettings(
         samples_per_second=samples_per_second,
         max_samples_per_second=samples_per_second,
     ).build(access)
-    tap = Tap(collector.routes)
+    tap = Tap(collector.routes, Admission().tap)
     tap.follow("127.0.0.1", 0)
     print(json.dumps({"address": tap.address}), flush=True)
     loop = asyncio.get_running_loop()

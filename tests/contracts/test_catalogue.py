@@ -17,7 +17,6 @@ from exporter.output.exposition import render
 from exporter.samples import MetricSpec
 
 ROOT = Path(__file__).parents[2]
-UNITS = {"seconds", "bytes", "ratio", "joules", "watts", "celsius", "hertz", "grams"}
 # Named by other people's conventions.
 FOREIGN = {
     "probe_success",
@@ -50,14 +49,6 @@ class TestEveryMetric:
     def test_has_the_suffix_of_its_kind(self, spec) -> None:
         assert (spec.kind == "counter") == spec.name.endswith("_total")
         assert (spec.kind == "info") == spec.name.endswith("_info")
-
-    def test_names_its_base_unit(self, spec) -> None:
-        stem = spec.name.removesuffix("_total")
-        if spec.unit:
-            assert spec.unit in UNITS
-            assert stem.endswith(f"_{spec.unit}")
-        else:
-            assert not stem.endswith(tuple(f"_{unit}" for unit in UNITS))
 
     def test_says_what_it_means_in_a_sentence(self, spec) -> None:
         assert spec.help.endswith(".")

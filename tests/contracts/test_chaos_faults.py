@@ -10,14 +10,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
-from sites import EmptySite
+from sites import empty_site
 
 import loadtests.chaos.faults
 from loadtests.chaos.faults import FAULTS, AnyFault, Fault, FaultRefusedError
+
+if TYPE_CHECKING:
+    from loadtests.chaos.site import Site
 
 ALL = pytest.mark.parametrize("kind", FAULTS)
 PROMISES = ("require", "prepare", "inject", "missing", "revert", "residue")
@@ -96,7 +99,7 @@ def test_a_faults_settings_are_told_by_its_kind_and_refuse_what_they_do_not_know
         TypeAdapter(AnyFault).validate_python({**least(kind), "strenght": 1})
 
 
-def refusal(fault: Fault, site: EmptySite) -> FaultRefusedError | None:
+def refusal(fault: Fault, site: Site) -> FaultRefusedError | None:
     try:
         fault.require(site)
     except FaultRefusedError as refused:
@@ -106,7 +109,7 @@ def refusal(fault: Fault, site: EmptySite) -> FaultRefusedError | None:
 
 @ALL
 def test_a_fault_refuses_an_empty_site_or_touches_nothing_before_inject(kind) -> None:
-    fault, site = fault_of(kind), EmptySite()
+    fault, site = fault_of(kind), empty_site()
     refused = refusal(fault, site)
     if refused is not None:
         assert refused.reason

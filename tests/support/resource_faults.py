@@ -6,29 +6,14 @@ import contextlib
 import http.client
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from sites import EmptySite
-
-from loadtests.chaos.primitives.process_refs import ProcessRef
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
     from loadtests.chaos.faults import Fault
 
 DOUBLE = Path(__file__).parents[1] / "data" / "models" / "double"
-
-
-@dataclass(frozen=True)
-class ProcessSite(EmptySite):
-    """A process that stands for a server."""
-
-    pid: int = 0
-
-    def server(self) -> ProcessRef | None:
-        return ProcessRef.of(self.pid)
 
 
 def prepared(fault: Fault, site: Any, undone: list) -> dict[str, Any]:

@@ -6,63 +6,44 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fault_cycles import Client
 from monitoring import free_port
 
 from exporter.triton import backend, keeper
-from loadtests.chaos.primitives.backends import Belongings, stubs_of
+from loadtests.chaos.primitives.backends import Belongings
 from loadtests.chaos.primitives.process_refs import ProcessRef
+from loadtests.chaos.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator
 
     from sidecars import SidecarProcess
 
     from exporter.triton.embedded import EmbeddedTriton
-    from loadtests.chaos.site import ProxyControl
 
 
 _MODELS = Path(__file__).parents[1] / "data" / "models"
 
 
-@dataclass
-class EmbeddedSite:
-    """A `loadtests.chaos.site.Site` over an EmbeddedTriton of the test's own."""
+class EmbeddedSite(Site):
+    """An EmbeddedTriton of the test's own, and the sidecar beside it, where there is one."""
 
-    triton: EmbeddedTriton
-    beside: SidecarProcess | None = None
-    """The sidecar, where the test has one that listens."""
-    trace_folder: Path | None = None
-    proxy: ProxyControl | None = None
-    peers: Mapping[str, str] = field(default_factory=dict)
-    name: str = field(default="embedded", init=False)
-
-    @property
-    def grpc(self) -> str:
-        return self.triton.grpc
-
-    @property
-    def http(self) -> str:
-        return self.triton.http
-
-    @property
-    def repository(self) -> Path | None:
-        return self.triton.repository
-
-    @property
-    def sidecar_url(self) -> str | None:
-        return f"http://127.0.0.1:{self.beside.port}" if self.beside else None
-
-    def server(self) -> ProcessRef | None:
-        return ProcessRef.of(self.triton.pid) if self.triton.running else None
-
-    def stubs(self, model: str | None = None) -> Sequence[ProcessRef]:
-        server = self.server()
-        return [] if server is None else stubs_of(server, model)
+    def __init__(
+        self, triton: EmbeddedTriton, beside: SidecarProcess | None = None, **given: Any
+    ) -> None:
+        super().__init__(
+            *("embedded", triton.grpc, triton.http),
+            repository=triton.repository,
+            sidecar_url=f"http://127.0.0.1:{beside.port}" if beside else None,
+            find_server=lambda: ProcessRef.of(triton.pid) if triton.running else None,
+            find_sidecar=self._sidecar,
+            **given,
+        )
+        self.triton = triton
+        self.beside = beside
 
     def start_again(self) -> None:
         """What a supervisor would do: a new server where there is none any more."""
@@ -71,37 +52,29 @@ class EmbeddedSite:
             self.triton.kill()
             self.triton.start()
 
-    def sidecar(self) -> ProcessRef | None:
+    def _sidecar(self) -> ProcessRef | None:
         if self.beside is None or not self.beside.running:
             return None
         return ProcessRef.of(self.beside.process.pid)
 
 
-@dataclass(frozen=True)
-class EmptySite:
-    """Nothing but addresses, at which by default nobody listens."""
+def empty_site(*, pid: int = 0, sidecar_pid: int = 0, **given: Any) -> Site:
+    """Addresses at which by default nobody listens; processes may stand for the rest."""
 
-    name: str = "empty"
-    grpc: str = "127.0.0.1:1"
-    http: str = "127.0.0.1:1"
-    repository: Path | None = None
-    trace_folder: Path | None = None
-    proxy: ProxyControl | None = None
-    peers: Mapping[str, str] = field(default_factory=dict)
-    sidecar_url: str | None = None
+    def found(number: int) -> ProcessRef | None:
+        process = ProcessRef.of(number) if number else None
+        return process if process is not None and process.alive else None
 
-    def server(self) -> None:
-        return None
-
-    def stubs(self, _model: str | None = None) -> Sequence[ProcessRef]:
-        return []
-
-    def sidecar(self) -> None:
-        return None
+    known = {"name": "empty", "grpc": "127.0.0.1:1", "http": "127.0.0.1:1", **given}
+    return Site(
+        **known,
+        find_server=lambda: found(pid),
+        find_sidecar=lambda: found(sidecar_pid),
+    )
 
 
 @contextlib.contextmanager
-def bare_triton(environment: Path) -> Generator[BareSite]:
+def bare_triton(environment: Path) -> Generator[Site]:
     """A tritonserver that nobody keeps: what its death leaves behind stays."""
     with contextlib.ExitStack() as undo:
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="bare-")))
@@ -123,7 +96,7 @@ def bare_triton(environment: Path) -> Generator[BareSite]:
         undo.callback(_end, server, f"{folder.name}_")
         with Client(f"127.0.0.1:{ports['http']}") as client:
             client.serves()
-        yield BareSite(
+        yield empty_site(
             name="bare",
             grpc=f"127.0.0.1:{ports['grpc']}",
             http=f"127.0.0.1:{ports['http']}",
@@ -140,18 +113,3 @@ def _end(server: subprocess.Popen[bytes], prefix: str) -> None:
     if belongings is not None:
         belongings.sweep()
     keeper.remove_shared_memory(prefix)
-
-
-@dataclass(frozen=True)
-class BareSite(EmptySite):
-    """A `loadtests.chaos.site.Site` over nothing but a server's process."""
-
-    pid: int = 0
-
-    def server(self) -> ProcessRef | None:
-        found = ProcessRef.of(self.pid)
-        return found if found is not None and found.alive else None
-
-    def stubs(self, model: str | None = None) -> Sequence[ProcessRef]:
-        server = self.server()
-        return [] if server is None else stubs_of(server, model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -49,6 +50,20 @@ class TcpServer:
     def _served(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
             self._serve(connection)
+
+
+def endless(first: bytes, more: bytes = b"", every_seconds: float = 0.0) -> TcpServer:
+    """A server that answers with `first`, then `more` over and over."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(first)
+            while more:
+                time.sleep(every_seconds)
+                connection.sendall(more)
+
+    return TcpServer(serve)
 
 
 def echo(connection: socket.socket) -> None:

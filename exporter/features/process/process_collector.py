@@ -52,13 +52,13 @@ class ProcessCollector:
     def collect(self) -> Sequence[Sample]:
         """Samples of this instant."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        resident = processes.resident_bytes(os.getpid()) or 0
         inventory = self._board.current
         models = {entry.name for entry in inventory.index}
         return (
             Sample(catalogue.BUILD_INFO, 1, self._build),
             Sample(catalogue.PROCESS_CPU, usage.ru_utime + usage.ru_stime),
-            Sample(catalogue.PROCESS_RESIDENT, pages * _PAGE_BYTES),
+            Sample(catalogue.PROCESS_RESIDENT, resident),
             Sample(catalogue.PROCESS_START, self._start_seconds),
             Sample(catalogue.PROCESS_FDS, len(os.listdir("/proc/self/fd"))),  # noqa: PTH208
             Sample(
@@ -70,14 +70,12 @@ class ProcessCollector:
 
 
 def _start_time_seconds() -> float:
-    # The command's name may hold spaces and brackets; the fields begin after the last.
-    stat = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
     boot = next(
         line
         for line in Path("/proc/stat").read_text("ascii").splitlines()
         if line.startswith("btime ")
     )
-    return float(boot.split()[1]) + int(stat[19]) / _TICKS
+    return float(boot.split()[1]) + (processes.started_at(os.getpid()) or 0) / _TICKS
 
 
 _STUB: Final = "triton_python_backend_stub"

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from exporter.system.processes import stat_of
 from loadtests.errors import FaultFailedError
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
 TOKEN_VARIABLE: Final = "TRITONWATCH_CHAOS"  # noqa: S105 - names a process, opens nothing
 _POLL_SECONDS: Final = 0.005
@@ -37,7 +38,7 @@ class ProcessRef:
     @classmethod
     def of(cls, pid: int) -> Self | None:
         """The process that has this pid now; None where none has."""
-        fields = _stat(pid)
+        fields = stat_of(pid)
         return None if fields is None else cls(pid, int(fields[_START]))
 
     @classmethod
@@ -58,7 +59,7 @@ class ProcessRef:
     @property
     def state(self) -> str | None:
         """The letter of proc(5), like "T" where it is stopped; None where it is gone."""
-        fields = _stat(self.pid)
+        fields = stat_of(self.pid)
         if fields is None or int(fields[_START]) != self.start_ticks:
             return None
         return fields[_STATE]
@@ -69,20 +70,13 @@ class ProcessRef:
         Raises:
             PermissionError: it is another user's.
         """
-        try:
-            handle = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return False
-        try:
-            # The handle is held before the look, so that both mean the same process.
-            if not self.alive:
+        with self._handle() as handle:
+            if handle is None or not self.alive:
                 return False
-            signal.pidfd_send_signal(handle, number)
-        except ProcessLookupError:
-            return False
-        finally:
-            os.close(handle)
-        return True
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, number)
+                return True
+        return False
 
     def kill(self, timeout_seconds: float) -> bool:
         """SIGKILL; whether it was gone in time, all threads and so all sockets of it.
@@ -90,18 +84,24 @@ class ProcessRef:
         Raises:
             PermissionError: it is another user's.
         """
-        try:
-            handle = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return True
-        try:
-            fields = _stat(self.pid)
-            if fields is None or int(fields[_START]) != self.start_ticks:
+        with self._handle() as handle:
+            if handle is None or self.state is None:
                 return True
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             # Its first thread may be a zombie while others still end.
             return bool(select.select([handle], [], [], timeout_seconds)[0])
+
+    @contextlib.contextmanager
+    def _handle(self) -> Generator[int | None]:
+        """Of whatever has this pid, held before the look, so that both mean the same."""
+        try:
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            yield None
+            return
+        try:
+            yield handle
         finally:
             os.close(handle)
 
@@ -116,15 +116,6 @@ class ProcessRef:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_SECONDS)
-
-
-def _stat(pid: int) -> list[str] | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return None
-    # The name may hold spaces and brackets; what follows the last one cannot.
-    return text.rpartition(")")[2].split()
 
 
 def new_token() -> str:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from exporter.config.configuration import is_address
+from exporter.config.configuration import Address  # noqa: TC001 - pydantic reads it
 from exporter.system.processes import arguments_of, family_of
 from loadtests.chaos.primitives.process_refs import ProcessRef
 from loadtests.chaos.running.companions import companions
@@ -42,11 +42,11 @@ _LABEL: Final = r"[A-Za-z0-9./_-]{1,253}=[A-Za-z0-9._-]{1,63}"
 class AddressedTarget(Target):
     """A deployment that runs already, reached at its addresses."""
 
-    grpc: str = Field(default="127.0.0.1:8001")
+    grpc: Address = Field(default="127.0.0.1:8001")
     """host:port of its gRPC."""
-    http: str = Field(default="127.0.0.1:8000")
+    http: Address = Field(default="127.0.0.1:8000")
     """host:port of its HTTP."""
-    metrics: str | None = Field(default=None)
+    metrics: Address | None = Field(default=None)
     """host:port of its metrics page."""
     repository: str | None = Field(default=None)
     """Its model repository, where faults may change models."""
@@ -56,13 +56,6 @@ class AddressedTarget(Target):
     """Of a sidecar that runs already, like "http://127.0.0.1:8003"."""
     peers: dict[str, str] = Field(default={}, max_length=10)
     """host:port of what the sidecar talks to: "otlp", "tap", "prometheus"."""
-
-    @field_validator("grpc", "http", "metrics")
-    @classmethod
-    def _is_address(cls, value: str | None) -> str | None:
-        if value is not None and not is_address(value):
-            raise ValueError('want "host:port", like "127.0.0.1:8001"')
-        return value
 
     @field_validator("sidecar_url")
     @classmethod

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from accesses import access_to
+from clocks import Clock
 
 from exporter.access import client_outcomes
 from exporter.access.client_outcomes import ClientOutcomes
 from exporter.access.inventory import Inventory
 from exporter.settings import ModelFilter
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def counting(*keys, **given):

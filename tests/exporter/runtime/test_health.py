@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from clocks import Clock
 from structlog.testing import capture_logs
 from waiting import PATIENCE_SECONDS
 
@@ -46,19 +47,11 @@ class Collector:
             self.at_once -= 1
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 class Scene:
     """One runner whose runs are made one by one."""
 
     def __init__(self, *results, **settings):
-        self.clock = Clock()
+        self.clock = Clock(100.0)
         self.collector = Collector(*results)
         self.settings = CollectorSettings(**{"interval_seconds": 5} | settings)
         self.runner = CollectorRunner(

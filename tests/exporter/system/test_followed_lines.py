@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from clocks import Clock
 
 from exporter.errors import UnavailableError
 from exporter.system import followed_lines
@@ -14,16 +15,9 @@ from exporter.system.followed_lines import LineFollower
 MOST = 1 << 30
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import socket
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +12,7 @@ from fake_triton import Body, FakeModel, FakeTriton
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import (
     encode_metrics,
 )
+from tcp_peers import endless
 from tritonclient.grpc import service_pb2
 
 from exporter import errors
@@ -41,31 +39,6 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 PATIENCE_SECONDS = 0.3
 
 
-@contextlib.contextmanager
-def answering(first: bytes, more: bytes, every_seconds: float) -> Generator[str]:
-    """A server that answers with `first`, then `more` over and over."""
-    end = threading.Event()
-
-    def answer(connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            connection.recv(65536)
-            connection.sendall(first)
-            while not end.wait(every_seconds):
-                connection.sendall(more)
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                threading.Thread(target=answer, args=[connection], daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        end.set()
-        listener.shutdown(socket.SHUT_RDWR)
-
-
 def asked(address: str) -> bytes:
     client = HttpClient(address)
     try:
@@ -89,10 +62,10 @@ def asked(address: str) -> bytes:
 def test_an_answer_that_does_not_end_is_given_up_in_time(first, more, every_seconds):
     started = time.monotonic()
     with (
-        answering(first, more, every_seconds) as address,
+        endless(first, more, every_seconds) as server,
         pytest.raises(errors.DeadlineError),
     ):
-        asked(address)
+        asked(server.address)
     assert time.monotonic() - started < 10 * PATIENCE_SECONDS
 
 
@@ -102,10 +75,10 @@ def test_an_answer_that_inflates_without_end_is_given_up():
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip, gzip\r\nContent-Length: %d\r\n\r\n"
     )
     with (
-        answering(head % len(bomb) + bomb, b"", 1) as address,
+        endless(head % len(bomb) + bomb) as server,
         pytest.raises((errors.ProtocolError, errors.DeadlineError)),
     ):
-        asked(address)
+        asked(server.address)
 
 
 OUTPUT = (
@@ -288,8 +261,8 @@ def test_what_is_not_compared_is_not_parsed():
 
 def read_page(page: bytes) -> dict[tuple[tuple[str, str], str], float]:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
-    with answering(head % len(page) + page, b"", 1) as address:
-        client = HttpClient(address)
+    with endless(head % len(page) + page) as server:
+        client = HttpClient(server.address)
         try:
             return CrossCheck(client, 5).read()
         finally:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fault_cycles import Client
 from playground import Playground
 from process_experiments import MODEL as DIGITS
 from process_experiments import MODELS as DEMO
 from process_experiments import Experiments
+from sites import EmbeddedSite
 
 from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
@@ -55,6 +57,20 @@ def breakable(_breakable: Playground) -> Generator[Playground]:
     _breakable.restore()
     yield _breakable
     _breakable.restore()
+
+
+@pytest.fixture
+def site(breakable: Playground) -> EmbeddedSite:
+    """Tests of faults elsewhere than on that server have their own."""
+    return EmbeddedSite(breakable.triton)
+
+
+@pytest.fixture
+def client(breakable: Playground) -> Generator[Client]:
+    """Asks it for what its models answer."""
+    with Client(breakable.http) as asking:
+        asking.serves()
+        yield asking
 
 
 @pytest.fixture(scope="module")

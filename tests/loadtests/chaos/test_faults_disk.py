@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from parts import require_root
 from resource_faults import DOUBLE, infer, is_undone, prepared
-from sites import EmbeddedSite, EmptySite
+from sites import EmbeddedSite, empty_site
 from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
@@ -52,7 +52,7 @@ def test_a_file_that_is_open_there_does_not_keep_the_volume(
 ):
     require_root("this fault")
     fault = DiskFull(mechanism="mount")
-    record = prepared(fault, EmptySite(trace_folder=tmp_path), undone)
+    record = prepared(fault, empty_site(trace_folder=tmp_path), undone)
     fault.inject(record)
     with (tmp_path / f".{record['token']}").open("rb"):
         is_undone(fault, record)
@@ -75,7 +75,7 @@ def volume(tmp_path: Path) -> Generator[Path]:
 def test_a_small_volume_is_filled_by_a_file(volume: Path, undone: list):
     (volume / "trace.0").write_text("kept")
     fault = DiskFull()
-    record = prepared(fault, EmptySite(trace_folder=volume), undone)
+    record = prepared(fault, empty_site(trace_folder=volume), undone)
     assert record["mechanism"] == "fill"
     fault.inject(record)
     assert fault.missing(record) == []
@@ -89,7 +89,7 @@ def test_a_small_volume_is_filled_by_a_file(volume: Path, undone: list):
 def test_room_that_somebody_makes_is_missed(volume: Path, undone: list):
     (volume / "trace.0").write_text("x" * 100_000)
     fault = DiskFull(mechanism="fill")
-    record = prepared(fault, EmptySite(trace_folder=volume), undone)
+    record = prepared(fault, empty_site(trace_folder=volume), undone)
     fault.inject(record)
     (volume / "trace.0").unlink()
     assert "bytes free" in fault.missing(record)[0]
@@ -97,10 +97,10 @@ def test_room_that_somebody_makes_is_missed(volume: Path, undone: list):
 
 def test_the_machines_own_disk_is_never_filled(tmp_path: Path):
     with pytest.raises(FaultRefusedError, match="not a volume of its own") as refused:
-        DiskFull(mechanism="fill").require(EmptySite(trace_folder=tmp_path))
+        DiskFull(mechanism="fill").require(empty_site(trace_folder=tmp_path))
     assert "mount -t tmpfs" in refused.value.alternative
     with pytest.raises(FaultRefusedError, match="no folder of trace files"):
-        DiskFull().require(EmptySite())
+        DiskFull().require(empty_site())
     assert list(tmp_path.iterdir()) == []
 
 

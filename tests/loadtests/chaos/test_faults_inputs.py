@@ -4,33 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from fault_cycles import Client, in_effect, recorded, undone
-from sites import EmbeddedSite
+from fault_cycles import in_effect, recorded, undone
 from waiting import wait_until
 
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
 from loadtests.chaos.faults.bad_requests import CorruptInputs, OversizedInputs, tally_of
 from loadtests.chaos.primitives.process_refs import started_with
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from playground import Playground
-
-
-@pytest.fixture
-def site(breakable: Playground) -> EmbeddedSite:
-    return EmbeddedSite(breakable.triton)
-
-
-@pytest.fixture
-def client(breakable: Playground) -> Generator[Client]:
-    with Client(breakable.http) as asking:
-        asking.serves()
-        yield asking
 
 
 @pytest.mark.parametrize(

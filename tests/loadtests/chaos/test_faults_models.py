@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fault_cycles import Client, asking, in_effect, recorded, undone
 from parts import as_nobody
-from sites import EmbeddedSite, EmptySite
+from sites import EmbeddedSite, empty_site
 from waiting import wait_until
 
 from exporter.triton.faulty_model import Fault as ModelFault
@@ -25,22 +25,7 @@ from loadtests.chaos.faults.process_faults import KillServer, KillStub
 from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from pathlib import Path
-
-    from playground import Playground
-
-
-@pytest.fixture
-def site(breakable: Playground) -> EmbeddedSite:
-    return EmbeddedSite(breakable.triton)
-
-
-@pytest.fixture
-def client(breakable: Playground) -> Generator[Client]:
-    with Client(breakable.http) as asking:
-        asking.serves()
-        yield asking
 
 
 def files(repository: Path) -> dict[str, tuple[int, int, int, bytes]]:
@@ -316,7 +301,7 @@ def test_what_is_no_triton_is_refused() -> None:
     with HTTPServer(("127.0.0.1", 0), Page) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        site = EmptySite(http=f"127.0.0.1:{server.server_port}")
+        site = empty_site(http=f"127.0.0.1:{server.server_port}")
         with pytest.raises(FaultRefusedError, match="answers, and is no Triton"):
             UnloadModel(model="double").require(site)
         server.shutdown()

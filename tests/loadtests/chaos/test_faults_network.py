@@ -13,7 +13,7 @@ import pytest
 from bad_networks import ask_model, echoed, in_own_network, tables
 from fault_needs import require_root_for
 from parts import as_nobody, require_root
-from sites import EmbeddedSite, EmptySite
+from sites import EmbeddedSite, empty_site
 from tcp_peers import TcpServer, connect, echo, receive
 from waiting import patience
 
@@ -182,7 +182,7 @@ def test_rules_are_in_a_table_of_their_own_for_the_servers_ports_alone():
             TcpServer(echo) as other,
             connect(other.address) as neighbour,
         ):
-            here = EmptySite(grpc=grpc.address, http=http.address)
+            here = empty_site(grpc=grpc.address, http=http.address)
             fault = Partition(mechanism="nft", protocols=("http",))
             record = fault.prepare(here)
             assert tables() == set()
@@ -256,7 +256,7 @@ def test_without_root_the_proxy_is_taken_or_named(loaded, site: EmbeddedSite):
 
 def test_only_loopback_is_touched():
     require_root_for("nft")
-    elsewhere = EmptySite(grpc="10.0.0.7:8001", http="127.0.0.1:8000")
+    elsewhere = empty_site(grpc="10.0.0.7:8001", http="127.0.0.1:8000")
     with pytest.raises(FaultRefusedError, match=r"10\.0\.0\.7:8001 is not"):
         Partition(mechanism="nft").require(elsewhere)
 
@@ -290,7 +290,7 @@ def test_the_kernels_disciplines_make_a_link_narrow():
 
     def act() -> None:
         with TcpServer(echo) as server, TcpServer(echo) as neighbour:
-            here = EmptySite(grpc=server.address, http=server.address)
+            here = empty_site(grpc=server.address, http=server.address)
             fault = Bandwidth(
                 kilobits_per_second=800, directions="requests", mechanism="netem"
             )
@@ -325,7 +325,7 @@ def test_a_kernel_without_netem_is_refused_with_its_own_words():
     )
 
     def act() -> None:
-        here = EmptySite(grpc="127.0.0.1:1", http="127.0.0.1:2")
+        here = empty_site(grpc="127.0.0.1:1", http="127.0.0.1:2")
         for fault in faults:
             if has_netem():
                 fault.require(here)

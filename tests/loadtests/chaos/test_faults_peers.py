@@ -13,7 +13,7 @@ import pytest
 from monitoring import Job, free_port
 from parts import as_nobody, require_root
 from sidecars import SidecarProcess
-from sites import EmbeddedSite, EmptySite
+from sites import EmbeddedSite, empty_site
 from tcp_peers import TcpServer, connect, echo
 
 from loadtests.chaos.faults import FaultRefusedError
@@ -139,7 +139,7 @@ def test_where_there_is_no_collector_one_that_hangs_is_stood_in(
 
 def test_a_stand_in_lets_go_of_those_that_hang_up(undone: list):
     fault = OtlpHang(address=f"127.0.0.1:{free_port()}")
-    record = injected(fault, EmptySite(), undone)
+    record = injected(fault, empty_site(), undone)
     for _ in range(300):
         connect(record["address"]).close()
     with connect(record["address"], 0.3) as connection, pytest.raises(TimeoutError):
@@ -185,7 +185,7 @@ def test_a_prometheus_that_is_away_scrapes_again_afterwards(
 ):
     prometheus = start_prometheus(Job([site.beside.port]), scrape_interval="200ms")
     prometheus.wait("up == 1")
-    here = EmptySite(peers={"prometheus": f"127.0.0.1:{prometheus.port}"})
+    here = empty_site(peers={"prometheus": f"127.0.0.1:{prometheus.port}"})
     fault = PrometheusAway()
     record = injected(fault, here, undone)
     with pytest.raises(TimeoutError):
@@ -197,7 +197,7 @@ def test_a_prometheus_that_is_away_scrapes_again_afterwards(
 
 
 def test_nobody_can_be_away_who_is_not_there():
-    here = EmptySite(peers={"prometheus": f"127.0.0.1:{free_port()}"})
+    here = empty_site(peers={"prometheus": f"127.0.0.1:{free_port()}"})
     with pytest.raises(FaultRefusedError, match="nobody listens at"):
         PrometheusAway().require(here)
     with pytest.raises(FaultRefusedError, match="nobody listens at"):
@@ -215,7 +215,7 @@ def test_what_is_anothers_is_refused():
     ) as collector:
         try:
             assert collector.stdout.readline()
-            here = EmptySite(peers={"otlp": f"127.0.0.1:{port}"})
+            here = empty_site(peers={"otlp": f"127.0.0.1:{port}"})
             # Root may. What it imports for that may lie where nobody can read it.
             OtlpHang().require(here)
             with as_nobody(), pytest.raises(FaultRefusedError, match="not to be seen"):
@@ -226,7 +226,7 @@ def test_what_is_anothers_is_refused():
 
 def test_a_program_does_not_stop_itself():
     with TcpServer(echo) as server, pytest.raises(FaultRefusedError, match="itself"):
-        OtlpHang(address=server.address).require(EmptySite())
+        OtlpHang(address=server.address).require(empty_site())
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:4317", "example.org:80", "127.0.0.1"])

@@ -30,21 +30,7 @@ from loadtests.chaos.primitives.backends import SHARED_MEMORY, Belongings, liste
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from playground import Playground
-
     from exporter.triton.embedded import EmbeddedTriton
-
-
-@pytest.fixture
-def site(breakable: Playground) -> EmbeddedSite:
-    return EmbeddedSite(breakable.triton)
-
-
-@pytest.fixture
-def client(breakable: Playground) -> Generator[Client]:
-    with Client(breakable.http) as asking:
-        asking.serves()
-        yield asking
 
 
 @contextlib.contextmanager

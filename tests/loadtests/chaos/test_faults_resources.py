@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from parts import as_nobody, require_root
-from resource_faults import DOUBLE, ProcessSite, infer, is_undone, prepared
-from sites import EmbeddedSite, EmptySite
+from resource_faults import DOUBLE, infer, is_undone, prepared
+from sites import EmbeddedSite, empty_site
 from waiting import patience
 
 from loadtests.chaos.faults import FaultRefusedError
@@ -102,7 +102,7 @@ def test_what_a_limited_server_starts_goes_home_too(
     server, later = (ProcessRef.of(sleeper.pid) for sleeper in sleepers)
     home = group_of(server, "cpu")
     fault = CpuLimit()
-    record = prepared(fault, ProcessSite(pid=server.pid), undone)
+    record = prepared(fault, empty_site(pid=server.pid), undone)
     fault.inject(record)
     Group.from_record(record).take([later])
     is_undone(fault, record)
@@ -161,7 +161,7 @@ def test_hogs_run_take_their_share_and_end(site: EmbeddedSite, undone: list):
 
 def test_hogs_end_with_the_first_of_them(undone: list):
     fault = CpuHog(processes=3, busy_percent=1)
-    record = prepared(fault, EmptySite(), undone)
+    record = prepared(fault, empty_site(), undone)
     fault.inject(record)
     hogs = started_with(record["token"])
     parents = {Path(f"/proc/{hog.pid}/stat").read_text().split()[3] for hog in hogs}
@@ -211,7 +211,7 @@ def test_a_server_that_wants_more_than_its_limit_is_killed_by_the_kernel(
 
 def test_a_hog_holds_its_share_and_leaves_the_rest(undone: list):
     fault = MemoryHog(available_percent=2)
-    record = prepared(fault, EmptySite(), undone)
+    record = prepared(fault, empty_site(), undone)
     assert record["leave_bytes"] >= record["bytes"] * (100 - MOST_PERCENT) / 2 * 0.99
     fault.inject(record)
     assert fault.missing(record) == []
@@ -222,7 +222,7 @@ def test_a_hog_holds_its_share_and_leaves_the_rest(undone: list):
 
 def test_a_hog_takes_nothing_that_is_to_be_left_to_others(undone: list):
     fault = MemoryHog(available_percent=1)
-    record = prepared(fault, EmptySite(), undone)
+    record = prepared(fault, empty_site(), undone)
     record["leave_bytes"] = 1 << 60
     fault.inject(record)
     assert "bytes of" in fault.missing(record)[0]
@@ -241,7 +241,7 @@ def test_what_needs_root_is_refused_with_what_does_not(
     sleepers: list[subprocess.Popen], reachable_path: Path
 ):
     require_root("to be two users")
-    site = ProcessSite(trace_folder=reachable_path, pid=sleepers[0].pid)
+    site = empty_site(trace_folder=reachable_path, pid=sleepers[0].pid)
     for fault, reason, alternative in (
         (CpuLimit(), "needs root", "cpu_hog"),
         (MemoryLimit(), "needs root", "memory_hog"),
@@ -258,4 +258,4 @@ def test_what_needs_root_is_refused_with_what_does_not(
 def test_without_a_server_a_limit_is_refused():
     for fault in (CpuLimit(), MemoryLimit()):
         with pytest.raises(FaultRefusedError, match="no server process"):
-            fault.require(EmptySite())
+            fault.require(empty_site())

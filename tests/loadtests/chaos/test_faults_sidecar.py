@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from subprocess import PIPE
 from typing import TYPE_CHECKING
@@ -21,14 +20,13 @@ from fault_cycles import as_stranger, in_effect, recorded, undone
 from parts import require
 from pydantic import ValidationError
 from sidecars import SidecarProcess
-from sites import EmbeddedSite, EmptySite
+from sites import EmbeddedSite, empty_site
 from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError, clock_jump
 from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.process_faults import KillSidecar
 from loadtests.chaos.faults.resources import Descriptors
-from loadtests.chaos.primitives.process_refs import ProcessRef
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -68,16 +66,6 @@ def site(
     started.append(SidecarProcess(config, tmp_path / "sidecar", clock=True))
     started[-1].wait_listening()
     return EmbeddedSite(breakable.triton, beside=started[-1])
-
-
-@dataclass(frozen=True)
-class OnlySidecar(EmptySite):
-    """A process that stands for a sidecar."""
-
-    pid: int = 0
-
-    def sidecar(self) -> ProcessRef | None:
-        return ProcessRef.of(self.pid)
 
 
 def ahead(site: EmbeddedSite) -> float:
@@ -153,7 +141,7 @@ def test_every_way_to_read_the_wall_clock_jumps(seconds, tmp_path) -> None:
             return {name: value - now for name, value in told.items()}, same
 
         _, before = clocks()
-        record = recorded(ClockJump(seconds=seconds), OnlySidecar(pid=child.pid))
+        record = recorded(ClockJump(seconds=seconds), empty_site(sidecar_pid=child.pid))
         ClockJump(seconds=seconds).inject(record)
         told, after = clocks()
         undone(ClockJump(seconds=seconds), record)
@@ -185,7 +173,7 @@ def clock_reader(environment: dict[str, str]) -> Generator[subprocess.Popen[str]
 def test_the_clock_of_a_process_that_already_runs_is_refused() -> None:
     require("faketime")
     with clock_reader({}) as child:
-        site = OnlySidecar(pid=child.pid)
+        site = empty_site(sidecar_pid=child.pid)
         with pytest.raises(FaultRefusedError, match="not run under libfaketime") as no:
             ClockJump().require(site)
         assert "`sidecar: {}`" in no.value.alternative
@@ -199,13 +187,13 @@ def test_a_timestamp_file_that_cannot_be_written_is_refused(tmp_path) -> None:
         (folder / "clock").unlink()
         folder.rmdir()
         with pytest.raises(FaultRefusedError, match="can be written to"):
-            ClockJump().require(OnlySidecar(pid=child.pid))
+            ClockJump().require(empty_site(sidecar_pid=child.pid))
 
 
 def test_a_file_that_is_gone_has_taken_the_fault_along(tmp_path) -> None:
     require("faketime")
     with clock_reader(clock_jump.environment(tmp_path / "clock")) as child:
-        record = recorded(ClockJump(), OnlySidecar(pid=child.pid))
+        record = recorded(ClockJump(), empty_site(sidecar_pid=child.pid))
         ClockJump().inject(record)
         (tmp_path / "clock").unlink()
         undone(ClockJump(), record)
@@ -214,7 +202,7 @@ def test_a_file_that_is_gone_has_taken_the_fault_along(tmp_path) -> None:
 def test_jumps_are_undone_one_by_one(tmp_path) -> None:
     require("faketime")
     with clock_reader(clock_jump.environment(tmp_path / "clock")) as child:
-        site = OnlySidecar(pid=child.pid)
+        site = empty_site(sidecar_pid=child.pid)
         first = recorded(ClockJump(seconds=60), site)
         ClockJump(seconds=60).inject(first)
         second = recorded(ClockJump(seconds=-60), site)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import PATIENCE_SECONDS
 
-from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.running.users import LoadSettings
 from loadtests.engine import Options, run_open
 from loadtests.engine.backoff import Backoff
@@ -22,13 +19,11 @@ from loadtests.result import Outcome
 from loadtests.scenario import ModelSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
+    from exporter.triton.embedded import EmbeddedTriton
     from loadtests.engine import Progress
     from loadtests.result import RunResult
 
 MODEL = "digits_fp32"
-MODELS = Path(__file__).parents[3] / "deploy" / "models"
 
 
 @given(
@@ -42,18 +37,6 @@ def test_waits_grow_by_the_factor_up_to_the_longest(
     assert wait <= following <= longest
     if following < longest:
         assert following == pytest.approx(wait * factor)
-
-
-@pytest.fixture(scope="module")
-def server(
-    triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[EmbeddedTriton]:
-    folder = tmp_path_factory.mktemp("killed")
-    shutil.copytree(MODELS / MODEL, folder / "models" / MODEL)
-    with EmbeddedTriton(
-        folder / "models", environment=triton_environment, log=folder / "log"
-    ) as found:
-        yield found
 
 
 def killed_meanwhile(server: EmbeddedTriton, backoff: Backoff) -> RunResult:
@@ -85,11 +68,12 @@ def killed_meanwhile(server: EmbeddedTriton, backoff: Backoff) -> RunResult:
 
 @pytest.mark.triton
 def test_who_asks_again_rides_through_what_fails_another(
-    server: EmbeddedTriton,
+    triton_process: EmbeddedTriton,
 ) -> None:
-    once = killed_meanwhile(server, Backoff())
+    once = killed_meanwhile(triton_process, Backoff())
     often = killed_meanwhile(
-        server, Backoff(first_seconds=0.1, factor=2, longest_seconds=0.5, attempts=100)
+        triton_process,
+        Backoff(first_seconds=0.1, factor=2, longest_seconds=0.5, attempts=100),
     )
     assert once.requests.count(Outcome.ERROR) > 0
     assert often.requests.count(Outcome.OK) == len(often.requests)

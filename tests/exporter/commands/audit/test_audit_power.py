@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import pytest
 from accesses import access_to
+from clocks import Clock
 
 from exporter.commands.audit.audit_power import PowerLook
 from exporter.features.energy.energy_settings import PowerSettings
 from exporter.triton.grpc import GrpcClient
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

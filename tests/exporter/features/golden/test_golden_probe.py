@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from accesses import access_to
+from clocks import Clock
 from fake_triton import (
     UNAVAILABLE,
     EmptyTensor,
@@ -32,15 +33,6 @@ from exporter.triton.grpc import GrpcClient
 KEY = ("m", "1")
 
 
-class Clock:
-    """Stands still but where it is moved."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def scene(tmp_path):
     def first_of(inputs):
@@ -62,7 +54,7 @@ def scene(tmp_path):
 
 class Scene:
     def __init__(self, fake, folder):
-        self.fake, self.clock, self.folder = fake, Clock(), folder
+        self.fake, self.clock, self.folder = fake, Clock(1000.0), folder
         self.access = access_to(
             GrpcClient(fake.grpc),
             own=OwnTraffic(run_id=secrets.token_hex(4)),

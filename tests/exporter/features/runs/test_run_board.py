@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from clocks import Clock
 
 from exporter import catalogue
 from exporter.features.runs.run_board import (
@@ -19,17 +20,9 @@ from exporter.samples import Sample
 from exporter.taps.tap_route import TapRequest
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

@@ -5,17 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from clocks import Clock
 
 from exporter.taps.mirroring import mirror_sampling
 from exporter.taps.mirroring.mirror_sampling import Sampler
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def sampler(seed=1):
