@@ -25,6 +25,7 @@ from drift.dispersion import (
     bins_ratio,
     dyadic,
     estimate,
+    extremes,
     ordered,
     variance_ratio,
 )
@@ -61,6 +62,7 @@ def measured(
         spread,
         growth=power,
         unit_rows=np.where(endless, spread.reach_rows, spread.unit_rows),
+        shown=extremes(blocks, power) if power.any() else spread.shown,
     )
     if not (spread.shape > 1).any() and not (spread.events > 1).any():
         return spread

@@ -53,7 +53,9 @@ class Dispersion:
     power `growth` (features,), which is 0 where the dependence ends within them.
     `unit_rows` (features, CHANNELS) is how many rows hang together, 0 for none: the
     first block size with half of the largest overdispersion, or the largest block where
-    no end of the dependence was found.
+    no end of the dependence was found. `shown` (features, 2, BINS) is the least and the
+    greatest share of each coarse bin in any stretch of `reach_rows`, NaN where `growth`
+    is 0.
     """
 
     location: Floats
@@ -62,6 +64,7 @@ class Dispersion:
     events: Floats
     growth: Floats
     unit_rows: Floats
+    shown: Floats
     reach_rows: float = np.inf
 
     @classmethod
@@ -76,6 +79,7 @@ class Dispersion:
             events,
             np.zeros(features),
             np.zeros((features, CHANNELS)),
+            np.full((features, 2, BINS), np.nan),
         )
 
     def part(self, features: slice) -> Dispersion:
@@ -87,6 +91,7 @@ class Dispersion:
             self.events[features],
             self.growth[features],
             self.unit_rows[features],
+            self.shown[features],
             self.reach_rows,
         )
 
@@ -100,6 +105,7 @@ class Dispersion:
             np.concatenate([spread.events for spread in found]),
             np.concatenate([spread.growth for spread in found]),
             np.concatenate([spread.unit_rows for spread in found]),
+            np.concatenate([spread.shown for spread in found]),
             found[0].reach_rows,
         )
 
@@ -172,6 +178,24 @@ def ordered(spread: Dispersion) -> Dispersion:
     outside = EVENTS.index("outside")
     events[:, outside] = np.maximum(events[:, outside], shape)
     return replace(spread, shape=shape, events=events)
+
+
+def extremes(blocks: Sequence[Summary], growth: Floats) -> Floats:
+    """Least and greatest share of each bin, (features, 2, BINS), where `growth` is not 0.
+
+    Over the longest stretches of which there are `MIN_BLOCKS`; half a row more than came
+    is the greatest.
+    """
+    *_, longest = dyadic(blocks)
+    size = np.maximum(longest.bins.sum(axis=2, keepdims=True), 1.0)
+    found = np.stack(
+        (
+            (longest.bins / size).min(axis=0),
+            ((longest.bins + 0.5) / (size + 0.5)).max(axis=0),
+        ),
+        axis=1,
+    )
+    return np.where(growth[:, None, None] > 0, found, np.nan)
 
 
 def _units(

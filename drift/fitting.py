@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -279,7 +280,13 @@ class _Counting:
                 for index in range(whole)
             ]
             found.append(measured(blocks, projection, cells))
-        return Dispersion.joined(found)
+        spread = Dispersion.joined(found)
+        # Bins are the profile's, of all rows; those of the blocks are of the sample.
+        final = project(total, frozenset(self.grid.cuts)).bins
+        same = (final == self._projection.bins).all(axis=1)
+        return replace(
+            spread, shown=np.where(same[:, None, None], spread.shown, np.nan)
+        )
 
     def _residual(self, index: int, part: slice, season: Season | None) -> Summary:
         plain = self._blocks.of(index, part)

@@ -254,6 +254,11 @@ def _payload(profile: Profile) -> dict[str, Any]:
             "growth": profile.dispersion.growth,
             "unit_rows": profile.dispersion.unit_rows,
             "reach_rows": _finite(profile.dispersion.reach_rows),
+            "shown": [
+                [feature, shown]
+                for feature, shown in enumerate(profile.dispersion.shown)
+                if np.isfinite(shown).all()
+            ],
         },
         "blocks": profile.blocks,
         "block_rows": profile.block_rows,
@@ -303,6 +308,7 @@ def _restore(payload: dict[str, Any]) -> Profile:
             _floats(spread["events"]).reshape(len(schema.features), -1),
             _floats(spread["growth"]),
             _floats(spread["unit_rows"]).reshape(len(schema.features), -1),
+            _shown(spread, len(schema.features)),
             np.inf if spread["reach_rows"] is None else float(spread["reach_rows"]),
         ),
         int(payload["blocks"]),
@@ -342,6 +348,13 @@ def _finite(value: float) -> float | None:
 
 def _floats(values: object) -> Floats:
     return np.array(values, np.float64)
+
+
+def _shown(spread: dict[str, Any], features: int) -> Floats:
+    found = Dispersion.independent(features).shown
+    for feature, shares in spread.get("shown", ()):
+        found[int(feature)] = shares
+    return found
 
 
 def _increasing(values: object) -> Floats:

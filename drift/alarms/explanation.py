@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MAX_BINS: Final = 3
-_NAMES: Final = ("location", "scale", "shape", *EVENTS)
+_NAMES: Final = ("location", "scale", "shape", *EVENTS, "range")
 
 
 @dataclass(frozen=True, slots=True)

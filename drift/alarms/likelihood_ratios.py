@@ -25,6 +25,9 @@ EXCESS: Final = (0.0005, 0.002, 0.008, 0.03, 0.1, 0.4)
 FACTORS: Final = (1.25, 1.6, 2.5)
 CONCENTRATIONS: Final = (16.0, 200.0, 2000.0)
 
+SLACK: Final = 2.0
+"""Odds of a share that are this much beyond all that was shown are still within it."""
+_NOTHING: Final = -700.0
 _EXTRA_MARGIN_LIMIT: Final = 0.999
 
 
@@ -183,6 +186,30 @@ def of_rate(
     first, second = k_b + 1.0, n_b - k_b + 1.0
     same = betaln(k_a + first, n_a - k_a + second) - betaln(first, second)
     return log_mean(other - same[..., None])
+
+
+def of_range(after: Floats, shown: Floats) -> Floats:
+    """Shares beyond all that the reference ever showed; `after` is (starts, features, bins).
+
+    The probability of the counts under any share (mixed by Jeffreys' prior) over the
+    greatest under shares with odds of up to `SLACK` beyond the least and greatest ones in
+    `shown` (features, 2, bins): on average at most 1 while the shares stay within. Where
+    `shown` is NaN nothing is said.
+
+    Reference: Wasserman, Ramdas, Balakrishnan (2020), "Universal inference".
+    """
+    from scipy.special import betaln, xlogy  # noqa: PLC0415 - 0.1 s, not at import
+
+    asked = np.isfinite(shown).all(axis=1)
+    least, greatest = (np.where(asked, shown[:, side], 0.5) for side in (0, 1))
+    least = least / (least + SLACK * (1.0 - least))
+    greatest = SLACK * greatest / (SLACK * greatest + 1.0 - greatest)
+    number = after.sum(axis=-1, keepdims=True)
+    nearest = np.clip(after / np.maximum(number, 1e-300), least, greatest)
+    rest = number - after
+    any_share = betaln(after + 0.5, rest + 0.5) - betaln(0.5, 0.5)
+    ratio = any_share - xlogy(after, nearest) - xlogy(rest, 1.0 - nearest)
+    return log_mean(np.where(asked, ratio, _NOTHING))
 
 
 def log_mean(values: Floats) -> Floats:

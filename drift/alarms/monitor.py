@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 KIND: Final = "monitor"
-CHANNELS: Final = ("location", "scale", "shape", *EVENTS)
-WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1)
+CHANNELS: Final = ("location", "scale", "shape", *EVENTS, "range")
+WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
 
 # The evidence of so many features, all starts and sizes of change takes 2 MB.
 _TOGETHER: Final = 32
+_RANGE_STRETCHES: Final = 2
+"""A storm may lie outside all stretches of the reference; so many of them are no storm."""
+_SHAPE: Final = CHANNELS.index("shape")
+_RANGE: Final = CHANNELS.index("range")
 _CLEAR_WINDOWS: Final = 2
 _LONGEST_CLEAR: Final = 16
 
@@ -223,12 +227,20 @@ class Monitor:
             margin=settings.margin_sigma,
         )
         old, new = (spread.events * side[..., None] for side in (longer, long))
-        ratios[..., 3:] = likelihood_ratios.of_rate(
+        ratios[..., 3:_RANGE] = likelihood_ratios.of_rate(
             (before.rows[..., None] / old, before.events / old),
             (after.rows[..., None] / new, after.events / new),
             margin=settings.margin_rate,
         )
-        return np.minimum(ratios, spread.most(after.rows, self._profile.rows))
+        # Not extrapolated: the stretches that it is compared with are of the same length.
+        within = likelihood_ratios.of_range(
+            after.bins / spread.shape[:, None], spread.shown
+        )
+        long_enough = after.rows >= _RANGE_STRETCHES * spread.reach_rows
+        ratios[..., _RANGE] = np.where(long_enough, within, 0.0)
+        most = spread.most(after.rows, self._profile.rows)
+        most = np.concatenate((most, most[..., _SHAPE, None]), axis=-1)
+        return np.minimum(ratios, most)
 
     def _deseasoned(self, counts: Counts, hours: Mapping[int, int] | None) -> Summary:
         plain = self._projection.summarise(counts)
@@ -360,5 +372,7 @@ def _log_weights(profile: Profile) -> Floats:
     weights[:, 1] *= np.any(projection.scale != 0, axis=1)
     weights[:, 2] *= projection.used > 1
     weights[:, 4] *= projection.ordered
+    shown = profile.dispersion.shown
+    weights[:, _RANGE] *= np.isfinite(shown).all(axis=(1, 2))
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(weights / weights.sum(axis=1, keepdims=True)))

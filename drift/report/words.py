@@ -27,6 +27,7 @@ _CHANNELS: Final = {
     "location": "its values lie elsewhere",
     "scale": "its values lie wider or narrower",
     "shape": "its values are shared out otherwise",
+    "range": "its values are shared out as in no stretch of the reference",
     "missing": "more of it is missing",
     "infinite": "more of it is infinite",
 }

@@ -53,6 +53,7 @@ def test_beyond_its_reach_the_overdispersion_stretches_as_a_power_of_the_rows():
         one.events,
         np.array([0.0, 0.5]),
         one.unit_rows,
+        one.shown,
         reach_rows=1000.0,
     )
     rows = np.array([[10.0, 10.0], [1000.0, 1000.0], [4000.0, 4000.0]])

@@ -100,7 +100,7 @@ def test_the_longer_the_stretch_the_more_it_may_say_and_independent_rows_anythin
     assert np.isinf(one.most(np.array([5.0]), 1000)).all()
     unit = np.full((1, 6), 100.0)
     dependent = Dispersion(
-        one.location, one.scale, one.shape, one.events, one.growth, unit
+        one.location, one.scale, one.shape, one.events, one.growth, unit, one.shown
     )
     most = dependent.most(np.array([[1.0], [100.0], [101.0]]), 1000)[:, 0, 0]
     assert np.allclose(most, np.log(11) * np.array([1, 1, 2]))

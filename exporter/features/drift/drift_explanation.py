@@ -26,6 +26,7 @@ def document(subject: Subject) -> dict[str, Any]:
         "changes": [],
         "worst": [],
         "caveats": [],
+        "blind_spots": [],
         "retrain": _retrain(subject),
     }
     if subject.learner is not None:
@@ -35,6 +36,7 @@ def document(subject: Subject) -> dict[str, Any]:
     found["reference_rows"] = watch.profile.rows
     found["reference"] = watch.profile.provenance.source
     found["caveats"] = list(watch.profile.caveats)
+    found["blind_spots"] = list(watch.profile.blind_spots)
     found["rows"] = watch.statistics.rows
     found["violations"] = dict(watch.violations)
     if (look := watch.look) is not None:

@@ -244,6 +244,14 @@ class Subject:
                 reason="; ".join(profile.caveats),
             )
 
+        if profile.blind_spots:
+            log.warning(
+                "drift_not_seen",
+                model=self.model,
+                side=self.settings.side,
+                reason="; ".join(profile.blind_spots),
+            )
+
     def _fresh(self, profile: Profile) -> Watch:
         return Watch(
             profile, self.settings, clock=self._clock, wall_clock=self._wall_clock
