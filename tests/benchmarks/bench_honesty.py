@@ -18,7 +18,14 @@ from dependent_latencies import (
 )
 
 from exporter.features.comparison.answer_pairs import Answered, Pairs
+from exporter.features.comparison.confidence import (
+    LEAST_PAIRS,
+    doubt,
+    mean_ratio,
+    unseen_stalls,
+)
 from exporter.features.comparison.production_windows import Windows
+from exporter.features.comparison.quantile_ratio import estimated, walk
 from exporter.histograms.histogram import Histogram
 from exporter.histograms.process_quantiles import process_quantiles
 from exporter.histograms.windowed_histogram import WindowedHistogram
@@ -81,56 +88,46 @@ def _of(values):
 
 PAIRS = 5_000
 WINDOWS = 250
-LATENCIES = ("latency_mean", "latency_p50", "latency_p95")
+LATENCIES = {"mean": math.nan, "p50": 0.5, "p95": 0.95}
 ALPHA = 0.05
 SLOWER = 1.1
 
 
 def comparisons(*, quick: bool = False) -> Iterator[Figure]:
     """False calls of two instances of one model, and what a true difference costs."""
-    runs = 10 if quick else 300
+    runs = 10 if quick else 400
     for name, draw in COMPARED.items():
         # Of unlike shapes only the means are equal.
-        metrics = LATENCIES[:1] if draw is unlike_shapes else LATENCIES
+        metrics = ["mean"] if draw is unlike_shapes else LATENCIES
         rng = np.random.default_rng(figures.SEED)
-        called = Counter()
-        for _ in range(runs):
-            called.update(_called(_pairs(metrics, *draw(rng, PAIRS))).keys())
-        measured = f"{PAIRS} pairs of {name}"
+        drawn = [draw(rng, PAIRS) for _ in range(runs)]
         for metric in metrics:
-            row = f"{name}.{metric.removeprefix('latency_')}"
-            yield _false_calls(row, called[metric], runs, measured)
+            hits = sum(_called(metric, *pair) < math.inf for pair in drawn)
+            yield _false_calls(f"{name}.{metric}", hits, runs, f"{PAIRS} pairs")
     rng = np.random.default_rng(figures.SEED)
-    hits = sum(bool(_called(_outages(rng, 2 * PAIRS))) for _ in range(runs))
-    measured = f"{2 * PAIRS} pairs, 2 % in outages of 30"
-    yield _false_calls("outages.success", hits, runs, measured)
-    yield from _windows(runs)
-    yield from _costs(10 if quick else 60)
-
-
-def _windows(runs: int) -> Iterator[Figure]:
+    hits = sum(_outages_called(rng, 2 * PAIRS) for _ in range(runs))
+    what = f"{2 * PAIRS} pairs, 2 % of each side's in outages of 30"
+    yield _false_calls("outages.success", hits, runs, what)
     for correlation in (0.0, 0.6, 0.9):
         rng = np.random.default_rng(figures.SEED)
-        called = Counter()
-        for _ in range(runs):
-            called.update(_called(_ab(rng, correlation), steps=10).keys())
+        called = Counter(m for _ in range(runs) for m in _windows(rng, correlation))
         for metric in ("mean", "p50"):
             row = f"ab, levels AR({correlation:g}).{metric}"
-            measured = f"{WINDOWS} windows of 40 requests to each in mode ab"
-            yield _false_calls(row, called[metric], runs, measured)
+            what = f"{WINDOWS} windows of 40 requests to each in mode ab"
+            yield _false_calls(row, called[metric], runs, what)
+    yield from _costs(10 if quick else 100)
 
 
 def _costs(runs: int) -> Iterator[Figure]:
     """Pairs until a challenger that is 10 % slower is called different."""
     for metric in LATENCIES:
         rng = np.random.default_rng(figures.SEED)
-        took = []
-        for _ in range(runs):
-            x, y = (independent(rng, 4 * PAIRS) for _ in range(2))
-            called = _called(_pairs((metric,), x, SLOWER * y), steps=40)
-            took.append(called.get(metric, math.inf))
+        took = [
+            _called(metric, independent(rng, 4 * PAIRS), SLOWER * y, steps=60)
+            for y in (independent(rng, 4 * PAIRS) for _ in range(runs))
+        ]
         yield {
-            "name": f"honesty.comparisons.cost.{metric.removeprefix('latency_')}",
+            "name": f"honesty.comparisons.cost.{metric}",
             "value": float(np.median(took)),
             "unit": "pairs",
             "goal": None,
@@ -143,7 +140,7 @@ def _costs(runs: int) -> Iterator[Figure]:
         }
 
 
-def _false_calls(name: str, hits: int, runs: int, measured: str) -> Figure:
+def _false_calls(name: str, hits: int, runs: int, what: str) -> Figure:
     error = math.sqrt(ALPHA * (1.0 - ALPHA) / runs)
     return {
         "name": f"honesty.comparisons.{name}",
@@ -155,64 +152,66 @@ def _false_calls(name: str, hits: int, runs: int, measured: str) -> Figure:
         "standard_error": round(error, 4),
         "seed": figures.SEED,
         "measured": f"runs in which the interval at alpha {ALPHA:g} ever excludes no "
-        f"difference; two that are alike, {measured}",
+        f"difference of two that are alike; {what}",
     }
 
 
-def _called(comparison, steps: int = 14) -> dict[str, int]:
-    """By metric, after how many pairs its interval excluded no difference."""
-    called = {}
-    add, count, intervals = comparison
-    done = 0
-    for look in np.unique(np.geomspace(50, count, steps).astype(int)):
-        add(done, look)
-        done = look
-        for metric, found in intervals().items():
-            if not found.low <= 0.0 <= found.high:
-                called.setdefault(metric, int(look))
-    return called
+def _looks(count: int, steps: int = 20) -> list[int]:
+    return np.unique(np.geomspace(50, count, steps).astype(int)).tolist()
 
 
-def _pairs(metrics, x, y):
-    """A shadow comparison of these latencies."""
-    pairs = Pairs(metrics, ALPHA * len(metrics), "auto", 1e-3)
+def _called(metric, x, y, steps=20) -> float:
+    """After how many pairs the interval excludes no difference; infinite if never.
 
-    def add(start: int, end: int) -> None:
-        for ours, theirs in zip(x[start:end], y[start:end], strict=True):
-            replies = (Answered(InferReply((), float(s))) for s in (ours, theirs))
-            pairs.add(*replies, None)
+    Whether it does is asked of the interval's own test: to find its ends takes a
+    hundred times as long.
+    """
+    for look in _looks(len(x), steps):
+        if _excludes(metric, x[:look], y[:look]):
+            return look
+    return math.inf
 
-    return add, len(x), pairs.intervals
+
+def _excludes(metric, x, y) -> bool:
+    if metric == "mean":
+        found = None if unseen_stalls(len(x)) else mean_ratio(x, y, ALPHA)
+        return found is not None and not found.low <= 0.0 <= found.high
+    q = LATENCIES[metric]
+    inflation = estimated(x, y, q)[1]
+    if len(x) < LEAST_PAIRS or doubt(inflation, len(x)):
+        return False
+    return not walk(x, y, q).within(ALPHA, inflation)
 
 
-def _outages(rng, count):
+def _outages_called(rng, count) -> bool:
+    x, y = (outages(rng, count) for _ in range(2))
     pairs = Pairs(("success",), ALPHA, "auto", 1e-3)
     answers = Answered(InferReply((), 1.0)), Answered(None, "down")
-    x, y = (outages(rng, count) for _ in range(2))
+    done = 0
+    for look in _looks(count):
+        for place in range(done, look):
+            pairs.add(answers[int(x[place])], answers[int(y[place])], None)
+        done = look
+        found = pairs.intervals()["success"]
+        if not found.low <= 0.0 <= found.high:
+            return True
+    return False
 
-    def add(start: int, end: int) -> None:
-        for ours, theirs in zip(x[start:end], y[start:end], strict=True):
-            pairs.add(answers[int(ours)], answers[int(theirs)], None)
 
-    return add, count, pairs.intervals
-
-
-def _ab(rng, correlation):
-    windows = Windows()
+def _windows(rng, correlation) -> set[str]:
+    """The metrics that mode ab calls."""
+    windows, called, done = Windows(), set(), 0
     x, y = (window_levels(rng, WINDOWS, correlation) for _ in range(2))
-
-    def add(start: int, end: int) -> None:
-        for place in range(start, end):
+    for look in _looks(WINDOWS, 10):
+        for place in range(done, look):
             windows.add(_recorded(x[place]), _recorded(y[place]))
-
-    def intervals():
+        done = look
         found = {
             "mean": windows.mean_ratio(ALPHA),
             "p50": windows.quantile_ratio(0.5, ALPHA),
         }
-        return {metric: i for metric, i in found.items() if i is not None}
-
-    return add, WINDOWS, intervals
+        called |= {m for m, i in found.items() if i and not i.low <= 0.0 <= i.high}
+    return called
 
 
 def _recorded(values):
