@@ -148,7 +148,6 @@ SENSOR_LAG: Final = MetricSpec(
     " lag at which busy times explain power best. It is removed before energy is divided."
     " Absent while no lag is seen.",
     _SENSOR,
-    "seconds",
 )
 IDLE_POWER: Final = MetricSpec(
     "triton_idle_power_watts",
@@ -174,7 +173,6 @@ MODEL_ENERGY_ERROR: Final = MetricSpec(
     " unknown, a model that hardly ran or always runs with another): the error is unknown"
     " then, not 0.",
     (*_MODEL, "boundary", "source"),
-    "ratio",
 )
 IDLE_ENERGY: Final = MetricSpec(
     "triton_idle_energy_joules_total",

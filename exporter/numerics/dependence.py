@@ -115,8 +115,9 @@ def sequence_inflation(values: Floats, *, bounded: bool = False) -> Inflation | 
     Batches double in length as long as any longer ones, down to `LEAST_BATCHES` of them,
     are correlated: their lag-1 correlation is above 0.1 and a standard error. Of the
     shortest that are not, phi is the variance over that of single observations, times
-    1 + 2 r for what correlation r is left, which is the "lugsail" extrapolation; r is
-    less half a standard error, since only positive ones count.
+    1 + 2 r for what correlation r is left, which is the "lugsail" extrapolation. Of single
+    observations half a standard error of r is left out, since only positive ones count.
+    The longest batches will do where r is below 0.1 and two standard errors.
 
     Args:
         values: one observation each (N,), of any scale; their mean is removed.
@@ -140,11 +141,15 @@ def sequence_inflation(values: Floats, *, bounded: bool = False) -> Inflation | 
             return found or Inflation(1.0, float(sums.size))
         correlation = float(sums[1:] @ sums[:-1]) / total
         error = 1.0 / math.sqrt(sums.size)
-        if correlation > _NIL_CORRELATION + error:
+        phi = total / sums.size / length / single
+        longest = sums.size < 2 * LEAST_BATCHES
+        nil = correlation <= _NIL_CORRELATION + error
+        if not nil:
             found = None
-        elif found is None:
-            phi = total / sums.size / length / single
-            phi *= 1.0 + 2.0 * max(correlation - 0.5 * error, 0.0)
+        will_do = longest and correlation <= _NIL_CORRELATION + 2.0 * error
+        if found is None and (nil or will_do):
+            left = correlation - (0.5 * error if length == 1 else 0.0)
+            phi *= 1.0 + 2.0 * max(left, 0.0)
             freedom = total * total / float(squares @ squares)
             if bounded:
                 freedom = sums.size / (1.0 if length == 1 else 3.0)

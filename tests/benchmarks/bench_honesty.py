@@ -1,16 +1,35 @@
-"""Honesty: how often the intervals cover, on requests that depend on each other."""
+"""Honesty: how often intervals cover and verdicts are false, on dependent requests."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import figures
 import numpy as np
-from dependent_latencies import PROCESSES
+from dependent_latencies import (
+    COMPARED,
+    PROCESSES,
+    independent,
+    outages,
+    unlike_shapes,
+    window_levels,
+)
 
+from exporter.features.comparison.answer_pairs import Answered, Pairs
+from exporter.features.comparison.confidence import (
+    LEAST_PAIRS,
+    doubt,
+    mean_ratio,
+    unseen_stalls,
+)
+from exporter.features.comparison.production_windows import Windows
+from exporter.features.comparison.quantile_ratio import estimated, walk
+from exporter.histograms.histogram import Histogram
 from exporter.histograms.process_quantiles import process_quantiles
 from exporter.histograms.windowed_histogram import WindowedHistogram
+from exporter.triton.model import InferReply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,3 +84,137 @@ def _of(values):
         window.record_many(part, slot * step)
     slots = window.slots((SLOTS - 1) * step)
     return {found.q: found for found in process_quantiles(slots, QUANTILES)}
+
+
+PAIRS = 5_000
+WINDOWS = 250
+LATENCIES = {"mean": math.nan, "p50": 0.5, "p95": 0.95}
+ALPHA = 0.05
+SLOWER = 1.1
+
+
+def comparisons(*, quick: bool = False) -> Iterator[Figure]:
+    """False calls of two instances of one model, and what a true difference costs."""
+    runs = 10 if quick else 400
+    for name, draw in COMPARED.items():
+        # Of unlike shapes only the means are equal.
+        metrics = ["mean"] if draw is unlike_shapes else LATENCIES
+        rng = np.random.default_rng(figures.SEED)
+        drawn = [draw(rng, PAIRS) for _ in range(runs)]
+        for metric in metrics:
+            hits = sum(_called(metric, *pair) < math.inf for pair in drawn)
+            yield _false_calls(f"{name}.{metric}", hits, runs, f"{PAIRS} pairs")
+    rng = np.random.default_rng(figures.SEED)
+    hits = sum(_outages_called(rng, 2 * PAIRS) for _ in range(runs))
+    what = f"{2 * PAIRS} pairs, 2 % of each side's in outages of 30"
+    yield _false_calls("outages.success", hits, runs, what)
+    for correlation in (0.0, 0.6, 0.9):
+        rng = np.random.default_rng(figures.SEED)
+        called = Counter(m for _ in range(runs) for m in _windows(rng, correlation))
+        for metric in ("mean", "p50"):
+            row = f"ab, levels AR({correlation:g}).{metric}"
+            what = f"{WINDOWS} windows of 40 requests to each in mode ab"
+            yield _false_calls(row, called[metric], runs, what)
+    yield from _costs(10 if quick else 100)
+
+
+def _costs(runs: int) -> Iterator[Figure]:
+    """Pairs until a challenger that is 10 % slower is called different."""
+    for metric in LATENCIES:
+        rng = np.random.default_rng(figures.SEED)
+        took = [
+            _called(metric, independent(rng, 4 * PAIRS), SLOWER * y, steps=60)
+            for y in (independent(rng, 4 * PAIRS) for _ in range(runs))
+        ]
+        yield {
+            "name": f"honesty.comparisons.cost.{metric}",
+            "value": float(np.median(took)),
+            "unit": "pairs",
+            "goal": None,
+            "ok": None,
+            "n": runs,
+            "seed": figures.SEED,
+            "ninth_decile": float(np.quantile(took, 0.9)),
+            "measured": "median of the pairs until a challenger that is 10 % slower is "
+            "called different; independent lognormal latencies with sigma 0.5",
+        }
+
+
+def _false_calls(name: str, hits: int, runs: int, what: str) -> Figure:
+    error = math.sqrt(ALPHA * (1.0 - ALPHA) / runs)
+    return {
+        "name": f"honesty.comparisons.{name}",
+        "value": round(hits / runs, 4),
+        "unit": "share of runs",
+        "goal": ALPHA,
+        "ok": hits / runs <= ALPHA + 2.0 * error,
+        "n": runs,
+        "standard_error": round(error, 4),
+        "seed": figures.SEED,
+        "measured": f"runs in which the interval at alpha {ALPHA:g} ever excludes no "
+        f"difference of two that are alike; {what}",
+    }
+
+
+def _looks(count: int, steps: int = 20) -> list[int]:
+    return np.unique(np.geomspace(50, count, steps).astype(int)).tolist()
+
+
+def _called(metric, x, y, steps=20) -> float:
+    """After how many pairs the interval excludes no difference; infinite if never.
+
+    Whether it does is asked of the interval's own test: to find its ends takes a
+    hundred times as long.
+    """
+    for look in _looks(len(x), steps):
+        if _excludes(metric, x[:look], y[:look]):
+            return look
+    return math.inf
+
+
+def _excludes(metric, x, y) -> bool:
+    if metric == "mean":
+        found = None if unseen_stalls(len(x)) else mean_ratio(x, y, ALPHA)
+        return found is not None and not found.low <= 0.0 <= found.high
+    q = LATENCIES[metric]
+    inflation = estimated(x, y, q)[1]
+    if len(x) < LEAST_PAIRS or doubt(inflation, len(x)):
+        return False
+    return not walk(x, y, q).within(ALPHA, inflation)
+
+
+def _outages_called(rng, count) -> bool:
+    x, y = (outages(rng, count) for _ in range(2))
+    pairs = Pairs(("success",), ALPHA, "auto", 1e-3)
+    answers = Answered(InferReply((), 1.0)), Answered(None, "down")
+    done = 0
+    for look in _looks(count):
+        for place in range(done, look):
+            pairs.add(answers[int(x[place])], answers[int(y[place])], None)
+        done = look
+        found = pairs.intervals()["success"]
+        if not found.low <= 0.0 <= found.high:
+            return True
+    return False
+
+
+def _windows(rng, correlation) -> set[str]:
+    """The metrics that mode ab calls."""
+    windows, called, done = Windows(), set(), 0
+    x, y = (window_levels(rng, WINDOWS, correlation) for _ in range(2))
+    for look in _looks(WINDOWS, 10):
+        for place in range(done, look):
+            windows.add(_recorded(x[place]), _recorded(y[place]))
+        done = look
+        found = {
+            "mean": windows.mean_ratio(ALPHA),
+            "p50": windows.quantile_ratio(0.5, ALPHA),
+        }
+        called |= {m for m, i in found.items() if i and not i.low <= 0.0 <= i.high}
+    return called
+
+
+def _recorded(values):
+    histogram = Histogram()
+    histogram.record_many(values)
+    return histogram

@@ -102,3 +102,57 @@ PROCESSES = {
         1_000,
     ),
 }
+
+
+# Two instances of one model, each with slow spells of its own.
+
+
+def alike(draw):
+    """Both from the same process, independently of each other."""
+    return lambda rng, count: (draw(rng, count), draw(rng, count))
+
+
+def wandering(rng, count):
+    """A level that wanders by an eighth over some 200 requests, under noise of a half."""
+    return independent(rng, count) * autoregressive(rng, count, 0.995) ** 0.25
+
+
+def unlike_shapes(rng, count):
+    """Equal means: nearly constant, and one request in 500 that takes 500 times as long."""
+    share, factor, sigma = 0.002, 500.0, 0.05
+    stalled = np.where(rng.random(count) < share, factor, 1.0)
+    constant = 1.0 + share * (factor - 1.0)
+    return (
+        constant * rng.lognormal(0.0, sigma, count),
+        stalled * rng.lognormal(0.0, sigma, count),
+    )
+
+
+def outages(rng, count, length=30, share=0.02):
+    """Whether each request fails: `share` of them do, in outages of `length`."""
+    failed = np.zeros(count, dtype=bool)
+    mean_gap = length * (1.0 - share) / share
+    start = rng.exponential(mean_gap)
+    while start < count:
+        failed[int(start) : int(start) + length] = True
+        start += length + rng.exponential(mean_gap)
+    return failed
+
+
+def window_levels(rng, windows, correlation, requests=40):
+    """Latencies (windows, requests) of one model whose level moves from window to window."""
+    levels = autoregressive(rng, windows, correlation)
+    return levels[:, None] * rng.lognormal(0.0, SIGMA, (windows, requests))
+
+
+COMPARED = {
+    "independent": alike(independent),
+    "AR(0.3)": alike(lambda rng, count: autoregressive(rng, count, 0.3)),
+    "AR(0.6)": alike(lambda rng, count: autoregressive(rng, count, 0.6)),
+    "AR(0.9)": alike(autoregressive),
+    "batches of 8": alike(batches_of_8),
+    "M/M/1 at 80 %": alike(queue(0.8)),
+    "slow spells": alike(slow_spells),
+    "slow wander": alike(wandering),
+    "unlike shapes": unlike_shapes,
+}

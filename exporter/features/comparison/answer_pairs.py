@@ -11,6 +11,7 @@ import numpy as np
 
 from exporter.errors import ProtocolError
 from exporter.features.comparison.confidence import (
+    LEAST_PAIRS,
     BoundedMean,
     Interval,
     doubt,
@@ -40,6 +41,10 @@ _QUANTILES: Final[Mapping[Metric, float]] = {
     "latency_p50": 0.5,
     "latency_p95": 0.95,
     "latency_p99": 0.99,
+}
+_MEANS: Final[Mapping[Metric, Callable[[Values, Values, float], Interval | None]]] = {
+    "latency_mean": mean_ratio,
+    "latency_variance": variance_ratio,
 }
 # An interval that moved less than the next per cent of pairs can move it is kept.
 _WORTH_A_LOOK: Final = 0.01
@@ -165,15 +170,19 @@ class Pairs:
 
     def _looked(self, metric: Metric, seconds: Values) -> Interval | None:
         champion, challenger = seconds
-        if not len(champion):
+        count = len(champion)
+        if not count:
             return None
         if metric in _QUANTILES:
-            return quantile_ratio(champion, challenger, _QUANTILES[metric], self._alpha)
-        means = {"latency_mean": mean_ratio, "latency_variance": variance_ratio}
-        if metric not in means:
+            q = _QUANTILES[metric]
+            interval = quantile_ratio(champion, challenger, q, self._alpha)
+            few = count < LEAST_PAIRS
+            why = f"{count} of at least {LEAST_PAIRS} pairs" if few else ""
+        elif metric in _MEANS:
+            interval = _MEANS[metric](champion, challenger, self._alpha)
+            why = unseen_stalls(count)
+        else:
             return None
-        interval = means[metric](champion, challenger, self._alpha)
-        why = unseen_stalls(len(champion))
         if interval is None or not why:
             return interval
         return open_ratio(interval.estimate, interval.pairs, why)

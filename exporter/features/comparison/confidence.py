@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 WARM_UP_PAIRS: Final = 50
 """Fewer pairs give no interval of a mean or a variance: the limit is not in sight."""
+LEAST_PAIRS: Final = 200
+"""Fewer pairs give no interval of a quantile: a slow spell of one model that was under way
+when the comparison began may cover all of them, and then they do not vary."""
 LEAST_REQUESTS: Final = 2_000
 """Fewer requests to each give no interval of a mean: of stalls that hit one request in 500
 none would be seen in 1.8 % of comparisons, 0.998^2000."""

@@ -74,24 +74,25 @@ def quantile_ratio(
     pairs = len(champion)
     if pairs * min(q, 1 - q) < 1 or min(champion.min(), challenger.min()) <= 0:
         return None
-    rank = max(0, math.ceil(q * pairs) - 1)
-    estimate = float(
-        np.partition(challenger, rank)[rank] / np.partition(champion, rank)[rank]
-    )
-
-    steps = _steps(champion, challenger / estimate, q)
-    found = sequence_inflation(steps, bounded=True)
+    estimate, found = estimated(champion, challenger, q)
     why = doubt(found, pairs)
     if found is None or why:
         return open_ratio(estimate - 1, pairs, why)
 
     def kept(ratio: float) -> bool:
-        return _walk(champion, challenger / ratio, q).within(alpha, found)
+        return walk(champion, challenger / ratio, q).within(alpha, found)
 
     low, high = _edge(kept, estimate, 1 / _FARTHEST), _edge(kept, estimate, _FARTHEST)
     z = boundary(pairs / found.phi, alpha)
     worth = pairs * (z / found.deviations(z)) ** 2
     return Interval(estimate - 1, low - 1, high - 1, pairs, worth)
+
+
+def estimated(x: Values, y: Values, q: float) -> tuple[float, Inflation | None]:
+    """Return the ratio of the two quantiles, and the inflation of the walk there."""
+    rank = max(0, math.ceil(q * len(x)) - 1)
+    ratio = float(np.partition(y, rank)[rank] / np.partition(x, rank)[rank])
+    return ratio, sequence_inflation(_steps(x, y / ratio, q), bounded=True)
 
 
 def _steps(x: Values, y: Values, q: float) -> Values:
@@ -103,7 +104,8 @@ def _steps(x: Values, y: Values, q: float) -> Values:
     return steps
 
 
-def _walk(x: Values, y: Values, q: float) -> Walk:
+def walk(x: Values, y: Values, q: float) -> Walk:
+    """Return the count at a ratio of 1."""
     both = np.concatenate((x, y))
     half = min(q, 1 - q) / 2
     ranks = [_rank(level, len(both)) for level in (q - half, q, q + half)]

@@ -1,38 +1,88 @@
-"""How much less dependent real numbers tell than independent ones."""
+"""How much less correlated observations tell: variance inflation from their order."""
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 import numpy as np
-from power_traces import autoregressive
+import pytest
+from dependent_latencies import autoregressive, batches_of_8
+from scipy import stats
 
-from exporter.numerics.dependence import MOST_BLOCKS, series_inflation
+from exporter.numerics.dependence import (
+    LEAST_BATCHES,
+    LEAST_FREEDOM,
+    Inflation,
+    sequence_inflation,
+    student_deviation,
+)
 
-
-def inflated(series):
-    values = np.array(series).T
-    return series_inflation(values, np.ones_like(values))
-
-
-def test_independent_values_are_worth_as_many_as_they_are():
-    rng = np.random.default_rng(1)
-    found = inflated(rng.normal(size=(200, 1000)))
-    assert 1.0 <= np.mean(found.phi) < 1.4
-    assert set(found.freedom) == {MOST_BLOCKS - 1}
+SEED = 20_261
 
 
-def test_inflation_of_an_autoregressive_series_is_that_of_the_theory():
-    rng = np.random.default_rng(2)
-    found = inflated([autoregressive(rng, 2000, 0.8) for _ in range(200)])
-    # That is 9 for a correlation of 0.8.
-    assert 8.0 < np.mean(found.phi) < 10.0
+def inflations(draw, count, runs=40):
+    rng = np.random.default_rng(SEED)
+    found = [sequence_inflation(draw(rng, count)) for _ in range(runs)]
+    return [f.phi for f in found if f is not None], found
 
 
-def test_blocks_that_tell_nothing_are_no_degrees_of_freedom():
-    values = np.random.default_rng(3).normal(size=(1000, 2))
-    weights = np.ones_like(values)
-    weights[250:, 1] = 0.0
-    assert list(series_inflation(values, weights).freedom) == [MOST_BLOCKS - 1, 2]
+@pytest.mark.parametrize("freedom", [4, 9.0, 30, 1000])
+@pytest.mark.parametrize("z", [1.96, 3.0])
+def test_students_deviation_is_exact_to_three_per_cent_and_never_too_small(z, freedom):
+    exact = stats.t.isf(1.0 - NormalDist().cdf(z), freedom)
+    assert exact * 0.9999 <= student_deviation(z, freedom) <= 1.03 * exact
 
 
-def test_too_few_values_tell_nothing():
-    assert inflated(np.zeros((1, 7))) is None
+def test_a_deviation_far_out_with_few_degrees_is_infinite():
+    assert student_deviation(30.0, 4.0) == math.inf
+    assert Inflation(4.0, 1e9).deviations(3.0) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(
+    ("draw", "phi"),
+    [
+        (lambda rng, n: rng.normal(size=n), 1.0),
+        (batches_of_8, 8.0),
+        # Of the logarithm, which is the AR(1) itself: (1 + r) / (1 - r).
+        (lambda rng, n: np.log(autoregressive(rng, n, 0.6)), 4.0),
+        (lambda rng, n: np.log(autoregressive(rng, n, 0.9)), 19.0),
+    ],
+    ids=["independent", "batches of 8", "AR(0.6)", "AR(0.9)"],
+)
+def test_the_inflation_of_processes_whose_own_is_known(draw, phi):
+    known, _ = inflations(draw, 4096)
+    assert len(known) >= 38
+    assert np.median(known) == pytest.approx(phi, rel=0.12)
+
+
+def test_dependence_longer_than_a_batch_is_not_estimated():
+    rng = np.random.default_rng(SEED)
+    assert sequence_inflation(np.cumsum(rng.normal(size=1000))) is None
+    assert sequence_inflation(np.repeat([0.0, 1.0], 500)) is None
+    # A slow level under noise that hides it between neighbours.
+    level = 0.3 * np.sin(np.linspace(0.0, 2.0 * np.pi, 4096))
+    noisy = level + rng.normal(size=4096)
+    assert abs(np.corrcoef(noisy[1:], noisy[:-1])[0, 1]) < 0.1
+    assert sequence_inflation(noisy) is None
+
+
+def test_too_few_values_are_not_estimated_and_constant_ones_are_independent():
+    assert sequence_inflation(np.ones(LEAST_BATCHES - 1)) is None
+    assert sequence_inflation(np.zeros(0)) is None
+    assert sequence_inflation(np.full(1000, 0.1)).phi == 1.0
+    # The last batch is not full: what is left out must not look like a trend.
+    one_off = np.append(np.full(101, -1.0), 1.0)
+    assert sequence_inflation(one_off).phi == pytest.approx(1.0)
+
+
+def test_the_freedom_counts_what_makes_up_the_variance():
+    rng = np.random.default_rng(SEED)
+    assert sequence_inflation(rng.normal(size=3000)).freedom == pytest.approx(
+        1000, rel=0.1
+    )
+    stalls = rng.normal(size=3000)
+    stalls[[500, 2000]] = 1e4
+    assert sequence_inflation(stalls).freedom < LEAST_FREEDOM
+    signs = rng.choice([-1.0, 0.0, 1.0], p=[0.01, 0.98, 0.01], size=3000)
+    assert sequence_inflation(signs, bounded=True).freedom >= 1000

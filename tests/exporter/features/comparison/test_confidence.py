@@ -21,8 +21,8 @@ from exporter.features.comparison.confidence import (
 from exporter.features.comparison.proportions import paired_difference, proportion
 from exporter.features.comparison.quantile_ratio import (
     MIXTURE_DISCORDANT,
-    _walk,
     quantile_ratio,
+    walk,
 )
 
 SEED = 20_261
@@ -194,8 +194,8 @@ def test_unlike_densities_widen_the_boundary_by_no_more_than_root_two():
     rng = np.random.default_rng(SEED)
     x = rng.normal(100, 1, 5000)
     y = rng.normal(100, 30, 5000)
-    alike = _walk(x, rng.normal(100, 1, 5000), 0.5).widening
-    unlike = _walk(x, y, 0.5).widening
+    alike = walk(x, rng.normal(100, 1, 5000), 0.5).widening
+    unlike = walk(x, y, 0.5).widening
     assert alike == pytest.approx(1, abs=0.02)
     assert 1.2 < unlike <= math.sqrt(2)
     assert MIXTURE_DISCORDANT > 0
