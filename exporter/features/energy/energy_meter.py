@@ -132,6 +132,17 @@ class Meter:
             return None
         return self._at(end) - self._at(start)
 
+    def smear(self, instant: float) -> float:
+        """Seconds of energy on the wrong side of an instant between two readings.
+
+        Each side gets its share of what was counted between them, whenever it was spent.
+        """
+        for before, after in pairwise(self._points):
+            if before.at <= instant <= after.at:
+                parts = (instant - before.at) * (after.at - instant)
+                return parts / (after.at - before.at)
+        return 0.0
+
     def _known(self, start: float, end: float) -> bool:
         return all(
             after.known
