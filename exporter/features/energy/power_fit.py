@@ -58,6 +58,7 @@ _EXPECTED_SMEAR: Final = 0.5
 """Of what interpolation smears, if models' work comes in bursts; steady work none."""
 _MEMORY_ROUNDS: Final = 3
 _MOST_MEMORY: Final = 0.97
+_LEAST_MEMORY: Final = -0.6
 _TINY: Final = 1e-12
 
 
@@ -197,11 +198,14 @@ def _solved(problem: _Problem) -> tuple[Floats, Floats]:
 
 
 def _memory(follows: NDArray[np.bool_], residuals: Floats) -> float:
-    """Correlation of residuals with those before, at least 0."""
+    """Correlation of residuals with those before.
+
+    Negative where what is read too late for a window is in the next.
+    """
     products = residuals[1:] * residuals[:-1] * follows[1:]
     squares = float(np.square(residuals).sum())
     found = float(products.sum()) / max(squares, _TINY)
-    return min(max(found, 0.0), _MOST_MEMORY)
+    return min(max(found, _LEAST_MEMORY), _MOST_MEMORY)
 
 
 def _freed(
