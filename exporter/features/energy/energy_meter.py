@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.features.energy.power_readings import Fault, Reading, ReadingKind
 
 MICRO: Final = 1_000_000
-_MOST_POINTS: Final = 4096
+_MOST_POINTS: Final = 16_384
 # A reading above twice the limit is no reading; a board without a limit is below this.
 _PLAUSIBLE: Final = 2.0
 _MOST_WATTS: Final = 2000.0

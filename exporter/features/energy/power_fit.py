@@ -11,14 +11,16 @@ the smallest residual is the sensor's lag (the least-squares form of the peak of
 cross-correlation), between two delays by linear interpolation, which makes the residual
 a parabola.
 
-The variance of an estimate is the larger of the Bayesian one and that of the residuals
-weighted as the estimate weights them (White's, with the leverage of MacKinnon and White's
-HC3) times the inflation that blocks of these show (`dependence.series_inflation`).
+Residuals that resemble the one before are freed of it (Prais and Winsten). The variance
+of an estimate is the Bayesian one, or more where the residuals, weighted as the estimate
+weights them, show more: HC3 times the inflation that blocks of these show
+(`dependence.series_inflation`).
 
 References:
     A. E. Hoerl, R. W. Kennard, Technometrics 12 (1970) 55-67: ridge as a normal prior.
     D. J. C. MacKay, Neural Computation 4 (1992) 415-447: residual variance by the
     effective number of parameters.
+    S. J. Prais, C. B. Winsten, Cowles Commission Discussion Paper 383 (1954).
     J. G. MacKinnon, H. White, Journal of Econometrics 29 (1985) 305-325: HC3.
 """
 
