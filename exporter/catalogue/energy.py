@@ -168,8 +168,8 @@ MODEL_ENERGY_ERROR: Final = MetricSpec(
     "triton_model_energy_share_error_ratio",
     "gauge",
     "Half the width of the 95 % interval of the energy attributed to the model, over that"
-    " energy: 0.05 means that 5 % more or less is possible. For the rate now, by the"
-    " latest 240 windows. Absent while the windows do not tell (fewer than 20, idle power"
+    " energy: 0.05 means that 5 % more or less is possible. On the mean of the latest"
+    " 240 windows: a model that just began to take more or less is not in it. Absent while the windows do not tell (fewer than 20, idle power"
     " unknown, a model that hardly ran or always runs with another): the error is unknown"
     " then, not 0.",
     (*_MODEL, "boundary", "source"),

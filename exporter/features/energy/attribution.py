@@ -8,6 +8,7 @@ in which anything was busy. Shares are whole microjoules and add up to the energ
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from statistics import median
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MICRO: Final = 1_000_000
+_SAME_INSTANT: Final = 1e-6
 T = TypeVar("T", bound="Hashable")
 
 
@@ -104,6 +106,9 @@ class BusyPower(Generic[T]):
         self._others = np.zeros(0)
         """Busy ratios of models without a place."""
         self._watts: Floats = np.zeros((0, 1))
+        self._smear: Floats = np.zeros((0, 1))
+        self._seconds = np.zeros(0)
+        self._until = np.zeros(0)
         self._power = np.zeros(self._MOST_MODELS)
         self._error = np.full(self._MOST_MODELS, np.nan)
         self._pooled = 0.0
@@ -118,11 +123,19 @@ class BusyPower(Generic[T]):
         seconds: float,
         busy: Mapping[T, float],
         idle_watts: float | None = None,
+        *,
+        smear: float | Floats = 0.0,
+        until: float = math.nan,
     ) -> None:
         """Take in a window: its joules and each model's busy seconds.
 
-        Joules may be those at each of `power_fit.DELAYS`. `idle_watts` is what of them is
-        taken for idle; without it all are the models'.
+        Args:
+            joules: all, or at each of `power_fit.DELAYS`.
+            seconds: how long it was.
+            busy: by model.
+            idle_watts: what of them is taken for idle; without it all are the models'.
+            smear: see `power_fit.Windows`.
+            until: when it ended, so that windows that follow each other are known.
         """
         ratios, others = np.zeros(self._MOST_MODELS), 0.0
         for key, value in busy.items():
@@ -136,6 +149,10 @@ class BusyPower(Generic[T]):
         self._busy = np.vstack((self._busy, ratios))[kept]
         self._others = np.append(self._others, others)[kept]
         self._watts = np.vstack((self._watts.reshape(-1, watts.size), watts))[kept]
+        smears = np.broadcast_to(smear, watts.shape)
+        self._smear = np.vstack((self._smear.reshape(-1, watts.size), smears))[kept]
+        self._seconds = np.append(self._seconds, seconds)[kept]
+        self._until = np.append(self._until, until)[kept]
         self._solve(idle_watts)
 
     def watts(self, key: T) -> float:
@@ -191,7 +208,13 @@ class BusyPower(Generic[T]):
         if not used.any():
             return
         rest = self._watts - (self._others * self._pooled)[:, None]
-        found = power_fit.fit(self._busy[:, used], rest, idle_watts)
+        begins = self._until - self._seconds
+        follows = np.abs(begins - np.roll(self._until, 1)) < _SAME_INSTANT
+        follows[0] = False
+        windows = power_fit.Windows(
+            self._busy[:, used], rest, self._seconds, self._smear, follows
+        )
+        found = power_fit.fit(windows, idle_watts)
         self._power[used] = found.watts
         self._error[used] = found.half_widths
         self.baseline_watts = found.baseline_watts

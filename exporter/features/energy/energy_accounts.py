@@ -186,6 +186,7 @@ class DeviceAccount:
     def _learn(self) -> None:
         """Learn from the windows whose energy is read at all delays by now."""
         read_until = self.meter.read_until or 0.0
+        delays = power_fit.DELAYS.tolist()
         while (
             self._unlearnt
             and self._unlearnt[0].until + power_fit.MOST_LAG_SECONDS <= read_until
@@ -193,7 +194,7 @@ class DeviceAccount:
             window = self._unlearnt.popleft()
             joules = [
                 self.meter.between(window.start + delay, window.until + delay)
-                for delay in power_fit.DELAYS.tolist()
+                for delay in delays
             ]
             if None not in joules:
                 self.power.learn(
@@ -201,6 +202,10 @@ class DeviceAccount:
                     window.until - window.start,
                     window.busy,
                     self.idle.watts,
+                    smear=np.array(
+                        [self.meter.smear(window.until + d) for d in delays]
+                    ),
+                    until=window.until,
                 )
 
     def _book(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.features.energy.power_readings import Fault, Reading, ReadingKind
 
 MICRO: Final = 1_000_000
-_MOST_POINTS: Final = 4096
+_MOST_POINTS: Final = 16_384
 # A reading above twice the limit is no reading; a board without a limit is below this.
 _PLAUSIBLE: Final = 2.0
 _MOST_WATTS: Final = 2000.0
@@ -131,6 +131,17 @@ class Meter:
         if not self._known(start, end):
             return None
         return self._at(end) - self._at(start)
+
+    def smear(self, instant: float) -> float:
+        """Seconds of energy on the wrong side of an instant between two readings.
+
+        Each side gets its share of what was counted between them, whenever it was spent.
+        """
+        for before, after in pairwise(self._points):
+            if before.at <= instant <= after.at:
+                parts = (instant - before.at) * (after.at - instant)
+                return parts / (after.at - before.at)
+        return 0.0
 
     def _known(self, start: float, end: float) -> bool:
         return all(

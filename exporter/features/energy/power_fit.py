@@ -11,19 +11,22 @@ the smallest residual is the sensor's lag (the least-squares form of the peak of
 cross-correlation), between two delays by linear interpolation, which makes the residual
 a parabola.
 
-The variance of an estimate is the larger of the Bayesian one and that of the residuals
-weighted as the estimate weights them (White's, with the leverage of MacKinnon and White's
-HC3) times the inflation that blocks of these show (`dependence.series_inflation`).
+Residuals that resemble the one before are freed of it (Prais and Winsten). The variance
+of an estimate is the Bayesian one, or more where the residuals, weighted as the estimate
+weights them, show more: HC3 times the inflation that blocks of these show
+(`dependence.series_inflation`).
 
 References:
     A. E. Hoerl, R. W. Kennard, Technometrics 12 (1970) 55-67: ridge as a normal prior.
     D. J. C. MacKay, Neural Computation 4 (1992) 415-447: residual variance by the
     effective number of parameters.
+    S. J. Prais, C. B. Winsten, Cowles Commission Discussion Paper 383 (1954).
     J. G. MacKinnon, H. White, Journal of Econometrics 29 (1985) 305-325: HC3.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +56,11 @@ _LAG_EVIDENCE: Final = 12.0
 _LEAST_VARIANCE: Final = 1e-10
 _MOST_LEVERAGE: Final = 0.95
 _ROUNDS: Final = 6
+_EXPECTED_SMEAR: Final = 0.5
+"""Of what interpolation smears, if models' work comes in bursts; steady work none."""
+_MEMORY_ROUNDS: Final = 3
+_MOST_MEMORY: Final = 0.97
+_LEAST_MEMORY: Final = -0.6
 _TINY: Final = 1e-12
 
 
@@ -71,38 +79,51 @@ class Fit:
     """How late the sensor is; None where the windows show no lag."""
 
 
-def fit(busy: Floats, power: Floats, idle_watts: float | None) -> Fit:
-    """Fit windows in order of time.
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What was seen in n windows, in order of time."""
 
-    Args:
-        busy: busy ratios of the models (n, K); each model is busy in some window.
-        power: mean watts of the windows, read at the first L of `DELAYS` (n, L).
-        idle_watts: what is taken for idle; None: everything is the models'.
-    """
-    above = power - (idle_watts or 0.0)
-    models = busy.shape[1]
-    scale = busy.mean(axis=0)
-    mean = max(float(above[:, 0].mean()), 0.0)
-    design, prior = busy / scale, scale * mean / scale.sum()
-    widest = max(mean, _LEAST_ABOVE * float(power[:, 0].mean()), _TINY)
+    busy: Floats
+    """Busy ratios of the models (n, K); each model is busy in some window."""
+    power: Floats
+    """Mean watts, read at the first L of `DELAYS` (n, L)."""
+    seconds: Floats
+    """Lengths (n,)."""
+    smear: Floats
+    """Seconds of power on the wrong side of the window's end (n, L), where work comes in
+    bursts: what is read there is interpolated between two instants."""
+    follows: NDArray[np.bool_]
+    """Whether it begins where the one before it ended (n,)."""
+
+
+def fit(windows: Windows, idle_watts: float | None) -> Fit:
+    """Fit windows; `idle_watts` is what is taken for idle, None: all is the models'."""
+    busy, power = windows.busy, windows.power - (idle_watts or 0.0)
+    models, scale = busy.shape[1], busy.mean(axis=0)
+    mean = max(float(power[:, 0].mean()), 0.0)
+    widest = max(mean, _LEAST_ABOVE * float(windows.power[:, 0].mean()), _TINY)
+    prior = scale * mean / scale.sum()
     spread = np.full(models, _CONTRIBUTION_ERROR * widest)
     least = -prior / spread
     if idle_watts:
-        design = np.column_stack((design, np.ones(len(design))))
         prior = np.append(prior, 0.0)
         spread = np.append(spread, _IDLE_ERROR * idle_watts)
         least = np.append(least, -1.0 / _IDLE_ERROR)
-    rest = above - (design @ prior)[:, None]
-    design = design * spread
-    _, residuals = _ridge(design, rest)
+    design = _design(busy / scale, prior)
+    _, residuals = _ridge(design * spread, power - (design @ prior)[:, None])
     first, part, gain = _best_delay(residuals)
-    second = min(first + 1, rest.shape[1] - 1)
-    slope = rest[:, second] - rest[:, first]
-    shown = rest[:, first] + part * slope
-    variances, _ = _ridge(design, shown[:, None])
-    variance = float(variances[0])
-    found = _bounded(design, shown, variance, least)
-    widths = _half_widths(design, slope, shown - design @ found, variance)
+    second = min(first + 1, power.shape[1] - 1)
+    smear = (1.0 - part) * windows.smear[:, first] + part * windows.smear[:, second]
+    smear = smear + part * (1.0 - part) * LAG_STEP_SECONDS * (second > first)
+    smear = _EXPECTED_SMEAR * smear
+    busy = busy + _moved(windows, busy, smear)
+    design = _design(busy / scale, prior)
+    slope = power[:, second] - power[:, first]
+    rest = power[:, first] + part * slope - design @ prior
+    problem = _Problem(
+        windows, design * spread, design @ prior, rest, smear, slope, least
+    )
+    found, widths = _solved(problem)
     if idle_watts is None:
         widths[:] = np.nan
     values = prior + spread * found
@@ -113,6 +134,95 @@ def fit(busy: Floats, power: Floats, idle_watts: float | None) -> Fit:
         float(values[models]) if idle_watts else 0.0,
         late if gain > _LAG_EVIDENCE and late > 0 else None,
     )
+
+
+def _design(ratios: Floats, prior: Floats) -> Floats:
+    """Models' columns, and that of the baseline where it has a prior."""
+    if prior.size == ratios.shape[1]:
+        return ratios
+    return np.column_stack((ratios, np.ones(len(ratios))))
+
+
+def _moved(windows: Windows, values: Floats, seconds: Floats) -> Floats:
+    """How mean values change, if so many seconds at a window's end are the next one's.
+
+    Of a second that a window's end parts, interpolation gives each side its share of the
+    whole, which mixes neighbours as a slow sensor does.
+    """
+    columns = values.reshape(len(values), -1)
+    joined = (seconds[:-1] * windows.follows[1:])[:, None]
+    rise = np.diff(columns, axis=0) * joined
+    moved = np.zeros_like(columns)
+    moved[:-1] += rise
+    moved[1:] -= rise
+    return (moved / windows.seconds[:, None]).reshape(values.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What is to be solved: rest = design x coefficients, whose priors are normal (0, 1)."""
+
+    windows: Windows
+    design: Floats
+    expected: Floats
+    """Power by the prior (n,)."""
+    rest: Floats
+    """Power less that (n,)."""
+    smear: Floats
+    """Seconds of power that may be the next window's (n,)."""
+    slope: Floats
+    """By how much power rises with one step of delay (n,)."""
+    least: Floats
+    """Least value of each coefficient."""
+
+
+def _solved(problem: _Problem) -> tuple[Floats, Floats]:
+    """Coefficients and half widths.
+
+    What is not known of the lag and of how the sensor smears power are two more columns.
+    Where residuals resemble those before (load of others, temperature), differences tell
+    more than levels (Prais and Winsten's transformation).
+    """
+    windows, count = problem.windows, problem.least.size
+    least = np.append(problem.least, [-np.inf, -np.inf])
+    found, memory = np.zeros(count + 2), 0.0
+    for _ in range(_MEMORY_ROUNDS):
+        power = problem.expected + problem.design @ found[:count]
+        smear = _moved(windows, power, problem.smear)
+        design = np.column_stack((problem.design, -problem.slope, smear))
+        freed, rest = _freed(windows.follows, memory, design, problem.rest[:, None])
+        variances, _ = _ridge(freed, rest)
+        variance = float(variances[0])
+        found = _bounded(freed, rest[:, 0], variance, least)
+        memory = _memory(windows.follows, problem.rest - design @ found)
+    widths = _half_widths(freed, rest[:, 0] - freed @ found, variance)
+    return found[:count], widths[:count]
+
+
+def _memory(follows: NDArray[np.bool_], residuals: Floats) -> float:
+    """Correlation of residuals with those before.
+
+    Negative where what is read too late for a window is in the next.
+    """
+    products = residuals[1:] * residuals[:-1] * follows[1:]
+    squares = float(np.square(residuals).sum())
+    found = float(products.sum()) / max(squares, _TINY)
+    return min(max(found, _LEAST_MEMORY), _MOST_MEMORY)
+
+
+def _freed(
+    follows: NDArray[np.bool_], memory: float, *columns: Floats
+) -> tuple[Floats, ...]:
+    """Each less `memory` of the row before; first rows of a sequence are only scaled."""
+    if not memory:
+        return columns
+    found = []
+    for values in columns:
+        freed = values * math.sqrt(1.0 - memory**2)
+        rows = np.flatnonzero(follows[1:]) + 1
+        freed[rows] = values[rows] - memory * values[rows - 1]
+        found.append(freed)
+    return tuple(found)
 
 
 def _ridge(design: Floats, rest: Floats) -> tuple[Floats, Floats]:
@@ -173,24 +283,17 @@ def _bounded(design: Floats, shown: Floats, variance: float, least: Floats) -> F
     return np.maximum(found, least)
 
 
-def _half_widths(
-    design: Floats, slope: Floats, residuals: Floats, variance: float
-) -> Floats:
-    """Half widths of the coefficients' 95 % intervals; nan where the data do not tell.
-
-    `slope` is by how much the power rises with one step of delay: what is not known of
-    the lag adds to what is not known of the coefficients.
-    """
+def _half_widths(design: Floats, residuals: Floats, variance: float) -> Floats:
+    """Half widths of the coefficients' 95 % intervals; nan where the data do not tell."""
     if len(residuals) < _LEAST_WINDOWS:
         return np.full(design.shape[1], np.nan)
-    design = np.column_stack((design, slope))
     inverse = np.linalg.inv(design.T @ design + variance * np.eye(design.shape[1]))
     weights = design @ inverse
     leverage = np.minimum((weights * design).sum(axis=1), _MOST_LEVERAGE)
     parts = weights * (residuals / (1.0 - leverage))[:, None]
     inflation = dependence.series_inflation(parts, np.square(weights))
     if inflation is None:
-        return np.full(design.shape[1] - 1, np.nan)
+        return np.full(design.shape[1], np.nan)
     bayesian = variance * np.diagonal(inverse)
     independent = variance * np.square(weights).sum(axis=0)
     robust = inflation.phi * np.square(parts).sum(axis=0)

@@ -86,6 +86,20 @@ def test_the_error_of_a_share_falls_with_the_windows_and_is_unknown_before_there
     assert many["a"] < many["b"] < few["b"]
 
 
+def test_a_step_in_a_models_watts_is_followed_and_meanwhile_the_error_rises():
+    rng, power, seen = np.random.default_rng(6), BusyPower(), []
+    for number in range(480):
+        watts = 200 if number < 240 else 260
+        busy = {"a": rng.uniform(0, 1), "b": rng.uniform(0, 1)}
+        joules = 60 + watts * busy["a"] + 50 * busy["b"] + rng.normal(0, 3)
+        power.learn(joules, 1.0, busy, 60.0, until=float(number))
+        mean, half = power.errors()["a"]
+        seen.append(half / mean)
+    assert power.watts("a") == pytest.approx(260, rel=0.02)
+    assert seen[359] > 5 * seen[239]
+    assert seen[479] < 2 * seen[239]
+
+
 def test_models_that_always_run_together_have_no_known_error():
     assert np.isnan(list(learnt(240, second=lambda ratio: ratio).values())).all()
 
