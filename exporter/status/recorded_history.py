@@ -10,14 +10,20 @@ from array import array
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from exporter import catalogue
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from exporter.access.inventory import ModelKey
     from exporter.samples import AnySample
+
+    Floats = NDArray[np.float64]
 
 STEP_SECONDS: Final = 10.0
 _STEPS: Final = 2_160
@@ -63,31 +69,24 @@ class RecordedHistory:
 
     def rates(self) -> dict[str, Any]:
         """Times, production's requests a second of the busiest models, and the marks."""
-        by_model: dict[str, list[float]] = {}
+        by_model: dict[str, list[Floats]] = {}
         for (model, _), lines in self._lines.items():
             if _RATE in lines:
-                before = by_model.get(model)
-                by_model[model] = (
-                    list(lines[_RATE])
-                    if before is None
-                    else [_sum(a, b) for a, b in zip(before, lines[_RATE], strict=True)]
-                )
-        busiest = sorted(by_model, key=lambda model: -_total(by_model[model]))
-        shown = {model: by_model[model] for model in busiest[:_RATES_SHOWN]}
+                by_model.setdefault(model, []).append(_numbers(lines[_RATE]))
+        sums = {model: _sum(lines) for model, lines in by_model.items()}
+        busiest = sorted(sums, key=lambda model: -float(np.nansum(sums[model])))
+        shown = {model: sums[model] for model in busiest[:_RATES_SHOWN]}
         return self._document(shown) | {"marks": list(self._marks)}
 
     def latencies(self, key: ModelKey) -> dict[str, Any]:
         """Times, and the quantiles of a model version with their bounds, in seconds."""
         lines = self._lines.get(key, {})
-        return self._document({n: list(v) for n, v in lines.items() if n != _RATE})
+        return self._document({n: _numbers(v) for n, v in lines.items() if n != _RATE})
 
-    def _document(self, lines: Mapping[str, list[float]]) -> dict[str, Any]:
+    def _document(self, lines: Mapping[str, Floats]) -> dict[str, Any]:
         return {
             "times": list(self._times),
-            "lines": {
-                name: [float(f"{v:.4g}") if math.isfinite(v) else None for v in values]
-                for name, values in lines.items()
-            },
+            "lines": {name: _drawn(values) for name, values in lines.items()},
         }
 
     def _rates(self, shown: Iterable[Sample], elapsed: float) -> dict[ModelKey, float]:
@@ -153,11 +152,21 @@ def _latencies(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:
     return probes | production
 
 
-def _sum(first: float, second: float) -> float:
-    if math.isnan(first) or math.isnan(second):
-        return second if math.isnan(first) else first
-    return first + second
+def _numbers(line: array[float]) -> Floats:
+    return np.array(line, np.float64)
 
 
-def _total(values: Iterable[float]) -> float:
-    return sum(value for value in values if math.isfinite(value))
+def _sum(lines: Sequence[Floats]) -> Floats:
+    """The sum of what is known at each time; nan where nothing is."""
+    stacked = np.stack(lines)
+    known = np.isfinite(stacked).any(axis=0)
+    return np.where(known, np.nansum(stacked, axis=0), np.nan)
+
+
+def _drawn(values: Floats) -> list[float | None]:
+    """As many digits as a chart can show: four of the largest value."""
+    finite = np.isfinite(values)
+    largest = float(np.abs(values[finite]).max(initial=0.0))
+    digits = 3 - math.floor(math.log10(largest)) if largest else 0
+    rounded = np.round(np.where(finite, values, 0.0), digits).tolist()
+    return [v if known else None for v, known in zip(rounded, finite, strict=True)]
