@@ -15,7 +15,7 @@ from exporter.network.listening import bind
 from exporter.triton.http import HttpClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 _TIMEOUT_SECONDS: Final = 0.5
@@ -46,7 +46,9 @@ class Alerts:
         with bind("127.0.0.1", 0) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         file = self._folder / "prometheus.yml"
-        file.write_text(yaml.safe_dump(self._config()), "utf-8")
+        file.write_text(
+            yaml.safe_dump(prometheus_config(self._sidecar, [self._rules])), "utf-8"
+        )
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own file
                 [  # noqa: S607 - wherever it is installed
@@ -87,17 +89,16 @@ class Alerts:
             return []
         return sorted(_named(a) for a in found if a["state"] == "firing")
 
-    def _config(self) -> dict[str, Any]:
-        return {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [str(self._rules)],
-            "scrape_configs": [
-                {
-                    "job_name": "tritonwatch",
-                    "static_configs": [{"targets": [self._sidecar]}],
-                }
-            ],
-        }
+
+def prometheus_config(sidecar: str, rules: Sequence[Path]) -> dict[str, Any]:
+    """Scrapes the sidecar once a second, with the rules of these files."""
+    return {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(file) for file in rules],
+        "scrape_configs": [
+            {"job_name": "tritonwatch", "static_configs": [{"targets": [sidecar]}]}
+        ],
+    }
 
 
 def _named(alert: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from exporter.demo.demo_alerts import prometheus_config
 from exporter.features.slo.objectives import AvailabilityObjective
 from exporter.features.slo.slo_rules import rules_file
 from exporter.network.listening import bind
@@ -24,7 +25,7 @@ from loadtests.chaos.running.pace import Supervisor
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Mapping
 
     from loadtests.chaos.site import Site
     from loadtests.chaos.targets.chaos_target import Surroundings, Target
@@ -248,17 +249,6 @@ def _start_prometheus(
     child.start()
     site.prometheus_url = f"http://{child.address}"
     site.peers["prometheus"] = child.address
-
-
-def prometheus_config(sidecar: str, rules: Sequence[Path]) -> dict[str, Any]:
-    """Scrapes the sidecar once a second, with the rules of these files."""
-    return {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(file) for file in rules],
-        "scrape_configs": [
-            {"job_name": "tritonwatch", "static_configs": [{"targets": [sidecar]}]}
-        ],
-    }
 
 
 def shipped_rules() -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import FrozenInstanceError
 
 import pytest
 from accesses import access_to
@@ -25,7 +24,7 @@ from exporter.features.discovery.server_collector import (
 from exporter.own_requests.signatures import changed_signature
 from exporter.settings import ModelFilter
 from exporter.triton.grpc import GrpcClient
-from exporter.triton.model import IndexEntry, ModelSpec
+from exporter.triton.model import ModelSpec
 
 
 def held(*versions, name="m"):
@@ -34,39 +33,6 @@ def held(*versions, name="m"):
             (name, version): ModelSpec(name, version, (), ()) for version in versions
         }
     )
-
-
-def test_before_the_first_look_nothing_is_known():
-    board = InventoryBoard()
-    assert not board.looked
-    assert board.current == Inventory()
-    assert not board.current.up
-    assert not board.current.ready
-
-
-def test_a_look_counts_whatever_it_found():
-    board = InventoryBoard()
-    board.publish(Inventory(up=False))
-    assert board.looked
-    assert not board.current.up
-
-
-def test_the_latest_look_is_the_current_one():
-    board = InventoryBoard()
-    first, second = held("1"), held("2")
-    board.publish(first)
-    board.publish(second)
-    assert board.current is second
-
-
-def test_a_reader_keeps_what_it_took():
-    board = InventoryBoard()
-    board.publish(held("1"))
-    mine = board.current
-    board.publish(held())
-    assert list(mine.models) == [("m", "1")]
-    with pytest.raises(FrozenInstanceError):
-        mine.up = True
 
 
 def test_readers_see_whole_inventories_only():
@@ -107,13 +73,6 @@ def test_the_latest_version_is_the_highest_number(versions, latest):
 
 def test_versions_of_other_models_do_not_count():
     assert latest_version(held("3", name="other"), "m") is None
-
-
-@pytest.mark.parametrize(
-    ("state", "ready"), [("READY", True), ("UNAVAILABLE", False), ("", False)]
-)
-def test_only_ready_is_ready(state, ready):
-    assert IndexEntry("m", "1", state).ready is ready
 
 
 # The collector that writes it.

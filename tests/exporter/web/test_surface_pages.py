@@ -27,15 +27,16 @@ async def test_head_is_get_without_its_body():
             assert "server" not in get.headers
 
 
+def is_counted(answer):
+    """The model was probed, and the server's statistics were read."""
+    requests = answer.values("triton_requests_total", outcome="success")
+    return answer.values("triton_model_serving") == [1] and requests == [0]
+
+
 async def test_the_pages_are_what_they_say():
     with FakeTriton([FakeModel("m")]) as fake:
         async with serving(fake) as served:
-            await served.until(
-                lambda a: (
-                    a.values("triton_model_serving") == [1]
-                    and a.values("triton_requests_total", outcome="success") == [0]
-                )
-            )
+            await served.until(is_counted)
             types = {p: (await served.ask(p)).headers["content-type"] for p in PAGES}
             status = json.loads((await served.ask("/api/v1/status")).text)
             page = (await served.ask("/")).text
@@ -75,9 +76,7 @@ async def test_models_that_do_not_serve_come_first_in_the_status():
 async def test_metrics_are_one_page_in_three_wrappings():
     with FakeTriton([FakeModel("m")]) as fake:
         async with serving(fake) as served:
-            answer = await served.until(
-                lambda a: a.values("triton_requests_total", outcome="success") == [0]
-            )
+            answer = await served.until(is_counted)
             assert answer.values("triton_up") == [1]
             openmetrics = await served.ask("/metrics", **OPENMETRICS)
             packed = await served.ask("/metrics", accept_encoding="gzip")
