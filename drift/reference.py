@@ -287,15 +287,18 @@ def _restore(payload: dict[str, Any]) -> Profile:
             _floats(grid["low"]),
             _floats(grid["width"]),
             _dtype(grid),
-            {int(f): _increasing(edges) for f, edges in grid.get("cuts", ())},
+            {
+                _place(feature, schema.numeric): _increasing(edges)
+                for feature, edges in grid.get("cuts", ())
+            },
         ),
         tuple(
             CategoryGrid(
                 Names(map(short, c["values"])),
                 _name_filter(c["others"]),
                 bool(c["open"]),
-                c.get("once"),
-                c.get("twice", 0),
+                None if c.get("once") is None else int(c["once"]),
+                int(c.get("twice", 0)),
             )
             for c in payload["categories"]
         ),
@@ -353,13 +356,23 @@ def _floats(values: object) -> Floats:
 def _shown(spread: dict[str, Any], features: int) -> Floats:
     found = Dispersion.independent(features).shown
     for feature, shares in spread.get("shown", ()):
-        found[int(feature)] = shares
+        found[_place(feature, features)] = shares
+    known = found[~np.isnan(found)]
+    if not ((known >= 0) & (known <= 1)).all():
+        raise StateError("shares of the reference that are no shares")
     return found
+
+
+def _place(feature: object, features: int) -> int:
+    if not isinstance(feature, int) or not 0 <= feature < features:
+        raise StateError(f"feature {feature!r} of {features}")
+    return feature
 
 
 def _increasing(values: object) -> Floats:
     edges = _floats(values)
-    if not 1 < edges.size <= INNER + 1 or not (np.diff(edges) > 0).all():
+    known = 1 < edges.size <= INNER + 1 and np.isfinite(edges).all()
+    if not known or not (np.diff(edges) > 0).all():
         raise StateError(f"{edges.size} edges of cells, or not in increasing order")
     return edges
 

@@ -155,7 +155,8 @@ DRIFT_PROMISE: Final = MetricSpec(
     "triton_drift_promise_kept",
     "gauge",
     "1 if the promised rate of false alarms can be relied on; 0 if the reference is too"
-    " short or not in the order of time (the status page says why).",
+    " short, lacks a day of the week or is not in the order of time (the status page says"
+    " why).",
     _SIDE,
 )
 DRIFT_REFERENCE_ROWS: Final = MetricSpec(

@@ -56,11 +56,21 @@ def test_a_reference_made_now_sees_between_its_values_and_has_no_blind_spot():
     assert {change.name for change in bins[1:]} == {"0", "1"}
 
 
-def test_edges_that_do_not_increase_are_refused():
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda told: told["grid"]["cuts"][0][1].reverse(), "increasing"),
+        (lambda told: told["grid"]["cuts"][0][1].append(np.inf), "increasing"),
+        (lambda told: told["grid"]["cuts"][0].__setitem__(0, 7), "feature 7 of 2"),
+        (lambda told: told["dispersion"]["shown"].append([9, 0.5]), "feature 9"),
+        (lambda told: told["dispersion"]["shown"].append([0, 1.5]), "no shares"),
+    ],
+)
+def test_cells_and_shares_that_cannot_be_are_refused(spoil, problem):
     profile = fit(NUMBERS, {"x": numbers(np.random.default_rng(3), 600)})
     payload = codec.decode(profile.to_bytes(), KIND, VERSION)
-    payload["grid"]["cuts"][0][1].reverse()
-    with pytest.raises(StateError, match="increasing"):
+    spoil(payload)
+    with pytest.raises(StateError, match=problem):
         Profile.from_bytes(codec.encode(KIND, VERSION, payload))
 
 

@@ -265,3 +265,36 @@ def test_statistics_are_frozen_settings():
 def test_examples_in_docstrings_give_what_they_say(name):
     module = importlib.import_module(name)
     assert doctest.testmod(module).failed == 0
+
+
+def test_distances_of_whole_numbers_and_of_many_zeros_agree_with_scipys():
+    def rows(seed, scale):
+        rng = np.random.default_rng(seed)
+        many_zeros = rng.exponential(scale, 4000) * (rng.random(4000) < 0.4)
+        return {"x": np.stack([rng.poisson(3 * scale, 4000), many_zeros], axis=1)}
+
+    schema = Schema.from_tensors([Tensor("x", "FP64", (2,))])
+    before, after = rows(1, 1.0), rows(2, 1.2)
+    base = Baseline(fit(schema, before))
+    comparison = base.compare(count(base.profile, after))
+    moved = drift.statistics.Wasserstein().distance(comparison)
+    furthest = drift.statistics.KolmogorovSmirnov().distance(comparison)
+    for feature in range(2):
+        low, high = base.profile.grid.edges(feature)[[0, -1]]
+        old, new = (
+            np.clip(side["x"][:, feature], low, high) for side in (before, after)
+        )
+        exact = stats.wasserstein_distance(old, new) / np.std(old)
+        assert np.isclose(moved[feature], exact, atol=0.005)
+        assert np.isclose(
+            furthest[feature], stats.ks_2samp(old, new).statistic, atol=0.01
+        )
+    # Clean windows stay below the bound, and their mean is the one foretold.
+    clean = [
+        base.compare(count(base.profile, rows(seed, 1.0))) for seed in range(3, 33)
+    ]
+    found = np.array([drift.statistics.Wasserstein().distance(each) for each in clean])
+    null = drift.statistics.Wasserstein().null(clean[0])
+    assert (found.max(axis=0) < null.bound).all()
+    # 30 windows: a standard error of the mean is at most 18 % of it.
+    assert np.allclose(found.mean(axis=0) / null.mean, 1.0, atol=0.5)
