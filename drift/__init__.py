@@ -1,9 +1,11 @@
 """Statistics of change between a reference and what arrives: numpy and scipy, no I/O, no clock.
 
     features.py    which columns of which tensors are watched          Schema, Feature
-    grid.py        fixed cells, taken from the reference               build_grid, Grid
+    cell_choice.py which cells, from the reference's sample            build_numeric_grid
+    grid.py        rows into these cells                               NumericGrid
     window.py      rows -> counts in bounded memory, exact merge       Accumulator, Counts
     reference.py   what the model was trained on                       ProfileBuilder, Profile
+    limits.py      what it cannot promise, and what is not seen        Profile.caveats
     statistics/    distances between two sets of counts                AnyStatistic
     alarms/        evidence that keeps its promised error rate         Monitor, AlarmSettings
     embeddings.py  norms, projections, kernel distance for vectors
