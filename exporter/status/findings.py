@@ -103,14 +103,13 @@ def state_of(
     """The worst that is known of a model version; UNKNOWN where nothing was proven."""
     if not inventory.up or serving.get(key) is False:
         return "DOWN"
-    found = {
+    found: list[State] = ["SERVING" if key in serving else "UNKNOWN"]
+    found += [
         f.state
         for f in findings
         if f.state and f.model == key[0] and f.version in {"", key[1]}
-    }
-    if key not in serving:
-        found.add("UNKNOWN")
-    return next((state for state in STATES if state in found), "SERVING")
+    ]
+    return min(found, key=STATES.index)
 
 
 def _server(

@@ -123,9 +123,6 @@ SHOWN: Final[frozenset[MetricSpec]] = frozenset(
         catalogue.GOLDEN_FAILING,
         catalogue.GOLDEN_SCORE,
         catalogue.SPC_ALARM,
-        catalogue.COMPARISON_EFFECT,
-        catalogue.COMPARISON_VERDICT,
-        catalogue.COMPARISON_WAIT,
         catalogue.RUN_INFO,
     }
 )

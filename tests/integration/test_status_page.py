@@ -170,6 +170,25 @@ def test_its_charts_have_a_past_when_it_is_opened_also_after_a_reload(
     )
 
 
+def test_a_comparison_without_an_interval_says_why(
+    settings, start_sidecar, opened
+) -> None:
+    comparison = {
+        "name": "new",
+        "champion": "old",
+        "challenger": "new",
+        "inputs": {"source": "synthetic"},
+        "budget": {"idle_pairs_per_second": 50},
+        "metrics": ["latency_mean"],
+    }
+    with FakeTriton([FakeModel("old"), FakeModel("new")]) as fake:
+        sidecar = start_sidecar(settings(fake, comparisons=[comparison]))
+        page = opened(sidecar.port)
+        row = table(page, "Verdicts").get_by_role("row", name="latency_mean")
+        expect(row).to_contain_text("undecided", timeout=WAIT_MS)
+        expect(row).to_contain_text("of 2,000 requests to each")
+
+
 def test_a_model_that_does_not_serve_is_first_among_many(
     settings, start_sidecar, opened
 ) -> None:

@@ -67,10 +67,6 @@ class Interval:
         return self.pairs if self.effective_pairs is None else self.effective_pairs
 
 
-CORRELATED: Final = "pairs in a row are correlated for longer than these pairs can measure; more are needed"
-DOMINATED: Final = "a few extreme values make up the variance; more pairs are needed"
-
-
 def unseen_stalls(requests: float) -> str:
     """Return why no mean can be compared after so many requests to each; "" if it can."""
     if requests >= LEAST_REQUESTS:

@@ -183,19 +183,22 @@ def _solved(problem: _Problem) -> tuple[Floats, Floats]:
     Where residuals resemble those before (load of others, temperature), differences tell
     more than levels (Prais and Winsten's transformation).
     """
-    windows, count = problem.windows, problem.least.size
-    least = np.append(problem.least, [-np.inf, -np.inf])
+    count = problem.least.size
     found, memory = np.zeros(count + 2), 0.0
-    for _ in range(_MEMORY_ROUNDS):
+    widths = np.full(count + 2, np.nan)
+    for left in reversed(range(_MEMORY_ROUNDS)):
         power = problem.expected + problem.design @ found[:count]
-        smear = _moved(windows, power, problem.smear)
+        smear = _moved(problem.windows, power, problem.smear)
         design = np.column_stack((problem.design, -problem.slope, smear))
-        freed, rest = _freed(windows.follows, memory, design, problem.rest[:, None])
-        variances, _ = _ridge(freed, rest)
-        variance = float(variances[0])
-        found = _bounded(freed, rest[:, 0], variance, least)
-        memory = _memory(windows.follows, problem.rest - design @ found)
-    widths = _half_widths(freed, rest[:, 0] - freed @ found, variance)
+        follows, rest = problem.windows.follows, problem.rest
+        freed, freed_rest = _freed(follows, memory, design, rest[:, None])
+        variances, _ = _ridge(freed, freed_rest)
+        shown, variance = freed_rest[:, 0], float(variances[0])
+        least = np.append(problem.least, [-np.inf, -np.inf])
+        found = _bounded(freed, shown, variance, least)
+        memory = _memory(follows, rest - design @ found)
+        if not left:
+            widths = _half_widths(freed, shown - freed @ found, variance)
     return found[:count], widths[:count]
 
 

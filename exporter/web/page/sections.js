@@ -156,23 +156,27 @@ const PAIR_LIMITS = {
 };
 
 function comparisons(found) {
-  const verdicts = (found.series.triton_comparison_verdict || []).filter((v) => v.value);
-  if (!verdicts.length) return null;
-  const effect = (v, bound) => labelled(found.series.triton_comparison_effect || [],
-    { comparison: v.comparison, metric: v.metric, bound })[0]?.value;
+  const all = found.comparisons || [];
+  if (!all.length) return null;
   const state = { better: "good", worse: "bad", equivalent: "good", undecided: "quiet" };
-  const waits = found.series.triton_comparison_next_pair_seconds || [];
+  const rows = all.flatMap((c) => c.metrics.map((m) => ({ ...m, comparison: c.comparison })));
+  const waits = all.filter((c) => c.next_pair).map((c) => ({ comparison: c.comparison, ...c.next_pair }));
+  const problems = all.filter((c) => c.problem || c.failure);
   return section("Comparisons", "Intervals hold however often they are looked at.",
-    table("Verdicts", verdicts, [
+    ...problems.map((c) => make("p", { class: "bad" }, `${c.comparison}: ${c.problem || c.failure}`)),
+    table("Verdicts", rows, [
       ["comparison", (v) => v.comparison], ["metric", (v) => v.metric],
       ["verdict", (v) => make("span", { class: state[v.verdict] || "" }, v.verdict)],
-      ["effect", (v) => quantity(effect(v, "estimate")), "number"],
-      ["from", (v) => quantity(effect(v, "low")), "number"],
-      ["to", (v) => quantity(effect(v, "high")), "number"],
+      ["effect", (v) => quantity(v.estimate), "number"],
+      ["from", (v) => quantity(v.low), "number"],
+      ["to", (v) => quantity(v.high), "number"],
+      ["pairs", (v) => v.pairs, "number"],
+      ["worth", (v) => quantity(v.effective_pairs), "number"],
+      ["why no interval yet", (v) => v.withheld || "", "detail"],
     ]),
     ...(waits.length ? [table("Next pair", waits, [
       ["comparison", (w) => w.comparison], ["waits for", (w) => PAIR_LIMITS[w.limit] || w.limit],
-      ["seconds", (w) => quantity(w.value), "number"],
+      ["seconds", (w) => quantity(w.seconds), "number"],
     ])] : []));
 }
 
