@@ -103,13 +103,12 @@ def state_of(
     """The worst that is known of a model version; UNKNOWN where nothing was proven."""
     if not inventory.up or serving.get(key) is False:
         return "DOWN"
-    found: list[State] = ["SERVING" if key in serving else "UNKNOWN"]
-    found += [
-        f.state
-        for f in findings
-        if f.state and f.model == key[0] and f.version in {"", key[1]}
-    ]
-    return min(found, key=STATES.index)
+    worst: State = "SERVING" if key in serving else "UNKNOWN"
+    for finding in findings:
+        is_of_it = finding.model == key[0] and finding.version in {"", key[1]}
+        if is_of_it and finding.state is not None:
+            worst = min(worst, finding.state, key=STATES.index)
+    return worst
 
 
 def _server(
