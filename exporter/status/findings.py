@@ -106,8 +106,9 @@ def state_of(
     worst: State = "SERVING" if key in serving else "UNKNOWN"
     for finding in findings:
         is_of_it = finding.model == key[0] and finding.version in {"", key[1]}
-        if is_of_it and finding.state is not None:
-            worst = min(worst, finding.state, key=STATES.index)
+        state = finding.state
+        if is_of_it and state and STATES.index(state) < STATES.index(worst):
+            worst = state
     return worst
 
 
