@@ -47,7 +47,7 @@ class CategoryGrid:
 
     @property
     def expected_unseen(self) -> float | None:
-        """How many new values as many rows as the sample may bring, None if unknown."""
+        """Rows with new values among as many rows as the sample has; None if unknown."""
         return None if self.once is None else new_values(self.once, self.twice)
 
     def cell(self, value: str | None) -> int:
@@ -56,9 +56,10 @@ class CategoryGrid:
 
 
 def new_values(once: int, twice: int) -> float:
-    """How many of as many rows may be new, where so many values came once and twice.
+    """Upper bound of the rows with new values among as many rows as the sample has.
 
-    As many as came once, and two standard errors of that more.
+    `once` and `twice` are how many values came once and twice in the sample. The bound is
+    `once` and two standard errors of it.
 
     Reference: Good (1953), "The population frequencies of species and the estimation of
     population parameters".

@@ -80,7 +80,7 @@ class Baseline:
         return np.where(found > _NO_WIDTH, found, 0.0)
 
     def steps(self, part: slice) -> Floats:
-        """How much of the axis each edge stands for, (features, ordered cells - 1).
+        """Return the part of the axis that each edge stands for, (features, ordered cells - 1).
 
         Half of the cell on either side of it, in units of an even cell.
         """

@@ -1,6 +1,6 @@
 """How much more window sums vary than independent rows would: the block overdispersion.
 
-Rows of real traffic hang together (a customer, an hour, a batch). With block sums S_b
+Rows of real traffic depend on each other (a customer, an hour, a batch). With block sums S_b
 of n_b rows and row variance v the overdispersion is
 
     phi = sum_b (S_b - n_b m)^2 / (n_b v) / (k - 1),
@@ -51,7 +51,7 @@ class Dispersion:
 
     It holds for stretches of up to `reach_rows`; beyond, it grows as the rows to the
     power `growth` (features,), which is 0 where the dependence ends within them.
-    `unit_rows` (features, CHANNELS) is how many rows hang together, 0 for none: the
+    `unit_rows` (features, CHANNELS) is how many rows depend on each other, 0 for none: the
     first block size with half of the largest overdispersion, or the largest block where
     no end of the dependence was found. `shown` (features, 2, BINS) is the least and the
     greatest share of each coarse bin in any stretch of `reach_rows`, NaN where `growth`
@@ -201,7 +201,7 @@ def extremes(blocks: Sequence[Summary], growth: Floats) -> Floats:
 def _units(
     levels: Sequence[tuple[float, Dispersion]], worst: Dispersion
 ) -> NDArray[np.float64]:
-    """Rows that hang together, from every level's size and overdispersion.
+    """Rows that depend on each other, from every level's size and overdispersion.
 
     All kinds of change of a feature share the longest: what makes one storm of them is
     the same.

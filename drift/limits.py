@@ -1,4 +1,4 @@
-"""What a reference cannot promise, and what cannot be seen beside it, in sentences."""
+"""The limits of a reference, in sentences: caveats of its guarantee, and its blind spots."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def caveats(profile: Profile) -> Iterator[str]:
             n for n, is_far in zip(profile.schema.names, far, strict=True) if is_far
         ]
         yield (
-            f"{_listed(names)} hang together over more rows than the blocks of "
+            f"rows of {_listed(names)} depend on each other over more rows than the blocks of "
             f"{profile.dispersion.reach_rows:.0f} that can be measured; the rest is "
             "extrapolated"
         )
@@ -64,7 +64,7 @@ def blind_spots(profile: Profile) -> Iterator[str]:
     ]
     if hidden:
         yield (
-            f"{_listed(hidden)}: so much of the reference lies in one cell of several "
+            f"{_listed(hidden)}: this share of the reference lies in one cell of several "
             "possible values, within which no change is seen; make the reference again"
         )
     for index, category in enumerate(profile.categories, profile.schema.numeric):
@@ -74,8 +74,8 @@ def blind_spots(profile: Profile) -> Iterator[str]:
         other = int(cells[index, OTHER])
         yield (
             f"{profile.schema.names[index]}: too many values to know which are new; "
-            f"{other / max(named + other, 1):.0%} of the reference are told apart from "
-            "its commonest values alone"
+            f"{other / max(named + other, 1):.0%} of the reference's rows are counted "
+            "together, as none of its commonest values"
         )
 
 

@@ -41,7 +41,7 @@ VERSION: Final = 3
 FILTER_VERSION: Final = 2
 """With names of categories that share a cell as a filter, not by themselves."""
 FIRST_VERSION: Final = 1
-"""What is written where there are neither: earlier programs read it."""
+"""With neither; programs of 0.1.0 read it."""
 KIND: Final = "profile"
 LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 MIN_WEEKS: Final = 4

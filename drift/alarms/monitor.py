@@ -34,7 +34,7 @@ WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
 # The evidence of so many features, all starts and sizes of change takes 2 MB.
 _TOGETHER: Final = 32
 _RANGE_STRETCHES: Final = 2
-"""A storm may lie outside all stretches of the reference; so many of them are no storm."""
+"""Stretches outside all that the reference showed before it is drift: one may be a storm."""
 _SHAPE: Final = CHANNELS.index("shape")
 _RANGE: Final = CHANNELS.index("range")
 _CLEAR_WINDOWS: Final = 2

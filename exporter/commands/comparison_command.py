@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from exporter.app import Sidecar
-from exporter.commands.comparison_report import Report
+from exporter.commands.compare_report import Report
 from exporter.commands.watched_energy import LOOK_SECONDS, WatchedEnergy
 from exporter.config import configuration, logs
 from exporter.errors import ConfigError, GoldenDataError

@@ -135,8 +135,8 @@ def _budget(text: str) -> float | Literal["none"]:
 
 def _run(options: argparse.Namespace) -> int:
     from exporter.commands import (  # noqa: PLC0415 - heavy, only here
+        compare_report,
         comparison_command,
-        comparison_report,
     )
 
     settings = _settings(options)
@@ -148,7 +148,7 @@ def _run(options: argparse.Namespace) -> int:
         options.metrics_url,
     )
     sys.stdout.write(f"{report.to_json()}\n" if options.json else report.to_text())
-    return comparison_report.EXIT_CODES[report.outcome] if options.gate else 0
+    return compare_report.EXIT_CODES[report.outcome] if options.gate else 0
 
 
 def _shares(budget: float | Literal["none"] | None) -> dict[str, float | None]:

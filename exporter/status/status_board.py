@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from exporter.status.findings import findings, state_of
 from exporter.status.recorded_history import STEP_SECONDS, RecordedHistory
+from exporter.status.status_findings import findings, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import Inventory, ModelKey
     from exporter.features.slo.objectives import Objective
     from exporter.samples import AnySample
-    from exporter.status.findings import Finding, State
+    from exporter.status.status_findings import Finding, State
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from exporter import catalogue
 from exporter.config import logs
 from exporter.samples import HistogramSample, Sample
-from exporter.status.findings import STATES
+from exporter.status.status_findings import STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

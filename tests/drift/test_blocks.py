@@ -14,7 +14,7 @@ SCHEMA = Schema.from_tensors([Tensor("x", "FP32", (3,)), Tensor("c", "INT64", (1
 
 
 def dependent(rng, number):
-    """Rows that hang together in stretches of 40, and independent ones in x[2]."""
+    """Rows that depend on each other in stretches of 40, and independent ones in x[2]."""
     common = np.repeat(rng.normal(size=(number // 40 + 1, 3)), 40, axis=0)[:number]
     common[:, 2] = 0.0
     x = rng.normal(size=(number, 3)) + common

@@ -40,7 +40,7 @@ def test_a_random_walk_grows_as_fast_as_may_be_and_its_promise_is_not_kept():
     walk = np.cumsum(rng.normal(size=ROWS // 64))
     profile = profile_of(walk / walk.std(), rng)
     assert profile.dispersion.growth[0] > 0.7
-    assert "x hang together over more rows" in profile.caveats[0]
+    assert "rows of x depend on each other over more rows" in profile.caveats[0]
     assert Profile.from_bytes(profile.to_bytes()).to_bytes() == profile.to_bytes()
 
 

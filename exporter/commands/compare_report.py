@@ -1,4 +1,4 @@
-"""What `tritonwatch compare` found: outcome, exit status, and the report."""
+"""The report of `tritonwatch compare`, its outcome and exit status."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from exporter.features.slo.objectives import (
     SignalObjective,
 )
 from exporter.samples import Sample
-from exporter.status.findings import findings, state_of
+from exporter.status.status_findings import findings, state_of
 from exporter.triton.model import IndexEntry
 
 KEY = ("m", "1")
