@@ -228,7 +228,8 @@ def test_five_hundred_models_are_bounded_in_time_and_what_was_left_out_is_said(a
         began = time.monotonic()
         seen = audit(fake, 3.0)
         took = time.monotonic() - began
-        assert fake.max_concurrent == 1
+        # None where a busy machine spent the time on reading alone.
+        assert fake.max_concurrent <= 1
     assert took < 3 + 4 * LONGEST_CALL_SECONDS + SLACK_SECONDS
     left_out = {m.name: m.value for m in seen.one("not-asked").evidence}
     ways = 2 * (500 - left_out["not read"])
@@ -271,4 +272,5 @@ def test_the_models_of_the_config_are_the_only_ones_looked_at(audit):
 
 
 def test_progress_is_told_while_it_looks(fake, audit):
-    assert [line.split()[0] for line in audit(fake).told] == ["asking", "1", "sending"]
+    told = audit(fake, 4.0).told
+    assert [line.split()[0] for line in told] == ["asking", "1", "sending"]
