@@ -44,7 +44,10 @@ WATCHED_SECONDS = 60
 # Panels that are drawn over time; the others show what is true now.
 DRAWN = {"timeseries", "heatmap"}
 # Series that this scene does not have, each with its reason. A panel may ask for them.
-ABSENT = {"triton_model_flops_utilization_ratio": "GPU only: no model is on one here"}
+ABSENT = {
+    "triton_model_flops_utilization_ratio": "GPU only: no model is on one here",
+    "triton_model_energy_share_error_ratio": "20 windows and more, if they tell anything",
+}
 # A busy machine needs longer until the rarest numbers (a p99) are known.
 PATIENCE_SECONDS = 180
 
