@@ -31,7 +31,7 @@ _ABSENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, and under which circumstances."""
+    """The findings of one comparison and the conditions they were made under."""
 
     settings: ComparisonSettings
     document: dict[str, Any]

@@ -50,7 +50,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a scene plays with, once everything runs."""
+    """The running parts that a scene acts on."""
 
     triton: EmbeddedTriton
     traffic: Traffic
@@ -88,7 +88,7 @@ class Scene:
         return ("--load-model=*",) if self.model_control == "explicit" else ()
 
     def settings(self) -> dict[str, Any]:
-        """What is added to the lists of the sidecar's configuration."""
+        """Entries to add to the lists of the sidecar's configuration."""
         return {}
 
     def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
