@@ -6,8 +6,9 @@ ARGS ?=
 JOBS ?= 4
 # Most tests wait for servers, so there are more processes than cores. The longest files go
 # first: one that came last would be waited for alone.
-SUITE := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/integration tests/loadtests tests
-NOT_ALL := -m "not bench and not exhaustive" --timeout 900
+LONGEST := tests/loadtests/chaos/test_shipped_experiments.py
+SUITE := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(LONGEST) tests/integration tests/loadtests tests
+NOT_ALL := -m "not bench and not exhaustive" --timeout 900 --durations 40 --durations-min 20
 ONLY ?=
 TRITON ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -20,7 +20,7 @@ Reference: Wedderburn (1974), quasi-likelihood; Kuensch (1989), block methods.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -84,30 +84,18 @@ class Dispersion:
 
     def part(self, features: slice) -> Dispersion:
         """That of some features."""
-        return Dispersion(
-            self.location[features],
-            self.scale[features],
-            self.shape[features],
-            self.events[features],
-            self.growth[features],
-            self.unit_rows[features],
-            self.shown[features],
-            self.reach_rows,
+        return replace(
+            self, **{name: getattr(self, name)[features] for name in _ARRAYS}
         )
 
     @classmethod
     def joined(cls, found: Sequence[Dispersion]) -> Dispersion:
         """Of all features, from that of some after the other."""
-        return cls(
-            np.concatenate([spread.location for spread in found]),
-            np.concatenate([spread.scale for spread in found]),
-            np.concatenate([spread.shape for spread in found]),
-            np.concatenate([spread.events for spread in found]),
-            np.concatenate([spread.growth for spread in found]),
-            np.concatenate([spread.unit_rows for spread in found]),
-            np.concatenate([spread.shown for spread in found]),
-            found[0].reach_rows,
-        )
+        joined = {
+            name: np.concatenate([getattr(spread, name) for spread in found])
+            for name in _ARRAYS
+        }
+        return cls(**joined, reach_rows=found[0].reach_rows)
 
     def stretch(self, rows: Floats) -> Floats:
         """Factor of the overdispersion in a sum over `rows` (..., features), at least 1."""
@@ -134,6 +122,11 @@ class Dispersion:
         return np.where(dependent, stretches * each, np.inf)
 
 
+_MEASURED: Final = ("location", "scale", "shape", "events")
+_ARRAYS: Final = (*_MEASURED, "growth", "unit_rows", "shown")
+"""Fields with a first axis of features, in their order."""
+
+
 def estimate(blocks: Sequence[Summary], projection: Projection) -> Dispersion:
     """Overdispersion from consecutive blocks of the reference, all of about one size.
 
@@ -144,14 +137,11 @@ def estimate(blocks: Sequence[Summary], projection: Projection) -> Dispersion:
     for stacked in dyadic(blocks):
         spread = ordered(_at(stacked, projection.used))
         levels.append((float(stacked.rows.mean()), spread))
-        worst = replace(
-            worst,
-            location=np.maximum(worst.location, spread.location),
-            scale=np.maximum(worst.scale, spread.scale),
-            shape=np.maximum(worst.shape, spread.shape),
-            events=np.maximum(worst.events, spread.events),
-            reach_rows=levels[-1][0],
-        )
+        largest = {
+            name: np.maximum(getattr(worst, name), getattr(spread, name))
+            for name in _MEASURED
+        }
+        worst = replace(worst, **largest, reach_rows=levels[-1][0])
     return replace(worst, unit_rows=_units(levels, worst))
 
 
@@ -228,14 +218,12 @@ class Blocks:
 
 
 def _stack(blocks: Sequence[Summary]) -> Blocks:
-    return Blocks(
-        np.array([[float(block.rows)] for block in blocks]),
-        np.stack([block.finite for block in blocks]),
-        np.stack([block.location for block in blocks]),
-        np.stack([block.scale for block in blocks]),
-        np.stack([block.bins for block in blocks]),
-        np.stack([block.events for block in blocks]),
+    rows = np.array([[float(block.rows)] for block in blocks])
+    others = (
+        np.stack([getattr(block, each.name) for block in blocks])
+        for each in fields(Blocks)[1:]
     )
+    return Blocks(rows, *others)
 
 
 def dyadic(blocks: Sequence[Summary], least: int = MIN_BLOCKS) -> Iterator[Blocks]:
@@ -243,19 +231,7 @@ def dyadic(blocks: Sequence[Summary], least: int = MIN_BLOCKS) -> Iterator[Block
     level = _stack(blocks) if blocks else None
     while level is not None and level.rows.shape[0] >= least:
         yield level
-        level = Blocks(
-            *(
-                _pairs(array)
-                for array in (
-                    level.rows,
-                    level.finite,
-                    level.location,
-                    level.scale,
-                    level.bins,
-                    level.events,
-                )
-            )
-        )
+        level = Blocks(*(_pairs(getattr(level, each.name)) for each in fields(Blocks)))
 
 
 def _pairs(array: Floats) -> Floats:

@@ -1,6 +1,7 @@
 """When an estimated accuracy will fall below its floor, if that can be said at all.
 
-A date is given only for a trend. Whether the past is flat, a trend or a shift from one
+A date is given only for a straight trend, and its interval holds what curvature the past
+does not rule out. Whether the past is flat, a trend or a shift from one
 level to another is decided between the three with first-order autoregressive noise, since
 noise that is correlated looks like either.
 
@@ -25,9 +26,12 @@ RESAMPLES: Final = 400
 # Percentiles of a bootstrap are too narrow on short series: these ones cover 88 % (noise
 # with correlation 0.5) to 92 % (independent noise) of passages in simulation.
 LEVELS: Final = (0.02, 0.5, 0.98)
+LEVELS_CURVED: Final = (0.05, 0.95)
 
 _CONFIDENCE: Final = 0.05
 """Of the test that there is a trend, two-sided."""
+_CURVATURE: Final = 0.05
+"""Of the test that the trend is curved, two-sided: no date is better than a wrong one."""
 _CORRELATIONS: Final = (0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.98)
 _SHIFT_COST: Final = 3.0
 """Parameters that a shift counts for: the new level, and where it is of many places."""
@@ -48,6 +52,7 @@ class Outlook(StrEnum):
     SHOCKS = "shocks"
     STEADY = "steady"
     DECAY = "decay"
+    CURVED = "curved"
     BELOW = "below"
 
 
@@ -56,8 +61,9 @@ class Forecast:
     """Windows until the level falls below the floor, with a 90 % interval.
 
     Only with the outlook `DECAY`, else NaN; `high` may be infinite. `FLAT` is no trend,
-    `SHOCKS` a shift of the level, `STEADY` a trend away from the floor, `BELOW` a level
-    that is below it already.
+    `SHOCKS` a shift of the level, `CURVED` a trend that speeds up or slows down, which no
+    line foretells, `STEADY` one away from the floor, `BELOW` a level that is below it
+    already.
     """
 
     outlook: Outlook
@@ -74,14 +80,15 @@ def forecast(
 
     Formula: least-squares line a + b t over finite values; passage (floor - a) / b; its
     interval from refits to the line plus residuals resampled in blocks of n^(1/2)
-    windows. NaN values are gaps.
+    windows, and at least as wide as that of the passages of parabolas through the series.
+    NaN values are gaps.
 
     Example:
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> decay = 0.95 - 0.001 * np.arange(60) + 0.002 * rng.normal(size=60)
         >>> found = forecast(decay, 0.85, rng)
-        >>> found.outlook.value, 38 < found.low < 41 < found.high < 47
+        >>> found.outlook.value, 30 < found.low < 41 < found.high < 60
         ('decay', True)
 
     When not to use it: on accuracies estimated without labels where the concept itself
@@ -103,11 +110,51 @@ def forecast(
         return Forecast(shape, slope)
     if slope >= 0:
         return Forecast(Outlook.STEADY, slope)
-    passages = _passages(times, series, floor, rng) - now
-    low, middle, high = np.quantile(passages, LEVELS, method="nearest")
+    bend = _Bend.of(times, series)
+    if bend.is_sure:
+        return Forecast(Outlook.CURVED, slope)
+    straight, curved = _passages(times, series, floor, bend, rng)
+    low, middle, high = np.quantile(straight - now, LEVELS, method="nearest")
+    ends = np.quantile(curved - now, LEVELS_CURVED, method="nearest")
     return Forecast(
-        Outlook.DECAY, slope, max(float(low), 0.0), float(middle), float(high)
+        Outlook.DECAY,
+        slope,
+        max(float(min(low, ends[0])), 0.0),
+        float(middle),
+        float(max(high, ends[1])),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Bend:
+    """The quadratic part of a series: `size` of `shape`, which is orthogonal to lines."""
+
+    shape: Floats
+    """Coefficients of 1, t and t^2 from the middle of the times on; of unit length."""
+    size: float
+    deviation: float
+    heavier: float
+    """By how much the tails of its error are heavier than normal ones."""
+
+    @classmethod
+    def of(cls, times: Floats, series: Floats) -> _Bend:
+        """By least squares, with a first-order autoregression for the noise."""
+        basis = np.vander(times - times.mean(), 3, increasing=True)
+        directions, triangle = np.linalg.qr(basis)
+        residuals = series - directions @ (directions.T @ series)
+        variances, heavier = _dependence(times, residuals, basis)
+        shape = np.asarray(np.linalg.solve(triangle, np.eye(3)[2]), np.float64)
+        return cls(
+            shape, float(directions[:, 2] @ series), variances[2] ** 0.5, heavier
+        )
+
+    @property
+    def is_sure(self) -> bool:
+        """Return whether the curvature is beyond what noise gives a straight line."""
+        from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
+
+        limit = self.heavier * float(stdtrit(_MANY, 1.0 - _CURVATURE / 2))
+        return abs(self.size) > limit * self.deviation
 
 
 def _line(times: Floats, series: Floats) -> tuple[float, float]:
@@ -170,14 +217,15 @@ def _is_trend(times: Floats, series: Floats, slope: float, start: float) -> bool
     """Return whether the slope is beyond what correlated noise gives a line."""
     from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
 
-    (_, variance), heavier = _dependence(times, series - (start + slope * times))
+    (_, variance), heavier = _line_dependence(times, series - (start + slope * times))
     limit = heavier * float(stdtrit(_MANY, 1.0 - _CONFIDENCE / 2))
     return bool(abs(slope) > limit * variance**0.5)
 
 
 def _passages(
-    times: Floats, series: Floats, floor: float, rng: np.random.Generator
-) -> Floats:
+    times: Floats, series: Floats, floor: float, bend: _Bend, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Times at which resampled lines, and these with curvature, pass the floor."""
     centre = times.mean()
     offset = times - centre
     slope, start = _line(times, series)
@@ -189,7 +237,7 @@ def _passages(
     # Residuals of a fitted line are smaller than the noise by two degrees of freedom,
     # and sums over blocks of them by about one more block.
     least = series.size / (series.size - 2 - length)
-    wanted, heavier = _dependence(times, residuals)
+    wanted, heavier = _line_dependence(times, residuals)
     middles, slopes = (
         (spread - spread.mean())
         * heavier
@@ -200,7 +248,31 @@ def _passages(
     falling = slopes < 0
     safe = np.where(falling, slopes, -1.0)
     passages = centre + (floor - series.mean() - middles) / safe
-    return np.where(falling, passages, np.inf)
+    bends = bend.size + bend.deviation * bend.heavier * rng.normal(size=slopes.size)
+    above = series.mean() + middles - floor
+    lines = np.stack([above, slopes, np.zeros_like(slopes)])
+    terms = np.asarray(lines + bend.shape[:, None] * bends, np.float64)
+    curved = _first_passages(terms, float(times[-1] - centre))
+    return np.where(falling, passages, np.inf), centre + curved
+
+
+def _first_passages(terms: Floats, now: float) -> Floats:
+    """The first time from `now` on at which each of parabolas (3, n) is at most 0.
+
+    `terms` are coefficients of 1, t and t^2; infinite where that is never.
+    """
+    constant, linear, square = terms
+    level = constant + now * (linear + now * square)
+    slope = linear + 2.0 * now * square
+    within = slope * slope - 4.0 * square * level
+    root = np.sqrt(np.maximum(within, 0.0))
+    # The nearer root without cancellation, and without division by what may be 0.
+    below = root - slope
+    ahead = np.divide(
+        2.0 * level, below, out=np.full_like(level, np.inf), where=below > 0
+    )
+    never = (within < 0) | (ahead < 0)
+    return now + np.where(level <= 0, 0.0, np.where(never, np.inf, ahead))
 
 
 def _ratio(variance: float, drawn: Floats) -> float:
@@ -208,23 +280,34 @@ def _ratio(variance: float, drawn: Floats) -> float:
     return variance / found if found > 0 else 0.0
 
 
-def _dependence(times: Floats, residuals: Floats) -> tuple[tuple[float, float], float]:
-    """Variances of the line's middle and slope, and by how much tails are heavier.
+def _line_dependence(
+    times: Floats, residuals: Floats
+) -> tuple[tuple[float, float], float]:
+    """Variances of the line's middle and slope, and by how much tails are heavier."""
+    offset = times - times.mean()
+    basis = np.stack((np.ones_like(offset), offset), axis=1)
+    (mean, slope), heavier = _dependence(times, residuals, basis)
+    return (mean / times.size, slope / float(offset @ offset)), heavier
 
+
+def _dependence(
+    times: Floats, residuals: Floats, basis: Floats
+) -> tuple[list[float], float]:
+    """Variances of a fit along each of the directions, and by how much tails are heavier.
+
+    The directions are the columns of `basis` (n, k), each less those before it, of length 1.
     Blocks no longer than n^(1/2) do not hold what hangs together for longer. So this is
-    what noise of a first-order autoregression does to the line, whose correlation is the
-    one that makes residuals as correlated as they are: those of a fitted line are less so
+    what noise of a first-order autoregression does to the fit, whose correlation is the
+    one that makes residuals as correlated as they are: those of a fitted curve are less so
     than the noise. The tails are those of Student's t with as many degrees of freedom as
     the residuals are worth (Satterthwaite).
     """
-    offset = times - times.mean()
-    basis = np.stack((np.ones_like(offset), offset), axis=1)
-    basis /= np.sqrt((basis**2).sum(axis=0))
+    basis = np.linalg.qr(basis)[0]
     apart = np.abs(times[:, None] - times)
     near = np.diff(times) == 1
     total = float(residuals @ residuals)
     if total <= 0 or not near.any():
-        return (0.0, 0.0), 1.0
+        return [0.0] * basis.shape[1], 1.0
     found = float((residuals[1:] * residuals[:-1])[near].sum()) / total
 
     def of_residuals(correlation: float) -> tuple[Floats, Floats]:
@@ -241,12 +324,11 @@ def _dependence(times: Floats, residuals: Floats) -> tuple[tuple[float, float], 
         low, high = (middle, high) if lagged < found else (low, middle)
     seen, line = of_residuals(low)
     trace = float(np.trace(seen))
-    mean, slope = total / trace * line / np.array([times.size, offset @ offset])
     from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
 
     worth = max(trace**2 / float((seen**2).sum()), _LEAST_WORTH)
     heavier = float(stdtrit(worth, _UPPER) / stdtrit(_MANY, _UPPER))
-    return (float(mean), float(slope)), heavier
+    return [float(total / trace * variance) for variance in line], heavier
 
 
 def _blocks(count: int, length: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -30,20 +30,31 @@ BASE_UNITS: Final = {
 class MetricSpec:
     """One metric as the catalogue declares it.
 
-    `name` is the full Prometheus name (counters with `_total`), which ends in its base
-    unit where it has one. `buckets` are the classic `le` bounds of a histogram.
+    `name` is the full Prometheus name (counters with `_total`, constants with `_info`),
+    which ends in its base unit where it has one. `buckets` are the classic `le` bounds of a histogram.
     `on_probe_only` is a metric of /probe that /metrics never has. `outlives_process` is
     a total that somebody else counts or that is restored from disk.
     """
 
     name: str
-    kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     stability: Stability = "stable"
     on_probe_only: bool = False
     outlives_process: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """The Prometheus type, derived from the name, the buckets and the labels."""
+        if self.name.endswith("_total"):
+            return "counter"
+        if self.name.endswith("_info"):
+            return "info"
+        if self.buckets:
+            return "histogram"
+        # What belongs to a quantile and has no unit is a count, no quantile.
+        return "summary" if "quantile" in self.labels and self.unit else "gauge"
 
     @property
     def unit(self) -> str:

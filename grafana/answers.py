@@ -86,6 +86,16 @@ def _golden() -> list[Any]:
                 "model, dataset, metric",
                 legend="{{model}} {{dataset}} {{metric}} baseline",
             ),
+            *(
+                latest(
+                    aggregate,
+                    f'triton_golden_score_ci_ratio<v,metric="accuracy",bound="{bound}">',
+                    "model, dataset",
+                    legend=f"{{{{model}}}} {{{{dataset}}}} accuracy {bound}",
+                )
+                for aggregate, bound in (("min", "lower"), ("max", "upper"))
+            ),
+            band=("/ lower$/", "/ upper$/"),
             most=1,
         ),
         rows(
@@ -130,6 +140,20 @@ def _unlabelled() -> list[Any]:
             ),
             band=("/ lower$/", "/ upper$/"),
             most=1,
+        ),
+        rows(
+            "Conditions of the estimate",
+            "0: do not rely on the estimate. Where all hold a changed relation of inputs to"
+            " truth still goes unseen. no_drift is missing where nobody watches the inputs.",
+            "none",
+            latest(
+                "min",
+                "triton_estimated_accuracy_valid<v>",
+                "instance, model, version, condition",
+                legend="holds",
+            ),
+            span=12,
+            steps=good_above(0.5, 1),
         ),
         series(
             "What it predicts",

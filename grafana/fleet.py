@@ -106,6 +106,14 @@ def _traffic() -> list[Any]:
             rate('triton_requests_total<v,outcome!="success">', "model, outcome"),
         ),
         series(
+            "Failures that clients see",
+            "Requests a second that a proxy in front of Triton answered with an error, by its"
+            " access log, or by mirrored answers. Turn it on with `kind: access_log`.",
+            "reqps",
+            rate('triton_client_requests_total<v,outcome="failure">', "model, source"),
+            alerts=["TritonClientsSeeFailures"],
+        ),
+        series(
             "Resident memory by process",
             "Of the server and of each model's Python backend, where the sidecar runs on"
             " the same machine and can see the processes.",
@@ -127,6 +135,12 @@ def _traffic() -> list[Any]:
                 "<v>[$__rate_interval]))",
                 "{{model}}",
             ),
+        ),
+        series(
+            "Pending requests",
+            "Requests that wait for a model instance at this moment, our own included.",
+            "short",
+            latest("sum", "triton_pending_requests<v>", "model"),
         ),
         series(
             "Busy",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
 from grafana.panels import Query, good_below, heat, rate, series
+
+_WINDOW: Final = "$__rate_interval"
+_BAND: Final = ("/ lower$/", "/ upper$/")
 
 
 def build() -> Any:
@@ -17,13 +20,14 @@ def build() -> Any:
         "Latency of production requests from Triton's traces, and of our own probes. A"
         " quantile that too few requests support is absent, not guessed.",
         ("Production", _production()),
+        ("Streamed answers", _streams()),
         ("Where the time goes", _phases()),
         ("Our probes", _probes()),
     )
 
 
 def _production() -> list[Any]:
-    metric, window = "triton_request_duration_seconds", "$__rate_interval"
+    metric, window = "triton_request_duration_seconds", _WINDOW
     return [
         heat(
             "Latency of production requests",
@@ -40,13 +44,7 @@ def _production() -> list[Any]:
             "From histograms summed over replicas: within 1.1 % with native histograms,"
             " else as fine as the classic buckets.",
             "s",
-            *(
-                Query(
-                    histogram_promql.quantile(q, metric, window, "model", where="<v>"),
-                    f"{{{{model}}}} p{name}",
-                )
-                for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
-            ),
+            *_fleet(metric),
             alerts=["TritonTailLatency"],
         ),
         series(
@@ -55,19 +53,8 @@ def _production() -> list[Any]:
             " window would show: a wide band means few or dependent requests, no band that"
             " too few effective samples support it.",
             "s",
-            Query(
-                'triton_request_latency_seconds<v,quantile="0.99">',
-                "{{instance}} {{model}} p99",
-            ),
-            Query(
-                'triton_request_latency_ci_seconds<v,quantile="0.99",bound="lower">',
-                "{{instance}} {{model}} lower",
-            ),
-            Query(
-                'triton_request_latency_ci_seconds<v,quantile="0.99",bound="upper">',
-                "{{instance}} {{model}} upper",
-            ),
-            band=("/ lower$/", "/ upper$/"),
+            *_replicas("triton_request_latency"),
+            band=_BAND,
         ),
         series(
             "Effective samples behind the p99",
@@ -77,6 +64,77 @@ def _production() -> list[Any]:
             Query(
                 'triton_request_latency_effective_samples<v,quantile="0.99">',
                 "{{instance}} {{model}}",
+            ),
+        ),
+    ]
+
+
+def _fleet(histogram: str) -> list[Query]:
+    return [
+        Query(
+            histogram_promql.quantile(q, histogram, _WINDOW, "model", where="<v>"),
+            f"{{{{model}}}} p{name}",
+        )
+        for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
+    ]
+
+
+def _replicas(latency: str) -> list[Query]:
+    """The p99 of each replica, and the bounds of its interval."""
+    return [
+        Query(f'{latency}_seconds<v,quantile="0.99">', "{{instance}} {{model}} p99"),
+        *(
+            Query(
+                f'{latency}_ci_seconds<v,quantile="0.99",bound="{bound}">',
+                f"{{{{instance}}}} {{{{model}}}} {bound}",
+            )
+            for bound in ("lower", "upper")
+        ),
+    ]
+
+
+def _streams() -> list[Any]:
+    return [
+        series(
+            "Time to the first response, over the fleet",
+            "From a request's arrival to its first response, of decoupled models: what a"
+            " person who reads along waits for. From histograms summed over replicas.",
+            "s",
+            *_fleet("triton_request_first_response_seconds"),
+        ),
+        series(
+            "Time between responses, over the fleet",
+            "Every gap between two responses of a request: a request with many responses"
+            " counts more.",
+            "s",
+            *_fleet("triton_request_response_gap_seconds"),
+        ),
+        series(
+            "p99 of the first response of each replica, with its 95 % interval",
+            "The sidecar's own quantile (within 1.1 %) and the interval of what the next"
+            " window would show.",
+            "s",
+            *_replicas("triton_request_first_response_latency"),
+            band=_BAND,
+        ),
+        series(
+            "p99 between responses of each replica, with its 95 % interval",
+            "Gaps of one request depend on each other, which widens the interval. Absent"
+            " where too few requests support it.",
+            "s",
+            *_replicas("triton_request_response_gap_latency"),
+            band=_BAND,
+        ),
+        series(
+            "Responses of a request",
+            "Mean number: shorter answers are faster ones, and a fall may be requests that"
+            " were cancelled or failed, which traces do not distinguish.",
+            "short",
+            Query(
+                histogram_promql.mean(
+                    "triton_request_responses", _WINDOW, "model", where="<v>"
+                ),
+                "{{model}}",
             ),
         ),
     ]

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import secrets
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -104,6 +105,11 @@ class AnnouncedRun:
         """Keep a problem, once."""
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def tell_problems(self) -> None:
+        """Say who could not be told."""
+        for problem in self.problems:
+            sys.stderr.write(f"tritonwatch: {problem}\n")
 
 
 class Announcer(Protocol):

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
+    from exporter.cli import Subparsers
+
+
+def add_command(
+    commands: Subparsers, name: str, told: str, run: str, description: str = ""
+) -> argparse.ArgumentParser:
+    """Add a command; `run` is the function, as "module:name", imported when it is run."""
+    whole = argparse.RawDescriptionHelpFormatter
+    parser = commands.add_parser(
+        name,
+        help=told,
+        description=description or None,
+        formatter_class=whole if "\n" in description else argparse.HelpFormatter,
+    )
+
+    def start(options: argparse.Namespace) -> int:
+        module, _, function = run.partition(":")
+        return int(getattr(importlib.import_module(module), function)(options))
+
+    parser.set_defaults(run=start)
+    return parser
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

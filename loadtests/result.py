@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exporter.histograms.histogram import Histogram
+from exporter.histograms.quantiles import quantile_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +68,11 @@ class Requests:
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Requests:
         """Those chosen by a mask, by indexes or by a slice."""
         return Requests(*(getattr(self, part.name)[chosen] for part in fields(self)))
+
+    @property
+    def waits(self) -> Floats:
+        """Seconds from the intended send; infinite without a right answer."""
+        return np.where(self.outcome == Outcome.OK, self.done - self.intended, np.inf)
 
     @property
     def timed(self) -> NDArray[np.bool_]:
@@ -140,7 +146,7 @@ class About:
     workers: int = 1
     interrupted: bool = False
     backoff: Mapping[str, Any] = field(default_factory=dict)
-    """How the client came back: unary gRPC after a lost connection, and a closed loop
+    """Settings of the client's waits: before gRPC connects again, and in a closed loop
     after a request without an answer."""
 
 
@@ -186,14 +192,11 @@ class RunResult:
         unanswered: Unanswered | None = None,
     ) -> RunResult:
         """The result of these requests, its histograms made from them."""
-        timed = requests.where(requests.timed)
+        made: dict[str, Any] = {**histograms_of(requests)}
         return cls(
             about=about,
             requests=requests,
-            from_intended=histogram_of(timed.done - timed.intended),
-            from_send=histogram_of(timed.done - timed.sent),
-            dispatch_delay=histogram_of(requests.sent - requests.intended),
-            first_response=histogram_of(timed.first - timed.intended),
+            **made,
             between_responses=between_responses or Histogram(),
             duration_seconds=duration_seconds,
             sender_cpu_seconds=sender_cpu_seconds,
@@ -235,17 +238,30 @@ class RunResult:
         One without a right answer counts as infinitely late, so the value is infinite
         where more than 1 - q of them had none. None without requests.
         """
-        count = len(self.requests)
-        if not count:
-            return None
-        ok = self.requests.outcome == Outcome.OK
-        rank = max(int(np.ceil(q * count)), 1) - 1
-        late = np.sort(self.requests.done[ok] - self.requests.intended[ok])
-        return float(late[rank]) if rank < late.size else np.inf
+        return quantile_of(self.requests.waits, q) if len(self.requests) else None
 
 
 MAX_MESSAGES: Final = 20
 """Most kinds of error messages that are kept of a run."""
+
+
+def quantile_of(values: Floats, q: float) -> float:
+    """Of the inverse distribution function; NaN of nothing."""
+    if not values.size:
+        return np.nan
+    rank = quantile_rank(values.size, q) - 1
+    return float(np.partition(values, rank)[rank])
+
+
+def histograms_of(requests: Requests) -> dict[str, Histogram]:
+    """Those of a result that its requests tell, by name."""
+    timed = requests.where(requests.timed)
+    return {
+        "from_intended": histogram_of(timed.done - timed.intended),
+        "from_send": histogram_of(timed.done - timed.sent),
+        "dispatch_delay": histogram_of(requests.sent - requests.intended),
+        "first_response": histogram_of(timed.first - timed.intended),
+    }
 
 
 def histogram_of(seconds: Floats) -> Histogram:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from exporter.access.inventory import ModelKey
     from exporter.numerics.confidence_calibration import Calibration
 
@@ -21,29 +23,47 @@ class Calibrated:
 
 
 class CalibrationBoard:
-    """The latest calibration of each model version. Thread-safe."""
+    """The latest calibrations of each model version, by golden set. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[ModelKey, Calibrated] = {}
+        self._known: dict[ModelKey, dict[str, Calibrated]] = {}
+        self._agree: dict[ModelKey, bool] = {}
 
     def publish(self, key: ModelKey, calibrated: Calibrated) -> None:
-        """Replace what is known of one model version, by more samples or the same set."""
+        """Replace what one golden set showed of one model version."""
         with self._lock:
-            before = self._known.get(key)
-            if (
-                before is None
-                or before.dataset == calibrated.dataset
-                or before.calibration.samples < calibrated.calibration.samples
-            ):
-                self._known[key] = calibrated
+            of_model = self._known.setdefault(key, {})
+            of_model[calibrated.dataset] = calibrated
+            main = _largest(of_model)
+            others = [
+                one.calibration
+                for one in of_model.values()
+                if main and one is not main and one.output == main.output
+            ]
+            if main and others:
+                agree = [main.calibration.agrees_with(other) for other in others]
+                self._agree[key] = all(agree)
 
     def forget(self, key: ModelKey) -> None:
         """The model version is gone."""
         with self._lock:
             self._known.pop(key, None)
+            self._agree.pop(key, None)
 
     def get(self, key: ModelKey) -> Calibrated | None:
-        """Return the calibration of one model version; None if there is none."""
+        """Return the calibration by the largest set; None if there is none."""
         with self._lock:
-            return self._known.get(key)
+            return _largest(self._known.get(key, {}))
+
+    def agree(self, key: ModelKey) -> bool | None:
+        """Return whether all other golden sets are as right as the largest foretells.
+
+        None where there is no other.
+        """
+        with self._lock:
+            return self._agree.get(key)
+
+
+def _largest(of_model: Mapping[str, Calibrated]) -> Calibrated | None:
+    return max(of_model.values(), key=lambda c: c.calibration.samples, default=None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,10 @@ HELD_BACK: Final = 64
 """So much of a counter's rise may come from one request whose calls are unknown."""
 _HELD_SECONDS: Final = 10.0
 """A request with unknown calls that takes longer holds nothing back any more."""
+_BOOKING_SECONDS: Final = 0.1
+"""A model's backend answers first and reports to the statistics afterwards."""
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+"""No request of ours is kept waiting longer."""
 
 Ending = Literal["ok", "failed", "unreached", "unresolved"]
 """Answered; answered with an error; never received by Triton; nobody knows."""
@@ -157,7 +162,9 @@ class OwnTraffic:
     ) -> None:
         self.footprints = footprints
         """What models call by themselves; None where that is not learnt."""
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._pauses = 0
+        self._last_ended = -math.inf
         self._counts: dict[ModelKey, OwnCounts] = {}
         self._undecided: dict[int, float] = {}
         self._undecided_begun = 0
@@ -185,6 +192,32 @@ class OwnTraffic:
             return Activity(
                 dict(self._counts), len(self._undecided), self._undecided_begun
             )
+
+    @contextlib.contextmanager
+    def paused(self, most_seconds: float) -> Generator[None]:
+        """Hold requests of ours back while the body runs, once none is under way.
+
+        Those under way are waited for during `most_seconds`, and until Triton has
+        booked them; the body runs in any case.
+        """
+        until = time.monotonic() + most_seconds
+        with self._lock:
+            self._pauses += 1
+            self._lock.wait_for(self._is_idle, most_seconds)
+            booked = self._last_ended + _BOOKING_SECONDS
+        try:
+            # Not a sleep, which fails where libfaketime has the clock.
+            threading.Event().wait(max(0.0, min(booked, until) - time.monotonic()))
+            yield
+        finally:
+            with self._lock:
+                self._pauses -= 1
+                self._lock.notify_all()
+
+    def _is_idle(self) -> bool:
+        return not self._undecided and all(
+            counts.in_flight == NOTHING for counts in self._counts.values()
+        )
 
     def held_back(self) -> int:
         """How much of any model's rise may come from requests with unknown calls.
@@ -245,6 +278,7 @@ class OwnTraffic:
         in_flight += asked.calls.items()
         number = next(self._numbers)
         with self._lock:
+            self._lock.wait_for(lambda: not self._pauses, _LONGEST_PAUSE_SECONDS)
             for key, booking in in_flight:
                 counts = self._counts.get(key, OwnCounts())
                 self._counts[key] = replace(
@@ -269,6 +303,8 @@ class OwnTraffic:
                     left = counts.in_flight - booking
                     self._counts[key] = replace(counts, in_flight=left)
                 self._book(reached, asked, is_executed=is_executed)
+                self._last_ended = time.monotonic()
+                self._lock.notify_all()
 
     def _book(self, reached: list[Touched], asked: Asked, *, is_executed: bool) -> None:
         for place, share in enumerate(reached):

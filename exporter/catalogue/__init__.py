@@ -1,4 +1,4 @@
-"""Every metric exposed: name, kind, labels, unit, help, stability. Data only.
+"""Every metric exposed: name, labels, help, buckets, stability. Data only.
 
 `triton_` is about the server, `tritonwatch_` about this process, `process_` the
 standard process metrics. A metric that is not here cannot be exposed; renaming one is

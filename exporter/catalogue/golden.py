@@ -9,32 +9,45 @@ from exporter.samples import MetricSpec
 
 _SET: Final = (*_MODEL, "dataset")
 _OUTPUT: Final = (*_MODEL, "source")
-_BLIND: Final = " Blind to concept drift: where the relation of input to truth changed, it is wrong."
+_BLIND: Final = (
+    " An estimate, not a measurement. Blind to concept drift: where the relation of input"
+    " to truth changed, it is wrong by any amount and no condition shows it; only labels"
+    " do (triton_golden_score_ratio)."
+)
 
 GOLDEN_SCORE: Final = MetricSpec(
     "triton_golden_score_ratio",
-    "gauge",
     "Score of the latest answers to the samples of a golden set, by metric (accuracy,"
     " top_k, precision, recall, f1, auc, match, match:OUTPUT, cosine). Absent until each"
     " sample was asked once.",
     (*_SET, "metric"),
 )
+GOLDEN_SCORE_CI: Final = MetricSpec(
+    "triton_golden_score_ci_ratio",
+    "95 % interval (Wilson) of those golden scores that are shares of samples (accuracy,"
+    " top_k, match, match:OUTPUT), by bound (lower, upper): what the model scores on"
+    " inputs like these. Samples that are (nearly) the same count once.",
+    (*_SET, "metric", "bound"),
+)
 GOLDEN_ERROR: Final = MetricSpec(
     "triton_golden_error",
-    "gauge",
     "Error of the latest answers to the samples of a golden set of numbers, by metric"
     " (mae, rmse), in the label's own unit.",
     (*_SET, "metric"),
 )
 GOLDEN_BASELINE: Final = MetricSpec(
     "triton_golden_baseline_ratio",
-    "gauge",
     "The score that a loss is counted from: given, recorded, or of the first round.",
     (*_SET, "metric"),
 )
+GOLDEN_RUN_LENGTH: Final = MetricSpec(
+    "triton_golden_in_control_samples",
+    "Mean number of samples between false alarms of an accuracy loss, at the limit in use;"
+    " less than samples_per_false_alarm where no limit gives that.",
+    _SET,
+)
 GOLDEN_SAMPLES: Final = MetricSpec(
     "triton_golden_samples_total",
-    "counter",
     "Golden samples asked, by outcome: right, wrong (not the expected answer, or not the"
     " label), invalid (NaN, Inf, malformed), unanswered, cached (a response cache may"
     " have answered, which proves nothing).",
@@ -42,13 +55,11 @@ GOLDEN_SAMPLES: Final = MetricSpec(
 )
 GOLDEN_ROUNDS: Final = MetricSpec(
     "triton_golden_rounds_total",
-    "counter",
     "Rounds completed: every sample of the set asked once more.",
     _SET,
 )
 GOLDEN_FAILING: Final = MetricSpec(
     "triton_golden_failing",
-    "gauge",
     "1 while a check fails, 0 while it passes: expected (answers are those recorded),"
     " labels (accuracy is not below its baseline), repeat, permutation, batch,"
     " distinct, corrupted."
@@ -57,88 +68,76 @@ GOLDEN_FAILING: Final = MetricSpec(
 )
 GOLDEN_USABLE: Final = MetricSpec(
     "triton_golden_usable",
-    "gauge",
     "1 if the golden file could be read and fits the model, else 0; the log says what is"
     " wrong with it, with row and field.",
     _SET,
 )
 GOLDEN_INFO: Final = MetricSpec(
     "triton_golden_info",
-    "info",
     "The golden set in use, with the SHA-256 of its file.",
     (*_SET, "sha256"),
 )
 GOLDEN_BUDGET: Final = MetricSpec(
     "triton_golden_budget_used_ratio",
-    "gauge",
     "Golden requests of the last minute as a share of all of the model's, by what is"
     " shared (requests, busy: seconds on the wire over busy seconds).",
     (*_SET, "of"),
 )
 GOLDEN_RELIABILITY: Final = MetricSpec(
     "triton_golden_reliability_ratio",
-    "gauge",
     "Reliability curve: accuracy of the golden answers whose confidence lies in the bin"
     " of ten that begins at `bin`. Absent for an empty bin.",
     (*_SET, "bin"),
 )
 GOLDEN_CALIBRATION_ERROR: Final = MetricSpec(
     "triton_golden_calibration_error_ratio",
-    "gauge",
     "Expected calibration error: mean distance of confidence and accuracy over the bins.",
     _SET,
 )
 OUTPUT_CONFIDENCE: Final = MetricSpec(
     "triton_output_confidence_ratio",
-    "gauge",
     "Mean confidence, the largest probability, of the latest answers, by source:"
     " golden:DATASET, production (mirrored).",
     _OUTPUT,
 )
 OUTPUT_ENTROPY: Final = MetricSpec(
-    "triton_output_entropy",
-    "gauge",
-    "Mean entropy of the latest answers, in nats.",
-    _OUTPUT,
+    "triton_output_entropy", "Mean entropy of the latest answers, in nats.", _OUTPUT
 )
 OUTPUT_NORM: Final = MetricSpec(
-    "triton_output_norm",
-    "gauge",
-    "Mean Euclidean norm of the latest answers.",
-    _OUTPUT,
+    "triton_output_norm", "Mean Euclidean norm of the latest answers.", _OUTPUT
 )
 OUTPUT_CLASS: Final = MetricSpec(
     "triton_output_class_ratio",
-    "gauge",
     "Share of the latest answers that name each class; the prediction distribution."
     " Classes up to 99 only.",
     (*_OUTPUT, "class"),
 )
 OUTPUT_ROWS: Final = MetricSpec(
     "triton_output_rows_total",
-    "counter",
     "Answers of mirrored production requests that were looked at.",
     _MODEL,
 )
 ESTIMATED_ACCURACY: Final = MetricSpec(
     "triton_estimated_accuracy_ratio",
-    "gauge",
     "Accuracy of the latest production answers, estimated without labels from their"
     " confidence as calibrated on the golden set." + _BLIND,
     _MODEL,
 )
 ESTIMATED_ACCURACY_CI: Final = MetricSpec(
     "triton_estimated_accuracy_ci_ratio",
-    "gauge",
-    "95 % interval of the estimated accuracy, by bound (lower, upper)." + _BLIND,
+    "95 % interval of the estimated accuracy, by bound (lower, upper). Answers to equal"
+    " inputs count once; wider by the share of answers whose confidence is unlike the"
+    " golden ones." + _BLIND,
     (*_MODEL, "bound"),
 )
 ESTIMATED_ACCURACY_VALID: Final = MetricSpec(
     "triton_estimated_accuracy_valid",
-    "gauge",
-    "1 where a condition of the estimate holds: calibrated (50 golden samples),"
-    " enough_outputs (50 answers), within_calibration (at most 5 % of confidences below"
-    " all golden ones), no_drift (no alarm on inputs or labels). Any 0: do not rely on"
-    " it." + _BLIND,
+    "1 where a condition of the estimate holds, 0 where not, absent where unknown:"
+    " calibrated (50 golden samples without copies), enough_outputs (answers to 50 inputs),"
+    " within_calibration (at most 5 % of confidences below all golden ones), drift_watched"
+    " (a drift window of the model's inputs was judged), drift_guaranteed (its reference"
+    " keeps the guarantee), no_drift (no alarm; absent where inputs are not watched),"
+    " golden_agrees (no golden set lost accuracy or contradicts the calibration). Any 0:"
+    " do not rely on it." + _BLIND,
     (*_MODEL, "condition"),
 )

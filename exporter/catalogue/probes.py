@@ -11,7 +11,6 @@ from exporter.samples import MetricSpec
 
 PROBE_DURATION: Final = MetricSpec(
     "triton_probe_duration_seconds",
-    "histogram",
     "Time of a probe's request on the wire. A timeout counts with the time waited, so"
     " a quantile that reaches the timeout reads 'at least'.",
     _PROBE,
@@ -19,7 +18,6 @@ PROBE_DURATION: Final = MetricSpec(
 )
 PROBE_TOTAL: Final = MetricSpec(
     "triton_probe_total",
-    "counter",
     "Probe requests by outcome: ok, timeout, unavailable, invalid, model_error,"
     " bad_output, cached (a response cache answered, which proves nothing), backlog"
     " (waits behind other clients' sequences, which the model executes), late (no answer"
@@ -28,28 +26,24 @@ PROBE_TOTAL: Final = MetricSpec(
 )
 PROBE_LATENCY: Final = MetricSpec(
     "triton_probe_latency_seconds",
-    "summary",
     "Latency quantile of the probes of the sliding window. Absent where the number of"
     " probes cannot support the quantile.",
     (*_PROBE, "quantile"),
 )
 PROBE_SUCCESS: Final = MetricSpec(
     "triton_probe_success",
-    "gauge",
     "1 if the latest probe was ok, else 0. Absent after outcome cached or backlog;"
     " outcome late changes nothing.",
     _PROBE,
 )
 PROBE_LAST_DURATION: Final = MetricSpec(
     "triton_probe_last_duration_seconds",
-    "gauge",
     "Time of the request of this one probe; on /probe only.",
     _PROBE,
     on_probe_only=True,
 )
 BLACKBOX_SUCCESS: Final = MetricSpec(
     "probe_success",
-    "gauge",
     "1 if the target answered and every model it lists as ready was asked and was ok;"
     " 0 also where one was not asked (probe_models_unjudged). On /probe only, named as"
     " blackbox_exporter does.",
@@ -57,31 +51,26 @@ BLACKBOX_SUCCESS: Final = MetricSpec(
 )
 BLACKBOX_JUDGED: Final = MetricSpec(
     "probe_models_judged",
-    "gauge",
     "Model versions of the target that this probe asked by every protocol; on /probe only.",
 )
 BLACKBOX_UNJUDGED: Final = MetricSpec(
     "probe_models_unjudged",
-    "gauge",
     "Ready model versions of the target that this probe did not ask, or not by every"
     " protocol, because their metadata could not be read or time ran out; on /probe only.",
 )
 BLACKBOX_DURATION: Final = MetricSpec(
     "probe_duration_seconds",
-    "gauge",
     "Time the whole look at the target took; on /probe only.",
     on_probe_only=True,
 )
 PROBE_INTERVAL: Final = MetricSpec(
     "triton_probe_interval_seconds",
-    "gauge",
     "Time between two probes of one model as it is kept now: the configured interval,"
     " stretched when the rate limit does not allow it for all models.",
     ("probe",),
 )
 OWN_UNRESOLVED: Final = MetricSpec(
     "tritonwatch_own_requests_unresolved_total",
-    "counter",
     "Own requests that never got an answer: Triton may or may not have counted them"
     " as production traffic.",
     _MODEL,

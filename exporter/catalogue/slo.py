@@ -8,20 +8,17 @@ from exporter.samples import MetricSpec
 
 SLO_OBJECTIVE: Final = MetricSpec(
     "triton_slo_objective_ratio",
-    "gauge",
     "Share of events that must be good, as configured.",
     ("slo",),
 )
 SLO_EVENTS: Final = MetricSpec(
     "triton_slo_events_total",
-    "counter",
     "Events of the objective by outcome (good, bad) since this process started. Sum"
     " over replicas before dividing.",
     ("slo", "outcome"),
 )
 SLO_BURN_RATE: Final = MetricSpec(
     "triton_slo_burn_rate",
-    "gauge",
     "Share of bad events over the share allowed, in the window before now as this"
     " process saw it; 1 uses the budget up just at the end of the objective's window."
     " Absent without events.",
@@ -29,14 +26,12 @@ SLO_BURN_RATE: Final = MetricSpec(
 )
 SLO_BUDGET: Final = MetricSpec(
     "triton_slo_error_budget_remaining_ratio",
-    "gauge",
     "What is left of the error budget of the objective's window, as this process saw"
     " it: 1 untouched, 0 used up, below 0 overdrawn.",
     ("slo",),
 )
 SLO_DOUBTFUL: Final = MetricSpec(
     "triton_slo_doubtful",
-    "gauge",
     "1 while triton_request_outcomes_doubtful is 1 for one of the objective's models, so"
     " that bad events are among the good ones; of objectives on production's requests.",
     ("slo",),

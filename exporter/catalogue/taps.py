@@ -8,7 +8,6 @@ from exporter.samples import MetricSpec
 
 TAP_REQUESTS: Final = MetricSpec(
     "tritonwatch_tap_requests_total",
-    "counter",
     "Requests to a tap by source (otlp, http, grpc, cloudevents, traces) and outcome:"
     " accepted; sampled_out, unwanted (nobody looks at that model), unknown_model and own"
     " are passed over; malformed, too_large, unsupported, timeout, overloaded,"
@@ -18,56 +17,50 @@ TAP_REQUESTS: Final = MetricSpec(
 )
 TAP_SAMPLES: Final = MetricSpec(
     "tritonwatch_tap_samples_total",
-    "counter",
     "Mirrored requests and responses (direction) that were handed to drift windows and"
     " comparisons, by model and the tap they came by.",
     ("model", "source", "direction"),
 )
 ACCESS_LOG_LINES: Final = MetricSpec(
     "tritonwatch_access_log_lines_total",
-    "counter",
     "Lines of the access logs by outcome: counted, own, other (no inference request),"
     " unknown_model, malformed, too_long.",
     ("outcome",),
 )
 ACCESS_LOG_TRUNCATIONS: Final = MetricSpec(
     "tritonwatch_access_log_truncations_total",
-    "counter",
     "Times an access log was found shorter than before: lines written between the poll"
     " before and the truncation are not counted.",
 )
 TRACE_TENSORS_REFUSED: Final = MetricSpec(
     "tritonwatch_trace_tensors_refused_total",
-    "counter",
     "Tensors in trace files that cannot be read back, by datatype and reason: Triton"
     " writes FP16 and BF16 empty, INT8 and UINT8 as raw characters, BYTES unescaped.",
     ("datatype", "reason"),
 )
 ADMISSION_CONNECTIONS: Final = MetricSpec(
     "tritonwatch_admission_connections",
-    "gauge",
     "Connections open now, by listener: web (metrics and pages), tap, grpc.",
     ("listener",),
 )
 ADMISSION_LIMIT: Final = MetricSpec(
     "tritonwatch_admission_limit",
-    "gauge",
     "Connections that the listener takes at once.",
     ("listener",),
 )
 ADMISSION_REFUSED: Final = MetricSpec(
     "tritonwatch_admission_refused_total",
-    "counter",
     "Connections and requests turned away by listener and reason: crowded (the listener"
-    " was full, and the connection that had waited longest was ended), descriptors (the"
-    " process has no file descriptor left), handshake (TLS failed or took too long),"
+    " was full, and the connection that had waited longest was ended), calls (as many"
+    " gRPC calls waited for their message as may, and the one that had waited longest was"
+    " ended, of the address with most), bytes (gRPC messages of the sender's address that"
+    " wait to be read take more than they leave free), descriptors (the process has no file descriptor left), handshake (TLS failed or took too long),"
     " passwords (too many wait to be checked), cross_site (sent by a web page of another"
     " site), memory (more is resident than tritonwatch_admission_memory_limit_bytes).",
     ("listener", "reason"),
 )
 ADMISSION_MEMORY_LIMIT: Final = MetricSpec(
     "tritonwatch_admission_memory_limit_bytes",
-    "gauge",
     "Resident memory above which taps refuse what they are sent: the lower of"
     " listen.memory_bytes and three quarters of the control group's limit.",
 )

@@ -56,7 +56,7 @@ def _properties(node: dict[str, Any], parts: dict[str, Any]) -> Iterable[Any]:
 
 def metrics() -> list[dict[str, Any]]:
     """The catalogue as JSON-able values."""
-    return [asdict(spec) for spec in CATALOGUE]
+    return [{"name": spec.name, "kind": spec.kind} | asdict(spec) for spec in CATALOGUE]
 
 
 def metrics_table() -> str:

@@ -38,6 +38,8 @@ class Reading:
 
     summary: str
     energy: str
+    streamed: tuple[str, ...]
+    """A line for each model whose streamed answers were traced."""
     models: tuple[ModelReading, ...]
     troubles: Troubles
     golden_correct: bool
@@ -78,6 +80,7 @@ class Reader:
         return Reading(
             _summary(series, total),
             _energy(series),
+            tuple(_streamed(series)),
             models,
             dict(_troubles(status)),
             _correct(series),
@@ -156,6 +159,17 @@ def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
     if traced is None and not series["tritonwatch_trace_records_total"]:
         return "? (nothing is traced)"
     return f"? ({traced or 0:.0f} of {needed} traces)"
+
+
+def _streamed(series: Series) -> Iterator[str]:
+    for labels, seconds in series["triton_request_first_response_latency_seconds"]:
+        if labels["quantile"] == "0.5":
+            gap = _one(series, "triton_request_response_gap_latency_seconds", labels)
+            pace = "?" if gap is None else f"{1e3 * gap:.3g}"
+            yield (
+                f"{labels['model']} streams: first response p50 {1e3 * seconds:.3g} ms,"
+                f" gaps p50 {pace} ms"
+            )
 
 
 def _one(series: Series, name: str, wanted: dict[str, str]) -> float | None:

@@ -49,8 +49,8 @@ class Screen:
         due = now - self._shown_at >= _EVERY_SECONDS
         if due:
             self._shown_at = now
-            self._print(f"{clock}  {reading.summary}")
-            self._print(f"{clock}  {reading.energy}")
+            for line in (reading.summary, reading.energy, *reading.streamed):
+                self._print(f"{clock}  {line}")
         for model in reading.models:
             if due or self._states.get(model.name, model.state) != model.state:
                 self._print(f"{clock}  {_line(model)}")
@@ -61,7 +61,8 @@ class Screen:
 
     def _draw(self, reading: Reading) -> None:
         width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
-        lines = [reading.summary, reading.energy, "", _row([n for n, _ in _COLUMNS])]
+        lines = [reading.summary, reading.energy, *reading.streamed, ""]
+        lines.append(_row([name for name, _ in _COLUMNS]))
         lines += [
             _row([m.name, m.state, m.rate, m.median, m.tail, m.accuracy, m.drift])
             for m in reading.models

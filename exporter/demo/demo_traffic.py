@@ -109,10 +109,24 @@ RATES: Final = {
     "digits_fp32": 18.0,
     "digits_int8": 14.0,
     "diabetes": 14.0,
-    "stream": 14.0,
+    "llm": 14.0,
     "slow": 14.0,
 }
 """Requests a second: each model's p99 needs 368, within half a minute."""
+_WORDS: Final = [
+    "why",
+    "when",
+    "where",
+    "is",
+    "the",
+    "queue",
+    "model",
+    "answer",
+    "slow",
+    "wrong",
+    "late",
+    "power",
+]
 _LOGGED: Final = ("digits_fp32", "digits_int8", "diabetes")
 
 
@@ -209,7 +223,7 @@ class Traffic:
             self._mirror(request)
             # The sidecar is what reports failures; the traffic continues.
             with contextlib.suppress(TritonError):
-                if model == "stream":
+                if model == "llm":
                     self._client.infer_stream(request, timeout_seconds=_TIMEOUT_SECONDS)
                     continue
                 reply = self._client.infer(request, timeout_seconds=_TIMEOUT_SECONDS)
@@ -233,9 +247,11 @@ class Traffic:
         return "1" if model == self._canary[0] else ""
 
     def _inputs(self, model: str) -> tuple[dict[str, Array], dict[str, str]]:
-        if model in {"slow", "stream"}:
-            name = "input" if model == "slow" else "values"
-            return {name: self._rngs[model].random(8, dtype=np.float32)}, {name: "FP32"}
+        if model == "slow":
+            rows = self._rngs[model].random(8, dtype=np.float32)
+            return {"input": rows}, {"input": "FP32"}
+        if model == "llm":
+            return self._prompt()
         if model == "diabetes":
             row = self._row(
                 model, self._older if self._moved.is_set() else self._patients
@@ -251,6 +267,14 @@ class Traffic:
             return {name: v.reshape(1, 1) for name, v in inputs.items()}, types
         pixels = self._row(model, self._digits)["pixels"].astype(np.float32)
         return {"pixels": pixels.reshape(1, -1)}, {"pixels": "FP32"}
+
+    def _prompt(self) -> tuple[dict[str, Array], dict[str, str]]:
+        words = self._rngs["llm"].choice(_WORDS, self._rngs["llm"].integers(5, 60))
+        inputs: dict[str, Array] = {
+            "text_input": np.array([" ".join(words).encode()], object),
+            "stream": np.array([True]),
+        }
+        return inputs, {"text_input": "BYTES", "stream": "BOOL"}
 
     def _row(self, model: str, rows: dict[str, Array]) -> dict[str, Array]:
         place = self._rngs[model].integers(len(next(iter(rows.values()))))

@@ -5,6 +5,7 @@ them together leave file descriptors for what the sidecar itself does, and refus
 they are sent while too much memory is in use. A full listener
 ends the connection that has waited longest among those of the address that holds most:
 nobody who is being answered is cut off, and one sender cannot keep the others out.
+Calls within gRPC connections get their places in the same way.
 """
 
 from __future__ import annotations
@@ -30,10 +31,23 @@ log = structlog.get_logger()
 
 Listener = Literal["web", "tap", "grpc"]
 Reason = Literal[
-    "crowded", "descriptors", "handshake", "passwords", "cross_site", "memory"
+    "crowded",
+    "calls",
+    "bytes",
+    "descriptors",
+    "handshake",
+    "passwords",
+    "cross_site",
+    "memory",
 ]
 CONNECTIONS: Final[dict[Listener, int]] = {"web": 128, "tap": 128, "grpc": 64}
 """Connections at once, by listener."""
+CALLS: Final = 64
+"""gRPC calls that wait for a message at once, each of which may hold some of it."""
+MESSAGE_BYTES: Final = 32 << 20
+"""Of all gRPC messages together that wait to be worked on."""
+_MESSAGE_OVERHEAD: Final = 4_096
+"""What an empty one takes, with all that waits for it."""
 _DESCRIPTORS: Final[dict[Listener, int]] = {"web": 1, "tap": 1, "grpc": 3}
 """File descriptors of one connection: gRPC's are relayed over a Unix socket."""
 OWN_DESCRIPTORS: Final = 256
@@ -52,27 +66,27 @@ T = TypeVar("T")
 
 
 class CrowdedError(Exception):
-    """Nobody waits on this listener who could leave for a new connection."""
+    """Nobody waits here who could leave for a newcomer."""
 
 
 class Visitor:
-    """One connection while it lasts.
+    """One connection, or one gRPC call, while it lasts.
 
-    `idle_since` gives the time since which the connection waits for its peer, None while
-    it is being answered. `end` ends it.
+    `idle_since` gives the time since which it waits for its peer, None while it is being
+    answered. `end` ends it.
     """
 
-    __slots__ = ("_entrance", "address", "end", "idle_since")
+    __slots__ = ("_places", "address", "end", "idle_since")
 
-    def __init__(self, entrance: Entrance, address: str, since: float) -> None:
-        self._entrance = entrance
+    def __init__(self, places: Places, address: str, since: float) -> None:
+        self._places = places
         self.address = address
         self.idle_since: Callable[[], float | None] = lambda: since
         self.end: Callable[[], object] = lambda: None
 
     def leave(self) -> None:
         """Give the place back; more than once does no harm."""
-        self._entrance.visitors.discard(self)
+        self._places.visitors.discard(self)
 
 
 class ParseSlot:
@@ -101,25 +115,17 @@ class ParseSlot:
                     self._free_at = time.monotonic() + pause
 
 
-class Entrance:
-    """The connections of one listener; all share a parse slot and a memory budget."""
+class Places:
+    """A number of places, shared out among addresses when all are taken."""
 
-    def __init__(
-        self,
-        listener: Listener,
-        limit: int,
-        parsing: ParseSlot,
-        memory: MemoryBudget | None = None,
-    ) -> None:
+    def __init__(self, limit: int, refused: Counter[Reason], reason: Reason) -> None:
         self.limit = limit
-        self.parsing = parsing
         self.visitors: set[Visitor] = set()
-        self.refused: Counter[Reason] = Counter()
-        self._listener = listener
-        self._memory = memory or MemoryBudget(None)
+        self.refused = refused
+        self._reason: Reason = reason
 
     def enter(self, peer: str, now: float) -> Visitor:
-        """Take a connection, at the expense of another where the listener is full.
+        """Take a place, at the expense of another visitor where all are taken.
 
         `now` is the event loop's time.
 
@@ -128,10 +134,14 @@ class Entrance:
         """
         visitor = Visitor(self, network_of(peer), now)
         if len(self.visitors) >= self.limit:
-            self.refused["crowded"] += 1
+            self.refused[self._reason] += 1
             self._make_room()
         self.visitors.add(visitor)
         return visitor
+
+    def held_by(self, address: str) -> int:
+        """How many places an address has now."""
+        return sum(visitor.address == address for visitor in self.visitors)
 
     def _make_room(self) -> None:
         held = Counter(visitor.address for visitor in self.visitors)
@@ -145,6 +155,47 @@ class Entrance:
         _, _, longest = min(waiting, key=lambda each: each[:2])
         longest.leave()
         longest.end()
+
+
+class Entrance(Places):
+    """The connections of one listener; all share a parse slot and a memory budget."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        limit: int,
+        parsing: ParseSlot,
+        memory: MemoryBudget | None = None,
+    ) -> None:
+        super().__init__(limit, Counter(), "crowded")
+        self.parsing = parsing
+        self.calls = Places(CALLS, self.refused, "calls")
+        """Of a listener whose connections carry many requests at once."""
+        self._held: Counter[str] = Counter()
+        self._listener = listener
+        self._memory = memory or MemoryBudget(None)
+
+    def hold(self, address: str, number: int) -> bool:
+        """Whether a message of so many bytes may wait; `let_go` undoes it.
+
+        Beyond its first message an address may not hold more than it leaves free
+        (Choudhury and Hahne 1998, dynamic queue length thresholds): one alone holds a
+        half, and the next still finds as much.
+        """
+        own = self._held[address]
+        number += _MESSAGE_OVERHEAD
+        free = MESSAGE_BYTES - self._held.total() - number
+        if free < 0 or (own and own + number > free):
+            self.refused["bytes"] += 1
+            return False
+        self._held[address] += number
+        return True
+
+    def let_go(self, address: str, number: int) -> None:
+        """The message is worked on."""
+        self._held[address] -= number + _MESSAGE_OVERHEAD
+        if not self._held[address]:
+            del self._held[address]
 
     def lacks_memory(self) -> bool:
         """Whether to refuse what was sent, since too much memory is in use; counts it."""

@@ -64,6 +64,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_timer()
         self._visitor.leave()
         super().connection_lost(exc)
+        # uvicorn keeps its timer, and with it the connection, where one was broken off.
+        self._unset_keepalive_if_required()
 
     @property
     def waits(self) -> bool:
@@ -81,7 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         super().on_response_complete()
-        if not self.pipeline:
+        if not self.pipeline and not self.transport.is_closing():
             self._wait(IDLE_SECONDS)
 
     def pause_writing(self) -> None:

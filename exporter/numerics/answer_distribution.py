@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from exporter.numerics.normal import Floats, Ints
@@ -89,3 +91,15 @@ def _may_be_probabilities(rows: Floats) -> bool:
     if not finite.size or (finite < -_ROUNDING).any() or (finite > 1 + _ROUNDING).any():
         return False
     return bool((np.abs(finite.sum(axis=1) - 1.0) < _ROUNDING).mean() > _MOST)
+
+
+def row_hashes(columns: Sequence[NDArray[Any]]) -> Ints:
+    """(rows,) hashes over all columns of each row; not the same in another process."""
+    parts = [
+        # An array of objects holds addresses.
+        [tuple(row.ravel()) for row in column]
+        if column.dtype.kind == "O"
+        else [row.tobytes() for row in column]
+        for column in columns
+    ]
+    return np.array([hash(row) for row in zip(*parts, strict=True)], np.int64)

@@ -3,8 +3,13 @@
 Confidence-based estimation (NannyML's CBPE; Guo et al. 2017 for calibration): the golden
 set tells how often an answer of a certain confidence is right, by isotonic regression;
 production's confidences then tell how often production's answers are. That holds while
-the *inputs* change and the relation of input to truth does not. A changed relation,
-concept drift, it cannot see: the model is as confident as ever, and wrong.
+answers of one confidence are right as often as in the golden set. Rows that repeat count
+once, and the interval grows by the share of production whose confidences the golden set
+does not have. A changed relation of input to truth, concept drift, it cannot see: the
+model is as confident as ever, and wrong.
+
+Reference: Massey, The Kolmogorov-Smirnov test for goodness of fit, Journal of the
+American Statistical Association 46 (1951) 68-78: the distance of two samples.
 """
 
 from __future__ import annotations
@@ -15,8 +20,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from exporter.numerics import dependence
+
 if TYPE_CHECKING:
-    from exporter.numerics.normal import Floats
+    from exporter.numerics.normal import Floats, Ints
 
 BINS: Final = 10
 LEAST_SAMPLES: Final = 50
@@ -24,8 +31,19 @@ LEAST_OUTPUTS: Final = 50
 MOST_OUTSIDE: Final = 0.05
 """Largest share of confidences below all that the golden set had."""
 _Z95: Final = 1.959964
+_Z_CONTRADICTED: Final = 3.0
+_MEAN_DISTANCE: Final = math.sqrt(math.pi / 2.0) * math.log(2.0)
+"""Mean Kolmogorov-Smirnov distance of like samples, times the root of their size."""
 
-Condition = Literal["calibrated", "enough_outputs", "within_calibration", "no_drift"]
+Condition = Literal[
+    "calibrated",
+    "enough_outputs",
+    "within_calibration",
+    "drift_watched",
+    "drift_guaranteed",
+    "no_drift",
+    "golden_agrees",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +66,7 @@ class Estimate:
     high: float
     outputs: int
     conditions: dict[Condition, bool]
-    """Whether each condition of its being valid holds."""
+    """Whether each condition of its being valid holds, of those that are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +78,25 @@ class Calibration:
     levels: Floats
     """Accuracy at each knot; in between, straight."""
     blocks: Floats
-    """(blocks, 3): least confidence, answers and right answers of each level."""
-    samples: int
+    """(blocks, 4): least confidence, answers, right answers and squared sizes of the
+    groups of copies, summed, of each level."""
+    confidences: Floats
+    """(samples,) of the golden answers, ascending."""
+    groups: Ints
+    """(samples,) which of them are copies of one another: those of one number."""
+    independent: float
+    """How many golden answers without copies tell as much."""
     bins: tuple[Bin, ...]
+
+    @property
+    def samples(self) -> int:
+        """Golden answers, copies included."""
+        return self.confidences.size
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the golden answers that are right."""
+        return float(self.blocks[:, 2].sum() / self.samples)
 
     @property
     def error(self) -> float:
@@ -75,56 +109,96 @@ class Calibration:
         """Return how often answers of these confidences are right."""
         return np.interp(confidences, self.knots, self.levels)
 
-    def estimate(self, confidences: Floats, *, no_drift: bool = True) -> Estimate:
+    def estimate(self, confidences: Floats, groups: Ints | None = None) -> Estimate:
         """The accuracy behind these confidences; NaN counts as a wrong answer.
 
-        The interval has both parts: which answers of the window are right by chance, and
-        how well so many golden samples know the curve. Where production is far less
-        sure than the golden answers were, the curve's thin end is biased low, and 95 %
-        become some 90 %.
+        The interval has three parts: which answers of the window are right by chance,
+        how well so many golden samples know the curve, and the share of the window whose
+        confidences are unlike the golden ones: nobody knows how right these are.
+
+        Args:
+            confidences: (n,) in [0, 1] or NaN.
+            groups: (n,) answers to the same input have the same number; None where all
+                are different.
         """
-        known = confidences[np.isfinite(confidences)]
+        is_known = np.isfinite(confidences)
+        known = confidences[is_known]
+        groups = np.arange(known.size) if groups is None else groups[is_known]
         count = max(1, confidences.size)
         rates = self.accuracy_of(known)
         accuracy = float(rates.sum() / count)
-        chance = float((rates * (1.0 - rates)).sum()) / count**2
+        _, place, copies = np.unique(groups, return_inverse=True, return_counts=True)
+        # Copies are all right or all wrong.
+        rate = np.bincount(place, rates) / copies if known.size else rates
+        chance = float((copies**2 * rate * (1.0 - rate)).sum()) / count**2
         half = _Z95 * math.sqrt(chance + self._curve_variance(known, count))
+        unlike = self._unlike(known, groups) * known.size / count
         outside = float(np.mean(known < self.knots[0])) if known.size else 1.0
         return Estimate(
             accuracy,
-            max(0.0, accuracy - half),
-            min(1.0, accuracy + half),
+            max(0.0, accuracy - half - unlike),
+            min(1.0, accuracy + half + unlike),
             confidences.size,
             {
-                "calibrated": self.samples >= LEAST_SAMPLES,
-                "enough_outputs": known.size >= LEAST_OUTPUTS,
+                "calibrated": self.independent >= LEAST_SAMPLES,
+                "enough_outputs": copies.size >= LEAST_OUTPUTS,
                 "within_calibration": outside <= MOST_OUTSIDE,
-                "no_drift": no_drift,
             },
         )
+
+    def agrees_with(self, other: Calibration) -> bool:
+        """Return whether another golden set of the model is as right as this one foretells.
+
+        Within three standard errors of what this curve makes of the other set's
+        confidences, and its interval's share of unlike ones.
+        """
+        found = self.estimate(other.confidences, other.groups)
+        half = _Z_CONTRADICTED / _Z95
+        low = found.accuracy - half * (found.accuracy - found.low)
+        high = found.accuracy + half * (found.high - found.accuracy)
+        return low <= other.accuracy <= high
+
+    def _unlike(self, confidences: Floats, groups: Ints) -> float:
+        """Kolmogorov-Smirnov distance to the golden confidences, beyond its mean by chance."""
+        if not confidences.size:
+            return 0.0
+        known = np.sort(confidences)
+        at = np.concatenate([known, self.confidences])
+        distance = np.abs(
+            np.searchsorted(known, at, side="right") / known.size
+            - np.searchsorted(self.confidences, at, side="right") / self.samples
+        ).max()
+        independent = known.size / dependence.copies_inflation(groups).phi
+        chance = _MEAN_DISTANCE * math.sqrt(1.0 / independent + 1.0 / self.independent)
+        return max(0.0, float(distance) - chance)
 
     def _curve_variance(self, confidences: Floats, count: int) -> float:
         place = np.searchsorted(self.blocks[:, 0], confidences, side="right") - 1
         weights = np.bincount(np.maximum(place, 0), minlength=len(self.blocks)) / count
         answers, right = self.blocks[:, 1], self.blocks[:, 2]
+        independent = answers**2 / self.blocks[:, 3]
         # Jeffreys: a block without an error is not known to be without.
-        rate = (right + 0.5) / (answers + 1.0)
-        return float((weights**2 * rate * (1.0 - rate) / answers).sum())
+        rate = (right / answers * independent + 0.5) / (independent + 1.0)
+        return float((weights**2 * rate * (1.0 - rate) / independent).sum())
 
 
-def calibrate(confidences: Floats, right: Floats) -> Calibration | None:
+def calibrate(
+    confidences: Floats, right: Floats, groups: Ints | None = None
+) -> Calibration | None:
     """The calibration of these answers; None where there are none.
 
     Args:
         confidences: (n,) in [0, 1]; answers that are not finite are left out.
         right: (n,) whether each answer is right.
+        groups: (n,) samples that are (nearly) the same have the same number; None where
+            all are different.
     """
-    known = np.isfinite(confidences)
-    confidences, right = confidences[known], np.asarray(right, np.float64)[known]
-    if not confidences.size:
+    known = np.flatnonzero(np.isfinite(confidences))
+    if not known.size:
         return None
-    order = np.argsort(confidences, kind="stable")
-    confidences, right = confidences[order], right[order]
+    order = known[np.argsort(confidences[known], kind="stable")]
+    confidences, right = confidences[order], np.asarray(right, np.float64)[order]
+    groups = np.arange(order.size) if groups is None else groups[order]
     starts, levels, sizes = isotonic(confidences, right)
     ends = starts + sizes.astype(np.intp) - 1
     knots = np.stack([confidences[starts], confidences[ends]], axis=1).ravel()
@@ -134,8 +208,13 @@ def calibrate(confidences: Floats, right: Floats) -> Calibration | None:
     return Calibration(
         knots[keep],
         values[keep],
-        np.stack([confidences[starts], sizes, levels * sizes], axis=1),
-        int(confidences.size),
+        np.stack(
+            [confidences[starts], sizes, levels * sizes, _squares(groups, starts)],
+            axis=1,
+        ),
+        confidences,
+        groups,
+        order.size / dependence.copies_inflation(groups).phi,
         _reliability(confidences, right),
     )
 
@@ -165,6 +244,14 @@ def isotonic(
             levels[-1] = (levels[-1] * sizes[-1] + last * count) / total
             sizes[-1] = total
     return np.array(starts, np.intp), np.array(levels), np.array(sizes)
+
+
+def _squares(groups: Ints, starts: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Floats:
+    """Squared numbers of answers of each group within a block, summed by block."""
+    block = np.searchsorted(starts, np.arange(groups.size), side="right") - 1
+    pairs, counts = np.unique(np.stack([block, groups]), axis=1, return_counts=True)
+    squares = np.square(counts.astype(np.float64))
+    return np.bincount(pairs[0], squares, len(starts)).astype(np.float64)
 
 
 def _reliability(confidences: Floats, right: Floats) -> tuple[Bin, ...]:

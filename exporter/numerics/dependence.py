@@ -53,6 +53,7 @@ _HALVINGS: Final = 200
 _MOST_EXPONENT: Final = 100.0
 _ROUNDING: Final = 1e-12
 _TINY: Final = 1e-300
+_MOST_FREEDOM: Final = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,19 @@ def inflation(counts: Floats, events: Floats) -> Inflation | None:
         short = variance_ratio(counts, events)
         long = max(long, (ratio * long - short) / (ratio - 1.0))
     return Inflation(max(long, 1.0), blocks - 1)
+
+
+def copies_inflation(groups: NDArray[np.int64]) -> Inflation:
+    """Variance inflation of a share of rows (n,) of which those of one group are copies.
+
+    sum (m^2) / n with m the rows of each group: copies are all events or none. Where they
+    are only alike this is too much, never too little.
+    """
+    _, sizes = np.unique(groups, return_counts=True)
+    count = max(int(sizes.sum()), 1)
+    phi = max(float(np.square(sizes.astype(np.float64)).sum()) / count, 1.0)
+    # Beyond 200 degrees Student's t is the normal within 0.6 %.
+    return Inflation(phi, max(1.0, min(count / phi - 1.0, _MOST_FREEDOM)))
 
 
 def sequence_inflation(values: Floats, *, bounded: bool = False) -> Inflation | None:

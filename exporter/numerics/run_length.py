@@ -9,6 +9,7 @@ standard deviation 1; `shift` is their mean.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Sides = Literal["both", "upper", "lower"]
 
+LONGEST: Final = 1e12
+"""Longer run lengths than this are not told apart."""
 _LEAST_NODES: Final = 48
 _NODES_PER_SIGMA: Final = 5.0
 _MOST_NODES: Final = 400
@@ -66,10 +69,10 @@ def ewma(
     return float(1.0 + kernel[-1] @ inside)
 
 
-def cusum_one_sided(
-    reference: float, limit: float, shift: float = 0.0, start: float = 0.0
-) -> float:
-    """ARL of S = max(0, S + z - k), which speaks above `limit`, from S = `start`."""
+def _cusum_one_sided(
+    reference: float, limit: float, shift: float, start: float
+) -> tuple[float, float]:
+    """ARL of S = max(0, S + z - k), which speaks above `limit`, from 0 and from `start`."""
     nodes, weights = _nodes(0.0, limit, limit)
     points = np.concatenate([[0.0], nodes, [start]])
     drift = reference - shift
@@ -80,7 +83,7 @@ def cusum_one_sided(
     inside = np.linalg.solve(
         np.eye(points.size - 1) - kernel[:-1], np.ones(points.size - 1, np.float64)
     )
-    return float(1.0 + kernel[-1] @ inside)
+    return float(inside[0]), float(1.0 + kernel[-1] @ inside)
 
 
 def cusum(
@@ -99,72 +102,92 @@ def cusum(
     start = head_start * limit
     if sides != "both":
         towards = shift if sides == "upper" else -shift
-        return cusum_one_sided(reference, limit, towards, start)
-    upper, lower = (cusum_one_sided(reference, limit, s) for s in (shift, -shift))
+        return _cusum_one_sided(reference, limit, towards, start)[1]
+    upper, upper_started = _cusum_one_sided(reference, limit, shift, start)
+    lower, lower_started = _cusum_one_sided(reference, limit, -shift, start)
     if start == 0:
         return 1.0 / (1.0 / upper + 1.0 / lower)
-    upper_started, lower_started = (
-        cusum_one_sided(reference, limit, s, start) for s in (shift, -shift)
-    )
     return (upper_started * lower + lower_started * upper - upper * lower) / (
         upper + lower
     )
 
 
-def bernoulli_cusum(
-    failure: float, steps: tuple[int, int], limit: int, start: int = 0
-) -> float:
-    """ARL of S = max(0, S + up) after a failure, max(0, S - down) after a success.
+def bernoulli_limit(
+    failure: float, up: int, wanted: float, highest: int
+) -> tuple[int, float]:
+    """The least limit at which a CUSUM of failures runs `wanted` samples, and how many.
 
-    `steps` is (up, down) in whole units, which makes it a Markov chain and this exact
-    (Reynolds and Stoumbos 1999); it speaks at S >= `limit`.
+    S = max(0, S + up) after a failure, max(0, S - 1) after a success; it speaks at
+    S >= limit (Reynolds and Stoumbos 1999). It falls by single steps: from a state d below
+    the limit it reaches the one underneath, before it speaks, with a probability that
+    depends on d alone, as does the time that takes. So one pass over d is exact for every
+    limit, and only adds what is positive. Beyond `highest` it is not sought.
     """
-    up, down = steps
-    states = np.arange(limit)
-    moves = np.zeros((limit, limit))
-    fallen = np.maximum(states - down, 0)
-    moves[states, fallen] += 1.0 - failure
-    risen = states + up
-    stays = risen < limit
-    moves[states[stays], risen[stays]] += failure
-    runs = np.linalg.solve(np.eye(limit) - moves, np.ones(limit))
-    return float(runs[start])
+    # Logarithm of that probability, and samples until then or until it speaks.
+    falls, took = np.zeros(highest + 1), np.ones(highest + 1)
+    falls[: up + 1] = math.log1p(-failure)
+    limit, length = 1, 1.0 / failure
+    while limit < highest and length < wanted:
+        limit += 1
+        if limit <= up:
+            continue
+        window = slice(limit - up, limit)
+        reached = np.cumsum(falls[window])
+        spoken = -math.expm1(reached[-1])
+        passed = 1.0 + failure * float(took[window] @ np.exp(reached - falls[window]))
+        length = passed / (failure * spoken)
+        again = 1.0 - failure + failure * spoken
+        falls[limit] = math.log1p(-failure * spoken / again)
+        took[limit] = passed / again
+    return limit, length
 
 
-def limit_for(run_length: Callable[[float], float], wanted: float) -> float:
-    """The limit at which an increasing ARL is `wanted`, to seven digits.
+def limit_for(
+    run_length: Callable[[float], float],
+    wanted: float,
+    *,
+    lowest: float = 0.0,
+    highest: float = _HIGHEST_LIMIT,
+    tolerance: float = _TOLERANCE,
+) -> float:
+    """The limit at which an increasing ARL is `wanted`, from `lowest` on.
 
     Raises:
-        ValueError: `wanted` is not above 1, or no limit up to 1,000 gives it.
+        ValueError: `wanted` is not above 1, or no limit up to `highest` gives it.
     """
     if not wanted > 1:
         raise ValueError(f"found an average run length of {wanted:g}; want above 1")
-    low, high = 0.0, 1.0
+    low, high = lowest, lowest or 1.0
     # In small steps: far beyond the limit no equation can be solved in 53 bits.
-    while _known(run_length(high)) < wanted:
+    while known(run_length(high)) < wanted:
         low, high = high, _GROWTH * high
-        if high > _HIGHEST_LIMIT:
+        if low >= highest:
             raise ValueError(f"no limit gives an average run length of {wanted:g}")
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if _known(run_length(middle)) < wanted:
+        if known(run_length(middle)) < wanted:
             low = middle
         else:
             high = middle
-        if high - low < _TOLERANCE * high:
+        if high - low < tolerance * high:
             break
     return 0.5 * (low + high)
 
 
-def _known(length: float) -> float:
+def known(length: float) -> float:
     """A run length beyond what the solution can hold comes out as nonsense."""
-    return length if length > 0 else math.inf
+    return min(length, LONGEST) if length > 0 else LONGEST
 
 
 def _nodes(low: float, high: float, width_sigma: float) -> tuple[Floats, Floats]:
     """Gauss-Legendre nodes and weights on [low, high], close enough for the kernel."""
     wanted = math.ceil(_NODES_PER_SIGMA * width_sigma)
     count = min(max(_LEAST_NODES, wanted), _MOST_NODES)
-    nodes, weights = np.polynomial.legendre.leggauss(count)
+    nodes, weights = _gauss(count)
     half = 0.5 * (high - low)
     return low + half * (nodes + 1.0), half * weights
+
+
+@functools.lru_cache(maxsize=64)
+def _gauss(count: int) -> tuple[Floats, Floats]:
+    return np.polynomial.legendre.leggauss(count)

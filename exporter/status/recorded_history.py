@@ -78,6 +78,10 @@ class RecordedHistory:
         shown = {model: sums[model] for model in busiest[:_RATES_SHOWN]}
         return self._document(shown) | {"marks": list(self._marks)}
 
+    def has(self, key: ModelKey) -> bool:
+        """Whether there is a line of this model version."""
+        return key in self._lines
+
     def latencies(self, key: ModelKey) -> dict[str, Any]:
         """Times, and the quantiles of a model version with their bounds, in seconds."""
         lines = self._lines.get(key, {})

@@ -86,6 +86,11 @@ class StatusBoard:
             self._next_at = now + STEP_SECONDS
             self._history.record(samples, now)
 
+    def has_history(self, key: ModelKey) -> bool:
+        """Whether anything is recorded of a model version."""
+        with self._lock:
+            return self._history.has(key)
+
     def history(self, key: ModelKey | None) -> dict[str, Any]:
         """The recorded latency of a model version, or the rates of all and the marks."""
         with self._lock:

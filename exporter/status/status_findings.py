@@ -76,6 +76,8 @@ def findings(
 
 _STATE_OF_OBJECTIVE: Final[Mapping[str, State]] = {
     "latency": "SLOW",
+    "first_response": "SLOW",
+    "response_gap": "SLOW",
     "availability": "FAILING",
 }
 _LOOKED_AT: Final = frozenset(

@@ -8,6 +8,7 @@ control groups, for every group from that of this process up to the one that is 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
 import time
@@ -99,7 +100,12 @@ def resident_bytes() -> int:
 
 
 def give_back() -> None:
-    """Return free memory of malloc's to the kernel; nothing without glibc."""
+    """Return free memory of malloc's to the kernel; nothing without glibc.
+
+    Connections that have ended are garbage in cycles. After a flood Python collects its
+    oldest generation late, and few of them on each page keep all the memory between.
+    """
+    gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -216,6 +216,8 @@ class Tap:
 
     def _count(self, route: TapRoute, answer: TapAnswer) -> None:
         self._outcomes[route.source, answer.outcome] += 1
+        if answer.outcome == "too_large" and route.too_large is not None:
+            route.too_large()
 
     async def _take(self, route: TapRoute, scope: Scope, receive: Receive) -> TapAnswer:
         headers = {

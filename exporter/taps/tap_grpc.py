@@ -2,7 +2,8 @@
 
 Answers are empty, since mirrors ignore them. Messages are read one at a time, under
 deadlines of our own, within limits on calls and bytes. The core listens on an abstract
-Unix socket; TCP connections come through the entrance and are relayed to it.
+Unix socket; TCP connections come through the entrance and are relayed to it, each from a
+socket whose name holds the sender's address: calls take their places by it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import structlog
 
 from exporter import catalogue
 from exporter.network.addresses import host_port
+from exporter.network.admission import CONNECTIONS
 from exporter.network.grpc_core import grpc
 from exporter.network.listening import Acceptor, bind
 from exporter.runtime.health import Workers
 from exporter.samples import Sample
-from exporter.taps.tap_relay import Relay
+from exporter.taps.tap_relay import Relay, sender_of
 
 if TYPE_CHECKING:
     import socket
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-MAX_HELD_BYTES: Final = 32 << 20
-"""Of all messages together that wait to be worked on."""
-MAX_CALLS: Final = 64
-"""Calls and streams open at once, each of which may hold a message that comes."""
+MAX_STREAMS: Final = 16
+"""Calls of one connection at once."""
+FEW_CONNECTIONS: Final = 2
+"""As many as one address may have without waiting for others that have more."""
 READ_SECONDS: Final = 10.0
 """From the call, or the latest message of a stream, to the end of the next one."""
 ANSWER_SECONDS: Final = 0.05
@@ -74,18 +76,15 @@ class GrpcTap:
         self._entrance = entrance
         self._answer_seconds = answer_seconds
         self._route: MessageRoute | None = None
-        self._server: Any = None
-        self._path = ""
-        """Of the Unix socket behind; an abstract one begins with a zero byte."""
+        self._servers: list[Any] = []
+        self._paths = ("", "")
+        """Of the Unix sockets behind, abstract ones, which begin with a zero byte: of the
+        server for most senders, and of that for whoever has many connections."""
         self._starting: asyncio.Task[None] | None = None
         self._workers: Workers | None = None
         self._listener: socket.socket | None = None
         self._acceptor: Acceptor | None = None
         self._limit_bytes = 0
-        self._open = 0
-        self._waiting: dict[asyncio.Timeout, None] = {}
-        """Calls that wait for a message, the one that waits longest first."""
-        self._held_bytes = 0
         self._outcomes: Counter[tuple[str, Outcome]] = Counter()
 
     @property
@@ -108,23 +107,23 @@ class GrpcTap:
         if self._acceptor is None:
             self._listener = bind(address, port)
             self._workers = Workers(1, "tap-grpc")
-            self._replace_server(limit)
+            self._replace_servers(limit)
             self._acceptor = Acceptor(
                 self._listener,
                 self._entrance,
-                lambda visitor: Relay(visitor, self._connect),
+                lambda visitor: Relay(visitor, self._path),
             )
             log.info("tap_listening", address=self.address, protocol="grpc")
         elif limit > self._limit_bytes:
             # A lower limit is kept here. A higher one is the core's to know, which would
             # hold that much for each call: it is not set higher than is asked for.
-            self._replace_server(limit)
+            self._replace_servers(limit)
 
-    async def _connect(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+    async def _path(self, address: str) -> str:
         if self._starting is not None:
             await asyncio.shield(self._starting)
-        loop = asyncio.get_running_loop()
-        await loop.create_unix_connection(protocol, self._path)
+        # The core's queue of calls knows no addresses: a flood waits in one of its own.
+        return self._paths[self._entrance.held_by(address) > FEW_CONNECTIONS]
 
     async def stop(self) -> None:
         """End the listener."""
@@ -135,30 +134,30 @@ class GrpcTap:
         self._listener.close()
         if self._starting is not None:
             await self._starting
-        if self._server is not None:
-            await self._server.stop(_STOP_SECONDS)
+        await asyncio.gather(*(each.stop(_STOP_SECONDS) for each in self._servers))
         if self._workers is not None:
             self._workers.close()
-        self._acceptor = self._listener = self._server = None
+        self._acceptor = self._listener = None
+        self._servers = []
 
-    def _replace_server(self, limit: int) -> None:
-        """Serve new connections with another limit; the old server's calls may end."""
+    def _replace_servers(self, limit: int) -> None:
+        """Serve new connections with another limit; the old servers' calls may end."""
         self._limit_bytes = limit
-        name = f"tritonwatch-{secrets.token_hex(16)}"
-        old, self._server = self._server, self._make(limit)
-        self._server.add_insecure_port(f"unix-abstract:{name}")
-        starting = self._start(self._starting, self._server, old, f"\0{name}")
+        before, self._servers = self._servers, [self._make(limit) for _ in self._paths]
+        starting = self._start(self._starting, self._servers, before)
         self._starting = asyncio.create_task(starting, name="tap-grpc")
 
     async def _start(
-        self, before: asyncio.Task[None] | None, server: Any, old: Any, path: str
+        self, started: asyncio.Task[None] | None, servers: list[Any], before: list[Any]
     ) -> None:
-        if before is not None:
-            await before
-        await server.start()
-        self._path = path
-        if old is not None:
-            await old.stop(_STOP_SECONDS)
+        if started is not None:
+            await started
+        names = [f"tritonwatch-{secrets.token_hex(16)}" for _ in servers]
+        for server, name in zip(servers, names, strict=True):
+            server.add_insecure_port(f"unix-abstract:{name}")
+            await server.start()
+        self._paths = (f"\0{names[0]}", f"\0{names[1]}")
+        await asyncio.gather(*(each.stop(_STOP_SECONDS) for each in before))
 
     def samples(self) -> Iterator[Sample]:
         """What was taken and what was not, by source and outcome."""
@@ -166,17 +165,20 @@ class GrpcTap:
             yield Sample(catalogue.TAP_REQUESTS, number, (source, outcome))
 
     def _make(self, max_message_bytes: int) -> Any:
+        most = CONNECTIONS["grpc"] * MAX_STREAMS
         server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.so_reuseport", 0),
-                ("grpc.max_concurrent_streams", MAX_CALLS),
+                ("grpc.max_concurrent_streams", MAX_STREAMS),
+                # It would refuse calls whoever they come from.
+                ("grpc.server.max_pending_requests", most),
+                ("grpc.server.max_pending_requests_hard_limit", 2 * most),
                 # Bytes that nobody has asked for yet stay with their sender.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.max_metadata_size", 16 << 10),
                 ("grpc.max_connection_idle_ms", 300_000),
             ),
-            maximum_concurrent_rpcs=4 * MAX_CALLS,
         )
         # As streams both: the same on the wire, and each message is read under a
         # deadline. A call whose message never comes would be held for ever.
@@ -204,46 +206,37 @@ class GrpcTap:
                 grpc.StatusCode.UNAVAILABLE, "no collector takes requests"
             )
             return
-        if self._open >= MAX_CALLS and not self._end_longest_wait():
-            self._outcomes[route.source, "overloaded"] += 1
-            await context.abort(_CODES["overloaded"], "too many calls are open")
-        self._open += 1
-        try:
-            taken = 0
-            while taken != most:
-                message = await self._message(route, context, most)
-                if message is None:
-                    return
-                taken += 1
-                outcome, reason = await self._take(route, message)
-                if outcome in _CODES:
-                    await context.abort(_CODES[outcome], reason)
-                await context.write(_EMPTY)
-        finally:
-            self._open -= 1
-
-    def _end_longest_wait(self) -> bool:
-        """End the call that has waited longest for a message, if any waits."""
-        for patience in self._waiting:
-            del self._waiting[patience]
-            patience.reschedule(asyncio.get_running_loop().time())
-            return True
-        return False
+        sender = sender_of(context.peer())
+        taken = 0
+        while taken != most:
+            message = await self._message(route, context, sender, most)
+            if message is None:
+                return
+            taken += 1
+            outcome, reason = await self._take(route, message, sender)
+            if outcome in _CODES:
+                await context.abort(_CODES[outcome], reason)
+            await context.write(_EMPTY)
 
     async def _message(
-        self, route: MessageRoute, context: Any, most: int | None
+        self, route: MessageRoute, context: Any, sender: str, most: int | None
     ) -> bytes | None:
         """The next message; None after the last."""
         message: Any = _EOF
+        loop = asyncio.get_running_loop()
         patience = asyncio.timeout(READ_SECONDS)
+        calls = self._entrance.calls
+        # Everybody here waits, so there is always somebody who can leave.
+        visitor = calls.enter(sender, loop.time())
+        visitor.end = lambda: patience.reschedule(loop.time())
         was_ended = False
         try:
             async with patience:
-                self._waiting[patience] = None
                 try:
                     message = await context.read()
                 finally:
-                    was_ended = self._waiting.pop(patience, self) is self
+                    was_ended = visitor not in calls.visitors
+                    visitor.leave()
             if message is _EOF and most is None:
                 # A stream may end at any time. One that is broken off is cancelled at
                 # its end, or before, as the core's two events come.
@@ -251,7 +244,11 @@ class GrpcTap:
                 return None
         except TimeoutError:
             outcome: Outcome = "overloaded" if was_ended else "timeout"
-            reason = "others wait for its place" if was_ended else f"{READ_SECONDS:g} s"
+            reason = (
+                "its address has most calls, and others wait for a place"
+                if was_ended
+                else f"{READ_SECONDS:g} s"
+            )
             self._outcomes[route.source, outcome] += 1
             await context.abort(_CODES[outcome], f"no message came: {reason}")
         except asyncio.CancelledError:
@@ -262,7 +259,9 @@ class GrpcTap:
             return None
         return bytes(message)
 
-    async def _take(self, route: MessageRoute, message: bytes) -> tuple[Outcome, str]:
+    async def _take(
+        self, route: MessageRoute, message: bytes, sender: str
+    ) -> tuple[Outcome, str]:
         # Of a stream that goes on over a reload, too.
         limit = min(route.max_message_bytes, (self._route or route).max_message_bytes)
         if len(message) > limit:
@@ -270,27 +269,32 @@ class GrpcTap:
             return "too_large", f"found {len(message)} bytes; at most {limit} are taken"
         outcome, reason = route.admit(message)
         if outcome is None:
-            return await self._work(route, message)
+            return await self._work(route, message, sender)
         self._outcomes[route.source, outcome] += 1
         return outcome, reason
 
-    async def _work(self, route: MessageRoute, message: bytes) -> tuple[Outcome, str]:
+    async def _work(
+        self, route: MessageRoute, message: bytes, sender: str
+    ) -> tuple[Outcome, str]:
         size = len(message)
-        if self._workers is None or self._held_bytes + size > MAX_HELD_BYTES:
-            self._outcomes[route.source, "overloaded"] += 1
-            return "overloaded", "too many messages wait to be read"
-        if self._entrance.lacks_memory():
+        if self._workers is None or self._entrance.lacks_memory():
             self._outcomes[route.source, "overloaded"] += 1
             return "overloaded", "too much memory is in use"
-        self._held_bytes += size
+        if not self._entrance.hold(sender, size):
+            self._outcomes[route.source, "overloaded"] += 1
+            return "overloaded", "too many messages of this address wait to be read"
         future = self._workers.submit(self._entrance.parsing.run, route.take, message)
-        future.add_done_callback(lambda done: self._worked(route, size, done))
+        future.add_done_callback(lambda done: self._worked(route, done, sender, size))
         done, _ = await asyncio.wait({future}, timeout=self._answer_seconds)
         return future.result() if done else ("accepted", "")
 
     def _worked(
-        self, route: MessageRoute, size: int, done: asyncio.Future[tuple[Outcome, str]]
+        self,
+        route: MessageRoute,
+        done: asyncio.Future[tuple[Outcome, str]],
+        sender: str,
+        size: int,
     ) -> None:
-        self._held_bytes -= size
+        self._entrance.let_go(sender, size)
         if not done.cancelled() and done.exception() is None:
             self._outcomes[route.source, done.result()[0]] += 1

@@ -80,7 +80,8 @@ class TapRoute:
     `max_body_bytes`, after decoding; it raises nothing. `busy_answer` is what the sender
     is told when that takes longer than `answer_seconds`: the body will still be worked
     on. `admit` is asked before a body is read, in the event loop, so it has to be quick;
-    what it answers is told the sender in place of all that.
+    the sender gets its answer instead. `too_large` is called for each body refused for its
+    size; it has to be quick, too.
     """
 
     path: str
@@ -91,6 +92,7 @@ class TapRoute:
     pattern: re.Pattern[str] | None = None
     admit: Callable[[TapHead], TapAnswer | None] | None = None
     answer_seconds: float | None = None
+    too_large: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ CROSS_CHECKED: Final = (
     UpstreamSeries("nv_inference_count", "2.0.0", "inferences"),
     UpstreamSeries("nv_inference_exec_count", "2.0.0", "executions"),
 )
+PENDING: Final = UpstreamSeries("nv_inference_pending_request_count", "2.51.0", "")
+"""Requests that wait for an instance, ours too."""
 PLACEMENT: Final = UpstreamSeries(
     "nv_inference_compute_infer_duration_us", "2.0.0", "compute_infer"
 )

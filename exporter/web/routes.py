@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -13,7 +12,7 @@ import structlog
 
 from exporter.network import browsers
 from exporter.output import exposition
-from exporter.web import page, status
+from exporter.web import page, runbooks, status
 from exporter.web.multi_target import MultiTarget, ProbeRefusedError
 from exporter.web.scrape_pages import Rendered, ScrapePages
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _TEXT: Final = "text/plain; charset=utf-8"
+_RUNBOOKS: Final = "/runbooks/"
 _MAX_FIELDS: Final = 100
 _PART_BYTES: Final = 64 << 10
 """So much of an answer is buffered for a client that does not read."""
@@ -55,13 +55,6 @@ def _text(message: str, status_code: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(f"{message}\n".encode(), status_code)
 
 
-def _json(document: dict[str, Any]) -> Response:
-    return Response(
-        json.dumps(document).encode(),
-        headers={"content-type": "application/json", "cache-control": "no-store"},
-    )
-
-
 class Surface:
     """The routes. `reload` is None unless the lifecycle endpoints are enabled."""
 
@@ -86,6 +79,7 @@ class Surface:
             ("GET", "/api/v1/history"): self._history,
             ("GET", "/"): self._page,
             ("POST", "/-/reload"): self._reload_config,
+            **{("GET", _RUNBOOKS + name): self._runbook for name in runbooks.texts()},
         }
 
     async def __call__(
@@ -156,14 +150,22 @@ class Surface:
         )
 
     async def _status(self, _: Request) -> Response:
-        return _json(status.document(self._sidecar))
+        return self._json("status", lambda: status.document(self._sidecar))
 
     async def _history(self, request: Request) -> Response:
+        board = self._sidecar.status
         model = request.query.get("model")
         key = None if model is None else (model, request.query.get("version", ""))
-        # Sums over hours of numbers: beside the event loop, which answers scrapes.
-        found = await asyncio.to_thread(self._sidecar.status.history, key)
-        return _json(found)
+        # All models that are unknown share a document.
+        kind = f"history {key}" if key is None or board.has_history(key) else "history"
+        return self._json(kind, lambda: board.history(key))
+
+    def _json(self, kind: str, document: Callable[[], dict[str, Any]]) -> Response:
+        headers = {"content-type": "application/json", "cache-control": "no-store"}
+        page = self._pages.take(
+            kind, lambda: Rendered(json.dumps(document()).encode(), headers)
+        )
+        return Response(page.body, headers=page.headers, page=page)
 
     async def _page(self, _: Request) -> Response:
         body, policy = page.document()
@@ -176,6 +178,9 @@ class Surface:
                 "referrer-policy": "no-referrer",
             },
         )
+
+    async def _runbook(self, request: Request) -> Response:
+        return Response(runbooks.texts()[request.path.removeprefix(_RUNBOOKS)])
 
     async def _probe(self, request: Request) -> Response:
         try:

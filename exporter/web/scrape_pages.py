@@ -1,7 +1,7 @@
-"""Rendered /metrics pages, with bounds on the memory and the time that they take.
+"""Rendered pages, with bounds on the memory and the time that they take.
 
-A page stays in memory until its client has read it, so many clients that do not read would
-keep as many pages. Beyond `MAX_UNREAD_BYTES` a scrape gets the latest page of its format,
+So are /metrics and the documents of the status page. A page stays in memory until its client has read it, so many clients that do not read would
+keep as many pages. Beyond `MAX_UNREAD_BYTES` a client gets the latest page of its kind,
 which is in memory already. So it does when more than `RENDERING_SHARE` of the time went
 into rendering: a flood of scrapes would leave no time for connections and probes.
 """
@@ -54,7 +54,7 @@ class ScrapePages:
         """Of pages that are being read, each counted once."""
 
     def take(self, kind: str, render: Callable[[], Rendered]) -> Rendered:
-        """Return a page of a kind (its format and encoding) for one more reader."""
+        """Return a page of a kind (a format and encoding, a document) for one more reader."""
         page = self._latest.get(kind)
         if page is None or not self._shall_share(page):
             page = self._latest[kind] = self._rendered(render)

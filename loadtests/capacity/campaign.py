@@ -96,6 +96,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     if ending in {"precise", "budget"} and search.bracketed:
         search.rng = np.random.default_rng((bench.seed, _BOOTSTRAP))
         found = search.found(resamples=RESAMPLES)
+    bench.settle()
     last = None if bench.stopped() else _reference(bench, settings, 1)
     findings = _findings(
         bench, ending, found, (first, last), closed, settings.search.level_ratio
@@ -103,6 +104,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
     findings.spent_seconds = time.monotonic() - began
     if ending == "budget" and found is None:
         findings.reasons.append(_unfound(bench))
+    findings.reasons += search.doubts(found) if found else []
     wanted = settings.search.repetitions
     if found is not None and findings.repetitions < wanted:
         findings.reasons.append(

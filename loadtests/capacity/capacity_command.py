@@ -5,109 +5,56 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from loadtests.command_options import add_announcers, add_target
+from pydantic import ValidationError
+
+from exporter.errors import ConfigError
+from exporter.features.runs.capacity_report import notice_of
+from loadtests import scenario_options
+from loadtests.announce import (
+    AnnouncedRun,
+    Ending,
+    announcers_among,
+    post_json,
+    telling,
+)
+from loadtests.capacity import campaign
+from loadtests.capacity.campaign import CampaignSettings
+from loadtests.capacity.guarded_runs import Bench
+from loadtests.capacity.report_assembly import bounds, compiled
+from loadtests.capacity.search_report import Instances
+from loadtests.capacity.server_side import ServerSide
+from loadtests.errors import PlanError
+from loadtests.interrupt import interruptible
+from loadtests.prepare import prepared
+from loadtests.report.capacity_document import document
+from loadtests.report.publishing import publish
+from loadtests.scenario_options import require_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from exporter.cli import Subparsers
-    from loadtests.announce import AnnouncedRun, Ending
-    from loadtests.capacity.campaign import CampaignSettings
-    from loadtests.capacity.guarded_runs import Bench
-    from loadtests.capacity.search_report import CapacityReport, Instances
+    from loadtests.capacity.search_report import CapacityReport
     from loadtests.scenario import Scenario
 
 EXIT_OK: Final = 0
 EXIT_FINDING: Final = 1
 EXIT_INVALID: Final = 3
-_DESCRIPTION: Final = """\
-Search for the highest rate at which a service level objective holds, and say how far
-that can be trusted: `--slo "p99<20ms,errors<0.1%"`. Requests come at random (Poisson),
-latency counts from when they were due, and one that is shed, lost or wrong is a miss.
-Exit 0: found; 1: no rate holds it, or every rate offered does; 2: wrong usage; 3: the
-numbers are not the server's, or too few, and why."""
 
 
-def add(commands: Subparsers) -> None:
-    """Add the command."""
-    parser = commands.add_parser(
-        "capacity",
-        help="the highest rate that holds an objective, with its interval",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_target(parser)
-    _add_search(parser)
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the report there"
-    )
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the report with plots there"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    add_announcers(parser)
-    parser.set_defaults(run=_run)
-
-
-def _add_search(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--budget", type=float, metavar="S", help="seconds of searching (default 90)"
-    )
-    parser.add_argument(
-        "--run-seconds", type=float, metavar="S", help="of a run (default 6)"
-    )
-    parser.add_argument(
-        "--repetitions", type=int, metavar="N", help="at each rate (default 5, least 3)"
-    )
-    parser.add_argument(
-        "--precision", type=float, metavar="SHARE", help="end at such a half interval"
-    )
-    parser.add_argument(
-        "--max-rate", type=float, metavar="R", help="no higher rate is offered"
-    )
-    parser.add_argument(
-        "--max-concurrency", type=int, metavar="N", help="of the closed loops"
-    )
-    parser.add_argument(
-        "--other-cpu",
-        type=float,
-        metavar="SHARE",
-        help="cores that others may take before a run is rejected (default 0.08)",
-    )
-    parser.add_argument(
-        "--instances",
-        metavar="N,N,…",
-        help="search again with so many instances of the model each; the server loads "
-        "models on request",
-    )
-    parser.add_argument(
-        "--production-rate", type=float, metavar="R", help="for the headroom"
-    )
-
-
-def _run(options: argparse.Namespace) -> int:
-    from loadtests.announce import (  # noqa: PLC0415 - heavy, only here
-        AnnouncedRun,
-        announcers_among,
-        telling,
-    )
-    from loadtests.report.capacity_document import document  # noqa: PLC0415
-    from loadtests.report.publishing import publish  # noqa: PLC0415
-
+def run(options: argparse.Namespace) -> int:
+    """Search, tell, and say by the exit status how it ended."""
     scenario, settings = scenario_of(options), settings_of(options)
     announcers = announcers_among(options)
-    run = AnnouncedRun("capacity", scenario.name, scenario.profile.kind)
-    with telling(run, announcers):
-        report = _measured(options, scenario, settings, run)
-        run.ended(_ending(report))
+    going = AnnouncedRun("capacity", scenario.name, scenario.profile.kind)
+    with telling(going, announcers):
+        report = _measured(options, scenario, settings, going)
+        going.ended(_ending(report))
     publish(options, document(report), report.model_dump_json(indent=2))
     if options.sidecar is not None:
-        _report_to(options.sidecar, report, run)
-    for problem in run.problems:
-        sys.stderr.write(f"tritonwatch: {problem}\n")
+        _report_to(options.sidecar, report, going)
+    going.tell_problems()
     return exit_of(report)
 
 
@@ -127,12 +74,6 @@ def _measured(
     settings: CampaignSettings,
     run: AnnouncedRun,
 ) -> CapacityReport:
-    from loadtests.capacity import campaign  # noqa: PLC0415 - heavy, only here
-    from loadtests.capacity.report_assembly import compiled  # noqa: PLC0415
-    from loadtests.interrupt import interruptible  # noqa: PLC0415
-    from loadtests.prepare import prepared  # noqa: PLC0415
-    from loadtests.scenario_options import require_folders  # noqa: PLC0415
-
     counts = _counts(options.instances)
     require_folders(options.json, options.html)
     started_at = time.time()
@@ -161,10 +102,6 @@ def _bench(
     tell: Callable[[str], None],
     stopped: Callable[[], bool],
 ) -> Bench:
-    from loadtests.capacity.guarded_runs import Bench  # noqa: PLC0415
-    from loadtests.capacity.server_side import ServerSide  # noqa: PLC0415
-    from loadtests.errors import PlanError  # noqa: PLC0415
-
     slo = scenario.objective()
     if slo is None:
         raise PlanError('found no --slo; want one like "p99<20ms,errors<0.1%"', "load")
@@ -187,10 +124,6 @@ def _bench(
 def _scaled(
     bench: Bench, settings: CampaignSettings, counts: tuple[int, ...]
 ) -> Iterator[Instances]:
-    from loadtests.capacity import campaign  # noqa: PLC0415
-    from loadtests.capacity.report_assembly import bounds  # noqa: PLC0415
-    from loadtests.capacity.search_report import Instances  # noqa: PLC0415
-
     first: float | None = None
     for count in counts:
         with bench.server.scaled(count):
@@ -214,9 +147,6 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
     Raises:
         ConfigError: with every problem found.
     """
-    from loadtests import scenario_options  # noqa: PLC0415
-    from loadtests.errors import PlanError  # noqa: PLC0415
-
     values = {
         **vars(options),
         "profile": "poisson",
@@ -240,11 +170,6 @@ def settings_of(options: argparse.Namespace) -> CampaignSettings:
     Raises:
         ConfigError: a number is out of range.
     """
-    from pydantic import ValidationError  # noqa: PLC0415
-
-    from exporter.errors import ConfigError  # noqa: PLC0415
-    from loadtests.capacity.campaign import CampaignSettings  # noqa: PLC0415
-
     search = {
         "budget_seconds": options.budget,
         "run_seconds": options.run_seconds,
@@ -281,8 +206,6 @@ def _spread(most: int) -> tuple[int, ...]:
 
 
 def _counts(text: str | None) -> tuple[int, ...]:
-    from loadtests.errors import PlanError  # noqa: PLC0415
-
     try:
         counts = tuple(int(part) for part in (text or "").split(",") if part.strip())
     except ValueError:
@@ -308,8 +231,6 @@ def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option 
 
 
 def _ending(report: CapacityReport) -> Ending:
-    from loadtests.announce import Ending  # noqa: PLC0415
-
     verdict = "VALID" if report.valid else f"INVALID: {'; '.join(report.reasons)}"
     attributes: dict[str, str | float] = {
         "tritonwatch.run.verdict": verdict,
@@ -323,9 +244,6 @@ def _ending(report: CapacityReport) -> Ending:
 
 def _report_to(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
     """Send the result to the sidecar, with its validity."""
-    from exporter.features.runs.capacity_report import notice_of  # noqa: PLC0415 - only after a search
-    from loadtests.announce import post_json  # noqa: PLC0415
-
     try:
         notice = notice_of(report.model_dump()).model_dump(exclude_none=True)
     except ValueError as error:  # a mix whose names are longer than a label may be

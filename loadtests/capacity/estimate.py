@@ -121,6 +121,11 @@ class Estimate:
     """Variance of the misses of a block over that of independent requests."""
     blocks: int
     """Blocks near the boundary, of which the interval is made."""
+    memory_seconds: float | None = None
+    """How long misses stay correlated; None where it is longer than can be seen."""
+    freedom: float = 0.0
+    """Degrees of freedom of the variance of misses; about the number of bursts where few
+    bursts make up all misses."""
 
     @property
     def width_ratio(self) -> float:
@@ -181,7 +186,9 @@ def estimate(
     boot = _Bootstrap.of(levels, shares, near, allowed)
     logs = np.array([boot.draw(rng) for _ in range(resamples)]) - np.log(rate)
     tail = (1.0 - confidence) / 2
-    wider = widening(blocks, confidence)
+    memory = _memory(runs, levels.rates[near], shares[near, binding], binding)
+    freedom = memory.freedom if memory else 0.0
+    wider = widening(blocks, confidence, freedom)
     low, high = np.quantile(logs, (tail, 1 - tail))
     ends = rate * np.exp(np.array([min(low, 0.0), max(high, 0.0)]) * wider)
     return Estimate(
@@ -191,12 +198,31 @@ def estimate(
         by_term=tuple(roots),
         dispersion=float(boot.residuals[:, binding].var()),
         blocks=blocks,
+        memory_seconds=memory.length * runs[0].block_seconds if memory else None,
+        freedom=freedom,
     )
 
 
-def widening(blocks: int, confidence: float) -> float:
-    """Return Student's t of B / 2 - 2 degrees of freedom over the normal quantile."""
-    return dependence.widening(max(blocks // _BLOCKS_A_RUN - 2, 2), confidence)
+def widening(blocks: int, confidence: float, freedom: float = np.inf) -> float:
+    """Return Student's t over the normal quantile.
+
+    Of B / 2 - 2 degrees of freedom, or `freedom` if that is less, and at least of 2.
+    """
+    degrees = min(blocks // _BLOCKS_A_RUN - 2, freedom)
+    return dependence.widening(max(int(degrees), 2), confidence)
+
+
+def _memory(
+    runs: Sequence[Observation], rates: Floats, shares: Floats, term: int
+) -> dependence.Inflation | None:
+    """Inflation of the misses beyond those expected, block by block of the runs at `rates`."""
+    share = dict(zip(rates.tolist(), shares.tolist(), strict=True))
+    rest = [
+        (run.misses[:, term] - share[run.rate] * run.counts) / np.sqrt(share[run.rate])
+        for run in runs
+        if run.rate in share
+    ]
+    return dependence.sequence_inflation(np.concatenate(rest))
 
 
 @dataclass(frozen=True, slots=True)

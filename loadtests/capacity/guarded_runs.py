@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loadtests.capacity import littles_law
-from loadtests.capacity.observation import Observation, observation
+from loadtests.capacity.observation import Observation, observation, settled_alike
 from loadtests.capacity.server_side import Phases, phases
 from loadtests.engine import Options, run_closed, run_open
 from loadtests.machine_guard import Guard, GuardLimits, Watch, server_of
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from loadtests.result import Floats, RunResult
     from loadtests.target import Target
 
-_BLOCK_SECONDS: Final = 0.25
-_WARMUP: Final = 0.5
-"""Seconds at the start of a run that never count: the queue is empty then."""
 _PATIENCE: Final = 4.0  # times the limit; later than that is late, whatever comes
 _LEAST_TIMEOUT: Final = 1.0
 _QUIET_SECONDS: Final = 3.0
@@ -48,10 +45,32 @@ class Record:
     due: Floats
     """(N,) when those were due."""
     throughput: float
+    seconds: float
+    """From the start to the end of the schedule."""
     little: littles_law.Check | None
+    """Of all but what never counts at the start of a run."""
     phases: Phases | None
     watch: Watch
     reasons: tuple[str, ...]
+
+    def settled(self, observation: Observation) -> Record:
+        """The same without the warm-up that `observation` leaves out."""
+        start = observation.warmup_seconds
+        kept = self.due >= start
+        due, latencies = self.due[kept], self.latencies[kept]
+        ended = self.due + self.latencies
+        return replace(
+            self,
+            observation=observation,
+            latencies=latencies,
+            due=due,
+            throughput=_throughput(ended, start, self.seconds),
+        )
+
+
+def _throughput(ended: Floats, start: float, end: float) -> float:
+    """Right answers a second between two times; an infinite `ended` (N,) is a miss."""
+    return float(((ended >= start) & (ended < end)).sum()) / (end - start)
 
 
 @dataclass(slots=True)
@@ -146,29 +165,29 @@ class Bench:
         looks: tuple[list[ModelStatistics], list[ModelStatistics]],
     ) -> Record:
         requests = result.requests
-        seen = observation(
-            rate,
-            requests,
-            self.slo,
-            seconds=seconds,
-            block_seconds=_BLOCK_SECONDS,
-            least_warmup_seconds=min(_WARMUP, seconds / 4),
-        )
+        seen = observation(rate, requests, self.slo, seconds=seconds)
         kept = requests.where(requests.intended >= seen.warmup_seconds)
-        right = kept.outcome == Outcome.OK
         ended = requests.done[requests.outcome == Outcome.OK]
-        inside = (ended >= seen.warmup_seconds) & (ended < seconds)
         verdict = watch.verdict()
         return Record(
             observation=seen,
-            latencies=np.where(right, kept.done - kept.intended, np.inf),
+            latencies=kept.waits,
             due=kept.intended,
-            throughput=float(inside.sum()) / (seconds - seen.warmup_seconds),
+            throughput=_throughput(ended, seen.warmup_seconds, seconds),
+            seconds=seconds,
             little=littles_law.check(requests, seen.warmup_seconds, seconds),
             phases=phases(*looks, seconds),
             watch=watch,
             reasons=result.verdict.reasons + verdict.reasons,
         )
+
+    def settle(self) -> None:
+        """Leave the warm-up out of all records, the same of each."""
+        alike = settled_alike([record.observation for record in self.records])
+        self.records = [
+            record.settled(observation)
+            for record, observation in zip(self.records, alike, strict=True)
+        ]
 
     def _timeout(self) -> float:
         limit = self.slo.limit_seconds

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from exporter.numerics import dependence
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from loadtests.capacity.load_objective import Slo
@@ -15,9 +19,14 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-BATCH: Final = 5
 LEAST: Final = 10
-"""Fewer batches than this tell nothing."""
+"""Fewer blocks than this do not show a warm-up."""
+LEAST_RUNS: Final = 5
+"""With fewer runs a burst at the start of one looks like a warm-up of all."""
+BLOCK_SECONDS: Final = 0.25
+_SIGMAS: Final = 3.0
+LEAST_WARMUP_SECONDS: Final = 0.5
+"""The start of a run never counts: the queue is empty then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +46,24 @@ class Observation:
     warmup_seconds: float = 0.0
     """What was left out at the start."""
     settled: bool = True
-    """Whether the warm-up ended within the run."""
+    """Whether the warm-up ended in the first half."""
+    waits: Floats = field(default_factory=lambda: np.empty(0))
+    """Mean seconds (B,) from the intended send to the answer, NaN of a block without
+    requests; empty where no warm-up is to be looked for."""
+
+    def without(self, blocks: int, *, settled: bool) -> Observation:
+        """The same without its first blocks; half of them at least are kept."""
+        first = min(blocks, self.counts.size // 2)
+        if not self.counts[first:].any():
+            return self
+        return replace(
+            self,
+            counts=self.counts[first:],
+            misses=self.misses[first:],
+            waits=self.waits[first:],
+            warmup_seconds=self.warmup_seconds + first * self.block_seconds,
+            settled=settled,
+        )
 
     @property
     def shares(self) -> Floats:
@@ -87,58 +113,87 @@ def observed(
 
 
 def observation(
-    rate: float,
-    requests: Requests,
-    slo: Slo,
-    *,
-    seconds: float,
-    block_seconds: float,
-    least_warmup_seconds: float = 0.0,
+    rate: float, requests: Requests, slo: Slo, *, seconds: float
 ) -> Observation:
-    """The run of `requests` (in the order they were due) at `rate`, warm-up detected.
+    """The run of `requests` (in the order they were due) at `rate`.
 
-    Of a run that never settles the first half is left out; it says so.
+    Only `LEAST_WARMUP_SECONDS` are left out, or a quarter of a shorter run. What more
+    is warm-up shows in several runs only: `settled_alike`.
     """
-    waits = np.nan_to_num(requests.done - requests.intended, nan=seconds)
-    cut = settled(waits)
-    half = requests.intended.size // 2
-    first = half if cut is None else cut
-    start = float(requests.intended[first]) if first else 0.0
-    start = max(start, least_warmup_seconds)
     found = observed(
         rate,
         requests.intended,
         slo.misses(requests),
-        start_seconds=start,
+        start_seconds=min(LEAST_WARMUP_SECONDS, seconds / 4),
         end_seconds=seconds,
-        block_seconds=block_seconds,
+        block_seconds=BLOCK_SECONDS,
     )
-    if cut is not None:
-        return found
-    return Observation(
-        found.rate,
-        found.counts,
-        found.misses,
-        found.block_seconds,
-        found.warmup_seconds,
-        settled=False,
-    )
+    kept = requests.intended >= found.warmup_seconds
+    waits = np.nan_to_num(requests.done - requests.intended, nan=seconds)[kept]
+    place = (requests.intended[kept] - found.warmup_seconds) / found.block_seconds
+    blocks = found.counts.size
+    place = np.clip(place.astype(np.int64), 0, blocks - 1)
+    with np.errstate(invalid="ignore"):
+        means = np.bincount(place, waits, blocks) / np.bincount(place, minlength=blocks)
+    return replace(found, waits=means)
 
 
-def settled(values: NDArray[np.float64], batch: int = BATCH) -> int | None:
-    """Return how many of the first values (N,) to leave out, by MSER-5.
+def settled_alike(runs: Sequence[Observation]) -> list[Observation]:
+    """The runs, all without the same warm-up.
 
-    White (1997): of batch means y_1 … y_n leave out the d that minimise
-    sum_(i > d) (y_i - mean)^2 / (n - d)^2. Where the minimum lies in the second half
-    the series has not settled, and None is returned; 0 for series too short to judge.
+    What all runs start with is warm-up; what one of them starts with is a burst as any
+    other, and to leave it out would flatter the server. So the warm-up is looked for
+    (`settled`) in the median over the runs of the waits of each block, over the mean of
+    their run, and left out where it stands out. Where the median never settles half of each run is left out. Fewer than
+    `LEAST_RUNS` runs are returned as they are.
     """
-    count = values.size // batch
+    known = [run.waits / np.nanmean(run.waits) for run in runs if _tells(run)]
+    if len(known) < LEAST_RUNS:
+        return list(runs)
+    longest = sorted(waits.size for waits in known)[-LEAST_RUNS]
+    aligned = np.full((len(known), longest), np.nan)
+    for row, waits in zip(aligned, known, strict=True):
+        row[: waits.size] = waits[:longest]
+    # At a low rate no run may have had a request in some block.
+    held = np.flatnonzero(np.isfinite(aligned).any(axis=0))
+    profile = np.nanmedian(aligned[:, held], axis=0)
+    cut = settled(profile)
+    first = profile.size // 2 if cut is None else cut
+    if not _stands_out(profile, first):
+        return list(runs)
+    return [run.without(int(held[first]), settled=cut is not None) for run in runs]
+
+
+def _stands_out(profile: Floats, first: int) -> bool:
+    """Whether the first values differ from the rest by more than chance, at 3 sigma.
+
+    Of 22 blocks without a warm-up MSER leaves some out as often as not.
+    """
+    rest = profile[first:]
+    if not first or rest.size < 2:  # noqa: PLR2004
+        return False
+    error = rest.std(ddof=1) * np.sqrt(1.0 / first + 1.0 / rest.size)
+    gap = abs(profile[:first].mean() - rest.mean())
+    return bool(gap > dependence.student_deviation(_SIGMAS, rest.size - 1) * error)
+
+
+def _tells(run: Observation) -> bool:
+    return bool(np.isfinite(run.waits).sum() >= LEAST and np.nanmax(run.waits) > 0)
+
+
+def settled(values: Floats) -> int | None:
+    """Return how many of the first values (N,) to leave out, by MSER.
+
+    White (1997): of y_1 … y_n leave out the d that minimise sum_(i > d) (y_i - mean)^2 /
+    (n - d)^2. Where the minimum lies in the second half the series has not settled, and
+    None is returned; 0 for series too short to judge.
+    """
+    count = values.size
     if count < LEAST:
         return 0
-    means = values[: count * batch].reshape(count, batch).mean(axis=1)
     left = np.arange(count, 0, -1)
-    tail = np.cumsum(means[::-1])[::-1]
-    squares = np.cumsum((means * means)[::-1])[::-1]
+    tail = np.cumsum(values[::-1])[::-1]
+    squares = np.cumsum((values * values)[::-1])[::-1]
     spread = np.maximum(squares - tail * tail / left, 0.0) / (left * left)
     cut = int(np.argmin(spread[: count - LEAST // 2]))
-    return cut * batch if cut <= count // 2 else None
+    return cut if cut <= count // 2 else None

@@ -21,6 +21,7 @@ from loadtests.capacity.search_report import (
     Reference,
 )
 from loadtests.mlperf import loadgen_verdict
+from loadtests.result import quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from loadtests.capacity.guarded_runs import Bench, Record
     from loadtests.capacity.load_objective import Slo
     from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
-    from loadtests.result import Floats
 
 MLPERF_SECONDS: Final = 600.0
 MLPERF_QUERIES: Final = 100
@@ -153,7 +153,7 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
     shares = np.array([run.observation.shares for run in runs])
     pooled = (shares * counts[:, None]).sum(axis=0) / counts.sum()
     latencies = np.concatenate([run.latencies for run in runs])
-    tails = np.array([_quantile(run.latencies, 0.99) for run in runs])
+    tails = np.array([quantile_of(run.latencies, 0.99) for run in runs])
     littles = [run.little for run in runs if run.little is not None]
     phases = [run.phases for run in runs if run.phases is not None]
     names = [term.text for term in slo.terms]
@@ -169,11 +169,11 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
             for name, column in zip(names, shares.T.tolist(), strict=True)
         },
         latency=Quantiles(
-            p50=_finite(_quantile(latencies, 0.5)),
-            p90=_finite(_quantile(latencies, 0.9)),
-            p95=_finite(_quantile(latencies, 0.95)),
-            p99=_finite(_quantile(latencies, 0.99)),
-            p999=_finite(_quantile(latencies, 0.999)),
+            p50=_finite(quantile_of(latencies, 0.5)),
+            p90=_finite(quantile_of(latencies, 0.9)),
+            p95=_finite(quantile_of(latencies, 0.95)),
+            p99=_finite(quantile_of(latencies, 0.99)),
+            p999=_finite(quantile_of(latencies, 0.999)),
         ),
         p99_deviation=_deviation(tails.tolist()) if np.isfinite(tails).all() else None,
         in_system=_mean(check.in_system for check in littles),
@@ -227,13 +227,6 @@ def _headroom(capacity: Capacity | None, production: float | None) -> Headroom |
         return None
     ratio = 1.0 - production / capacity.requests_per_second.estimate
     return Headroom(production_requests_per_second=production, ratio=ratio)
-
-
-def _quantile(latencies: Floats, q: float) -> float:
-    """Of the inverse distribution function; infinite where misses reach so deep."""
-    if not latencies.size:
-        return math.inf
-    return float(np.quantile(latencies, q, method="inverted_cdf"))
 
 
 def _deviation(values: Sequence[float]) -> float | None:

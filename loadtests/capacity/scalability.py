@@ -2,6 +2,10 @@
 
 X(N) = g N / (1 + s (N - 1) + k N (N - 1)), Gunther 1993. g is throughput at concurrency
 1, s the share that is serial, k the cost of agreeing; the peak is at sqrt((1 - s) / k).
+
+Each concurrency has conditions of its own, and none is exactly on the law, so that the
+repetitions at one differ by less than the concurrencies do from the law. The intervals
+are therefore of the differences between concurrencies.
 """
 
 from __future__ import annotations
@@ -21,15 +25,22 @@ if TYPE_CHECKING:
 LEAST_LEVELS: Final = 6
 _REACH: Final = 1.5  # times the largest measured concurrency
 _WIDEST: Final = 0.5  # of the peak's interval over the peak
-_RESAMPLES: Final = 200
+_DRAWS: Final = 2000
 _TAILS: Final = (2.5, 97.5)
 _LEAST_POINTS: Final = 4
 _LEAST_BEND: Final = 0.05
 _AGREE_RATIO: Final = 1.5
 _FINE: Final = 1000
+_FARTHEST: Final = 1e6
+_SINGLE: Final = "one repetition of each concurrency: no intervals"
 
 
-def law(n: Floats, per_unit: float, contention: float, coherency: float) -> Floats:
+def law(
+    n: Floats,
+    per_unit: float | Floats,
+    contention: float | Floats,
+    coherency: float | Floats,
+) -> Floats:
     """X(N) of the law."""
     below = 1.0 + contention * (n - 1.0) + coherency * n * (n - 1.0)
     found: Floats = per_unit * n / below
@@ -41,21 +52,20 @@ def fitted(
 ) -> UslReport | None:
     """The law through measured points (N,), by least squares of relative errors.
 
-    Intervals are percentiles over bootstrap samples of the points, drawn within each
-    concurrency. None with fewer than six different concurrencies.
+    Intervals are of the means of each concurrency about the law (`_drawn`). With one
+    repetition of each they are absent: nothing then tells noise from a lack of fit.
+    None with fewer than six different concurrencies.
     """
-    places = np.unique(concurrency)
+    places, repetitions = np.unique(concurrency, return_counts=True)
     if places.size < LEAST_LEVELS:
         return None
     best = _solve(concurrency, throughput)
-    drawn = np.array(
-        [
-            _solve(*_again(concurrency, throughput, places, rng))
-            for _ in range(_RESAMPLES)
-        ]
-    )
+    single = repetitions.max() < 2  # noqa: PLR2004
+    drawn = _drawn(concurrency, throughput, places, rng)
     g, s, k = (
-        _bounds(value, *np.percentile(column, _TAILS))
+        Bounds(estimate=float(value), low=None, high=None)
+        if single
+        else _bounds(value, *np.percentile(column, _TAILS))
         for value, column in zip(best, drawn.T, strict=True)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -64,15 +74,14 @@ def fitted(
         peak = float(np.sqrt(max(1.0 - best[1], 0.0) / best[2])) if best[2] else np.inf
     low, high = (float(end) for end in np.percentile(peaks, _TAILS, method="nearest"))
     most = float(places[-1])
-    refused = _refusal(peak, low, high, most)
+    refused = _SINGLE if single else _refusal(peak, low, high, most)
     predicted = law(concurrency, *best)
     about_mean = ((throughput - throughput.mean()) ** 2).sum()
     top = None
     if refused is None:
-        tops = [
-            float(law(np.array([p]), *row)[0])
-            for p, row in zip(peaks, drawn, strict=True)
-        ]
+        # Where a draw has no peak, the law approaches g / s.
+        reached = np.minimum(peaks, _FARTHEST)
+        tops = law(reached, *drawn.T)
         value = float(law(np.array([peak]), *best)[0])
         top = _bounds(value, *np.percentile(tops, _TAILS))
     return UslReport(
@@ -102,30 +111,48 @@ def _refusal(peak: float, low: float, high: float, most: float) -> str | None:
     return None
 
 
-def _again(
-    n: Floats, x: Floats, places: Floats, rng: np.random.Generator
-) -> tuple[Floats, Floats]:
-    chosen = np.concatenate(
-        [rng.choice(np.flatnonzero(n == place), np.sum(n == place)) for place in places]
+def _drawn(n: Floats, x: Floats, places: Floats, rng: np.random.Generator) -> Floats:
+    """g, s and k (R, 3) as uncertain as the means of L concurrencies leave them.
+
+    The law is linear in 1 / g, s / g and k / g (`_columns`). These are drawn from their
+    multivariate t distribution with L - 3 degrees of freedom, whose scale is that of the
+    means' relative residuals: their percentiles are the intervals of linear regression.
+    None is negative.
+    """
+    means = np.array([x[n == place].mean() for place in places])
+    design = _columns(places, means)
+    linear, *_ = np.linalg.lstsq(design, np.ones_like(means), rcond=None)
+    rest = 1.0 - design @ linear
+    freedom = places.size - linear.size
+    scale = float(rest @ rest) / freedom
+    covariance = scale * np.linalg.inv(design.T @ design)
+    spread = np.sqrt(freedom / rng.chisquare(freedom, _DRAWS))[:, None]
+    normal = rng.multivariate_normal(np.zeros(linear.size), covariance, _DRAWS)
+    unit, serial, agreeing = np.maximum(linear + spread * normal, 0.0).T
+    unit = np.maximum(unit, 1e-12)
+    found: Floats = np.stack(
+        [1.0 / unit, np.minimum(serial / unit, 1.0), agreeing / unit], axis=1
     )
-    return n[chosen], x[chosen]
+    return found
+
+
+def _columns(n: Floats, x: Floats) -> Floats:
+    """N / X as a line in N - 1 and N (N - 1), scaled by X / N: errors are relative."""
+    columns = np.stack([np.ones_like(n), n - 1.0, n * (n - 1.0)], axis=1)
+    scaled: Floats = columns * (x / n)[:, None]
+    return scaled
 
 
 def _solve(n: Floats, x: Floats) -> Floats:
-    """g, s and k of the least squares.
-
-    N / X is a line in N - 1 and N (N - 1) with coefficients 1 / g, s / g and k / g;
-    scaled by X / N its errors are the relative ones. None is negative.
-    """
-    columns = np.stack([np.ones_like(n), n - 1.0, n * (n - 1.0)], axis=1)
-    unit, serial, agreeing = optimize.nnls(columns * (x / n)[:, None], np.ones_like(x))[
-        0
-    ]
+    """g, s and k of the least squares of relative errors (`_columns`); none is negative."""
+    unit, serial, agreeing = optimize.nnls(_columns(n, x), np.ones_like(x))[0]
     unit = max(float(unit), 1e-12)
     return np.array([1.0 / unit, min(serial / unit, 1.0), agreeing / unit])
 
 
 def _bounds(estimate: float, low: float, high: float) -> Bounds:
+    """The ends never exclude the estimate, which is kept from being negative."""
+    low, high = min(low, estimate), max(high, estimate)
     return Bounds(estimate=float(estimate), low=float(low), high=float(high))
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import numpy as np
 from pydantic import Field
 
+from exporter.numerics.dependence import LEAST_FREEDOM
 from exporter.settings import Settings
 from loadtests.capacity.estimate import Estimate, Levels, estimate
+from loadtests.capacity.observation import settled_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,9 @@ Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stop
 _FACTOR: Final = 1.5
 _BRACKET: Final = 1.2
 _AHEAD: Final = 0.9  # of a run: how much sooner the two nearest levels are tried
+_MEMORIES: Final = 4.0
+"""A run that lasts so many times as long as misses stay correlated shows that they end."""
+_LEAST_LONGER: Final = 4.0  # longer runs that the rest of the budget has to hold
 _FEW: Final = 200  # resamples while searching; the result takes more
 
 
@@ -72,21 +77,20 @@ class Search:
     _tries: dict[int, int] = field(default_factory=dict)
     _index: int = 0
     _began: float = 0.0
+    _run_seconds: float = 0.0
 
     def run(self, start_rate: float) -> Ending:
         """Bracket the boundary from `start_rate`, then gather runs about it."""
         start = min(max(start_rate, self.settings.least_rate), self.settings.most_rate)
         self._began = self.clock() if self.clock else 0.0
+        self._run_seconds = self.settings.run_seconds
         centre = self._bracket(start)
         if self.stopped():
             return "stopped"
         if centre is None:
             return self._one_sided()
-        while (
-            self.spent_seconds + self.settings.run_seconds
-            <= self.settings.budget_seconds
-        ):
-            self._try(self._next(centre), self.settings.run_seconds)
+        while self.spent_seconds + self._run_seconds <= self.settings.budget_seconds:
+            self._try(self._next(centre), self._run_seconds)
             if self.stopped():
                 return "stopped"
             if self._precise():
@@ -110,7 +114,37 @@ class Search:
 
     def found(self, *, resamples: int = _FEW) -> Estimate:
         """The boundary as the runs so far have it."""
-        return estimate(self.runs, self.allowed, self.rng, resamples=resamples)
+        return estimate(
+            settled_alike(self.runs), self.allowed, self.rng, resamples=resamples
+        )
+
+    def doubts(self, found: Estimate) -> list[str]:
+        """Why the interval of `found` cannot be relied on; empty where it can."""
+        if not 0 < found.low <= found.high < np.inf:
+            return []
+        if not self._long_enough(found):
+            told = "the variance of misses still grows with the length of the runs"
+            more = (
+                f"up to {self._run_seconds:g} s; give --budget and --run-seconds more"
+            )
+            return [f"{told}, {more}"]
+        if found.freedom < LEAST_FREEDOM:
+            many = f"{found.freedom:.1f} of at least {LEAST_FREEDOM:g}"
+            told = "a few bursts make up the misses near the boundary"
+            return [f"{told} ({many}); give --budget more"]
+        return []
+
+    def _long_enough(self, found: Estimate) -> bool:
+        memory = found.memory_seconds
+        return memory is not None and _MEMORIES * memory <= self._run_seconds
+
+    def _lengthen(self, found: Estimate) -> None:
+        """Double the runs while misses stay correlated for too much of one."""
+        left = self.settings.budget_seconds - self.spent_seconds
+        longer = 2.0 * self._run_seconds
+        if not self._long_enough(found) and _LEAST_LONGER * longer <= left:
+            self._run_seconds = longer
+            self.tell(f"runs of {longer:g} s: misses are correlated for long")
 
     def _holds(self, run: Observation) -> bool:
         return bool((run.shares <= self.allowed).all())
@@ -153,7 +187,7 @@ class Search:
         The nearest on each side comes sooner by most of a run; ties are drawn, so that
         drifts of the machine do not look like an effect of the rate.
         """
-        levels = Levels.of(self.runs)
+        levels = Levels.of(settled_alike(self.runs))
         rate = float(levels.capacity(levels.misses, self.allowed).min())
         # One unlucky short run may have put the bracket aside: go on from its edge.
         rate = min(max(rate, float(levels.rates[0])), float(levels.rates[-1]))
@@ -178,7 +212,9 @@ class Search:
             f"{found.rate:.4g} requests/s [{found.low:.4g}, {found.high:.4g}] after "
             f"{len(self.runs)} runs"
         )
-        return found.width_ratio <= self.settings.precision_ratio
+        self._lengthen(found)
+        narrow = found.width_ratio <= self.settings.precision_ratio
+        return narrow and not self.doubts(found)
 
     def _try(self, rate: float, seconds: float) -> Observation | None:
         run = self.measure(rate, seconds, self._index)

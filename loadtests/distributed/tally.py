@@ -6,10 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from exporter.histograms.histogram import Histogram
-from loadtests.result import Outcome, histogram_of
+from loadtests.result import Outcome, histograms_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,15 +32,8 @@ class Tally:
             found = requests.count(outcome)
             if found:
                 self.outcomes[outcome.name.lower()] += found
-        timed = requests.where(requests.timed)
-        sent = requests.where(np.isfinite(requests.sent))
-        for name, seconds in (
-            ("from_intended", timed.done - timed.intended),
-            ("from_send", timed.done - timed.sent),
-            ("dispatch_delay", sent.sent - sent.intended),
-            ("first_response", timed.first - timed.intended),
-        ):
-            self.histograms[name].merge(histogram_of(seconds))
+        for name, histogram in histograms_of(requests).items():
+            self.histograms[name].merge(histogram)
 
     def merge(self, other: Tally) -> None:
         """Add what another counted."""

@@ -11,7 +11,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from loadtests.engine import hpack
+from loadtests.engine import header_blocks
 from loadtests.engine.http2_frames import (
     DEFAULT_WINDOW,
     HEAD,
@@ -51,14 +51,14 @@ class Http2Connection(asyncio.Protocol):
     """One connection. `usable` while requests can be sent on it."""
 
     def __init__(
-        self, headers: Sequence[hpack.Header], keeping: Keeping | None = None
+        self, headers: Sequence[header_blocks.Header], keeping: Keeping | None = None
     ) -> None:
         self._keeping = keeping or Keeping()
-        self._headers = hpack.SameHeaders(headers)
-        self._decoder = hpack.Decoder()
+        self._headers = header_blocks.SameHeaders(headers)
+        self._decoder = header_blocks.Decoder()
         self._streams: dict[int, Stream] = {}
         self._queue: deque[tuple[Answered, bytes, int]] = deque()
-        self._blocked: deque[int] = deque()
+        self._blocked: dict[int, None] = {}
         self._next_stream = 1
         self._window = self._initial_window = DEFAULT_WINDOW
         self._frame_bytes = _DEFAULT_FRAME
@@ -123,7 +123,8 @@ class Http2Connection(asyncio.Protocol):
             self.usable = False
         stream = Stream(waiting, content, tries, window=self._initial_window)
         self._streams[number] = stream
-        head = frame(_HEADERS, _END_HEADERS, number, self._headers.block())
+        block = self._headers.block(waiting.path)
+        head = frame(_HEADERS, _END_HEADERS, number, block)
         size = len(content)
         if size <= self._frame_bytes and size <= min(self._window, stream.window):
             self._window -= size
@@ -132,36 +133,26 @@ class Http2Connection(asyncio.Protocol):
             self._write(head)
             # Slices of a view copy nothing.
             stream.unsent = memoryview(content)
-            self._blocked.append(number)
+            self._blocked[number] = None
             self._flush()
 
     def _flush(self) -> None:
         """Send of what is blocked as much as the windows allow, in order."""
-        while self._blocked and self._window > 0:
-            number = self._blocked[0]
+        for number in tuple(self._blocked):
             stream = self._streams.get(number)
-            if stream is None:
-                self._blocked.popleft()
-                continue
-            size = min(
-                len(stream.unsent), self._window, stream.window, self._frame_bytes
-            )
-            if size <= 0:
-                self._blocked.rotate(-1)
-                if not any(self._can_send(other) for other in self._blocked):
-                    return
-                continue
-            part, stream.unsent = stream.unsent[:size], stream.unsent[size:]
-            self._window -= size
-            stream.window -= size
-            flags = 0 if stream.unsent else _END_STREAM
-            self._write(frame(_DATA, flags, number, part))
-            if not stream.unsent:
-                self._blocked.popleft()
-
-    def _can_send(self, number: int) -> bool:
-        stream = self._streams.get(number)
-        return stream is None or stream.window > 0
+            while stream is not None and stream.unsent:
+                size = min(
+                    len(stream.unsent), self._window, stream.window, self._frame_bytes
+                )
+                if size <= 0:
+                    break
+                part, stream.unsent = stream.unsent[:size], stream.unsent[size:]
+                self._window -= size
+                stream.window -= size
+                flags = 0 if stream.unsent else _END_STREAM
+                self._write(frame(_DATA, flags, number, part))
+            if stream is None or not stream.unsent:
+                del self._blocked[number]
 
     def _advance(self) -> None:
         while self._queue and len(self._streams) < self._most_streams and self.usable:
@@ -268,6 +259,14 @@ class Http2Connection(asyncio.Protocol):
             stream.content = joined(stream.content, content)
         else:
             return
+        if stream.waiting.path is not None:
+            rest = stream.waiting.came(stream.content)
+            if number not in self._streams:
+                return  # given up for what has come
+            if len(rest) < len(stream.content):
+                # What is left came in this frame.
+                self._keeping.drop(stream.kept)
+                stream.content, stream.kept = rest, 0
         if flags & _END_STREAM:
             self._end(number, stream)
 
@@ -283,7 +282,7 @@ class Http2Connection(asyncio.Protocol):
             stream.headers += headers
             self._end(number, stream)
         elif len(block) <= SMALL_BYTES or self._keep(
-            number, stream, hpack.table_bytes(headers)
+            number, stream, header_blocks.table_bytes(headers)
         ):
             stream.headers = headers  # any before these said that they are to come
 
@@ -299,7 +298,7 @@ class Http2Connection(asyncio.Protocol):
             self._take_block(flags, number, bytes(before), ends)
 
     def _take_settings(self, content: bytes) -> None:
-        table = hpack.TABLE_BYTES
+        table = header_blocks.TABLE_BYTES
         for key, value in SETTING.iter_unpack(content):
             if key == _TABLE_SIZE:
                 table = value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadtests.engine.hpack import Header
+    from loadtests.engine.header_blocks import Header
 
 HEAD: Final = struct.Struct(">BHBBI")
 """Length in two parts, type, flags, stream."""
@@ -75,6 +75,15 @@ HELLO: Final = b"".join(
 
 class Answered(Protocol):
     """Who waits for the answer to one request."""
+
+    @property
+    def path(self) -> bytes | None:
+        """Of a method whose answer comes in parts, told as they come; None for others."""
+        ...
+
+    def came(self, content: bytes | bytearray) -> bytes:
+        """So much came of a stream; what is kept of it until more comes."""
+        ...
 
     def answered(self, headers: Sequence[Header], content: bytes) -> None:
         """All of it came: the headers and trailers, and the data."""

@@ -68,19 +68,13 @@ def open_sender(
 ) -> Sender:
     """The sender for a target's protocol.
 
-    `backoff` is for unary gRPC. Streams come back as `grpc.aio` does; over HTTP a
-    request without a free connection opens one, at once, and is sent once.
+    `backoff` is for gRPC. Over HTTP a request without a free connection opens one, at
+    once, and is sent once.
     """
     if target.protocol == "grpc":
-        if any(entry.style == "stream" for entry in mix.entries):
-            from loadtests.engine.grpc_sender import GrpcSender  # noqa: PLC0415 - 30 MB
+        from loadtests.engine.grpc_sender import GrpcSender  # noqa: PLC0415
 
-            return GrpcSender(target, mix, timeout_seconds=timeout_seconds, seed=seed)
-        from loadtests.engine.grpc_unary_sender import (  # noqa: PLC0415
-            GrpcUnarySender,
-        )
-
-        return GrpcUnarySender(
+        return GrpcSender(
             target, mix, timeout_seconds=timeout_seconds, seed=seed, backoff=backoff
         )
     from loadtests.engine.http_sender import HttpSender  # noqa: PLC0415

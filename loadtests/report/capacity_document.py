@@ -265,6 +265,8 @@ def _origin(report: CapacityReport) -> Facts:
 def _ends(found: Bounds | None) -> str:
     if found is None:
         return "unknown"
+    if found.low is None and found.high is None:
+        return f"{found.estimate:.4g}, no interval"
     return f"{found.estimate:.4g} [{_end(found.low)}, {_end(found.high)}]"
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, Literal
 
-import numpy as np
 from pydantic import Field
 
 from exporter.settings import Settings
-from loadtests.report.run_report import waits
+from loadtests.report.dependent_intervals import (
+    Side,
+    difference,
+    logarithm,
+    missed_side,
+    quantile_side,
+)
 from pages import units
 from pages.blocks import Document, Paragraph, Table, Verdict
 
@@ -21,13 +26,13 @@ if TYPE_CHECKING:
     from pages.blocks import Tone
 
 Call = Literal["same", "better", "worse", "unknown"]
-RESAMPLES: Final = 1000
-_BLOCK_SECONDS: Final = 1.0
-_LEAST_BLOCKS: Final = 8
-_MOST_BLOCKS: Final = 60
+_LEAST_SECONDS: Final = 8.0
+"""A shorter run does not show what slow spells there are."""
 _ERROR_RATE: Final = 0.05
 _NORMAL: Final = 1.959964
 _QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_CONFIDENCE: Final = 1.0 - _ERROR_RATE / (len(_QUANTILES) + 1)
+"""Of each figure, so that all hold together (Bonferroni)."""
 _MISSES: Final = "misses"
 _SAID: Final = {
     "same": "no regression: every figure is the same within the tolerance",
@@ -51,6 +56,8 @@ class Change(Settings):
     """Ends of its simultaneous 95 % interval."""
     high: float | None
     call: Call
+    reason: str = ""
+    """Why the data give no interval, where there is none."""
 
 
 class Comparison(Settings):
@@ -70,25 +77,29 @@ class Comparison(Settings):
 
 
 def compared(
-    before: RunResult, after: RunResult, *, tolerance_ratio: float, seed: int
+    before: RunResult, after: RunResult, *, tolerance_ratio: float
 ) -> Comparison:
-    """Latency quantiles over all requests, and the share of misses, by block bootstrap.
+    """Latency quantiles over all requests, and the share of misses.
 
-    Requests are cut by time into blocks (a second, at most sixty), which are drawn anew
-    with replacement; neighbouring requests share a queue and are not independent. The
-    intervals hold together (Bonferroni). A figure is worse where its whole interval is,
-    and its estimate by more than the tolerance; the same where the whole interval is
-    within twice the tolerance; else it is not known.
+    The interval of each side is that of so many independent requests as its own are
+    worth; both together give that of the ratio, or of the difference of shares. The
+    intervals hold together. A figure is worse where its whole interval is, and its
+    estimate by more than the tolerance; the same where the whole interval is within
+    twice the tolerance; else it is not known.
     """
     problems = _problems(before, after)
-    rng = np.random.default_rng(seed)
-    blocks = _blocks(before), _blocks(after)
-    tail = _ERROR_RATE / 2 / (len(_QUANTILES) + 1)
+    waits = before.requests.waits, after.requests.waits
+    seconds = min(before.duration_seconds, after.duration_seconds)
+    short = (
+        f"{seconds:.3g} s are less than {_LEAST_SECONDS:g} s"
+        if seconds < _LEAST_SECONDS
+        else ""
+    )
     changes = [
-        _quantile(name, q, blocks, rng, tail, tolerance_ratio)
+        _quantile(name, q, waits, tolerance_ratio, short)
         for name, q in _QUANTILES.items()
     ]
-    changes.append(_misses(blocks, rng, tail, tolerance_ratio))
+    changes.append(_misses(waits, tolerance_ratio))
     return _concluded(changes, problems, tolerance_ratio)
 
 
@@ -182,55 +193,31 @@ def _differently_filled(before: RunResult, after: RunResult) -> bool:
     return same_seed and before.about.payload_sha256 != after.about.payload_sha256
 
 
-Blocks = list["Floats"]
-
-
-def _blocks(result: RunResult) -> Blocks:
-    """Waits in seconds, by when they were due; infinite for misses."""
-    length = result.duration_seconds
-    count = int(min(max(length / _BLOCK_SECONDS, 1), _MOST_BLOCKS))
-    edges = np.linspace(0.0, length, count + 1)[1:-1]
-    place = np.searchsorted(edges, result.requests.intended, "right")
-    late = waits(result.requests)
-    return [late[place == i] for i in range(count)]
-
-
-def _drawn(blocks: Blocks, rng: np.random.Generator) -> Floats:
-    chosen = rng.integers(0, len(blocks), len(blocks))
-    return np.concatenate([blocks[i] for i in chosen.tolist()])
-
-
 def _quantile(
-    name: str,
-    q: float,
-    blocks: tuple[Blocks, Blocks],
-    rng: np.random.Generator,
-    tail: float,
-    tolerance: float,
+    name: str, q: float, waits: tuple[Floats, Floats], tolerance: float, short: str
 ) -> Change:
-    before, after = (_at(np.concatenate(side), q) for side in blocks)
+    before, after = (quantile_side(side, q, _CONFIDENCE) for side in waits)
+    reason = short or _first_reason(before, after)
     change = Change(
         name=name,
-        before=_finite(before),
-        after=_finite(after),
+        before=_finite(before.value),
+        after=_finite(after.value),
         ratio=None,
         low=None,
         high=None,
         call="unknown",
+        reason=reason,
     )
-    few = min(len(side) for side in blocks) < _LEAST_BLOCKS
-    if few or not math.isfinite(before) or before <= 0:
+    # An end is infinite where so many requests were missed.
+    ends = (before.low, before.value, before.high)
+    if reason or not all(0 < end < math.inf for end in ends) or after.low <= 0:
         return change
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.array(
-            [
-                _at(_drawn(blocks[1], rng), q) / _at(_drawn(blocks[0], rng), q)
-                for _ in range(RESAMPLES)
-            ]
-        )
-    ratios = np.nan_to_num(ratios, nan=1.0, posinf=np.inf)
-    low, high = np.quantile(ratios, (tail, 1 - tail), method="nearest").tolist()
-    ratio = after / before
+    if math.isfinite(after.value):
+        low, high = difference(logarithm(before), logarithm(after))
+    else:
+        low, high = math.log(after.low / before.high), math.inf
+    ratio = after.value / before.value
+    low, high = math.exp(low), math.exp(high)
     return change.model_copy(
         update={
             "ratio": _finite(ratio),
@@ -241,38 +228,42 @@ def _quantile(
     )
 
 
-def _misses(
-    blocks: tuple[Blocks, Blocks],
-    rng: np.random.Generator,
-    tail: float,
-    tolerance: float,
-) -> Change:
-    before, after = (_missed(np.concatenate(side)) for side in blocks)
-    rises = np.array(
-        [
-            _missed(_drawn(blocks[1], rng)) - _missed(_drawn(blocks[0], rng))
-            for _ in range(RESAMPLES)
-        ]
+def _misses(waits: tuple[Floats, Floats], tolerance: float) -> Change:
+    before, after = (missed_side(side, _CONFIDENCE) for side in waits)
+    reason = _first_reason(before, after)
+    change = Change(
+        name=_MISSES,
+        before=before.value,
+        after=after.value,
+        ratio=after.value - before.value,
+        low=None,
+        high=None,
+        call="unknown",
+        reason=reason,
     )
-    low, high = np.quantile(rises, (tail, 1 - tail)).tolist()
+    if reason:
+        return change
+    rise = after.value - before.value
+    low, high = difference(before, after)
+    if not before.value and not after.value:
+        low = high = 0.0
     # Of shares a hundredth of the tolerance matters: 5 % is 0.05 percentage points.
     matters = tolerance / 100
     call: Call = "unknown"
-    if low > 0 and after - before > matters:
+    if low > 0 and rise > matters:
         call = "worse"
-    elif high < 0 and before - after > matters:
+    elif high < 0 and -rise > matters:
         call = "better"
     elif max(abs(low), abs(high)) <= max(2 * matters, 1e-9):
         call = "same"
-    return Change(
-        name=_MISSES,
-        before=before,
-        after=after,
-        ratio=after - before,
-        low=low,
-        high=high,
-        call=call,
-    )
+    return change.model_copy(update={"low": low, "high": high, "call": call})
+
+
+def _first_reason(before: Side, after: Side) -> str:
+    for which, side in (("the first", before), ("the second", after)):
+        if side.reason:
+            return f"{which}: {side.reason}"
+    return ""
 
 
 def _called(ratio: float, low: float, high: float, tolerance: float) -> Call:
@@ -285,18 +276,6 @@ def _called(ratio: float, low: float, high: float, tolerance: float) -> Call:
     return "same" if low >= 1 / wide and high <= wide else "unknown"
 
 
-def _at(values: Floats, q: float) -> float:
-    if not values.size:
-        return math.nan
-    return float(
-        np.partition(values, rank := max(math.ceil(q * values.size), 1) - 1)[rank]
-    )
-
-
-def _missed(values: Floats) -> float:
-    return float(np.mean(~np.isfinite(values))) if values.size else 0.0
-
-
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -307,7 +286,10 @@ def sentence(comparison: Comparison) -> str:
     if comparison.problems:
         return f"not comparable: {'; '.join(comparison.problems)}"
     worse = [change.name for change in comparison.changes if change.call == "worse"]
-    return f"{said} in {', '.join(worse)}" if worse else said
+    if worse:
+        return f"{said} in {', '.join(worse)}"
+    why = next((f": {c.name}: {c.reason}" for c in comparison.changes if c.reason), "")
+    return f"{said}{why}" if comparison.call == "unknown" else said
 
 
 def document(comparison: Comparison, before: str, after: str) -> Document:

@@ -12,14 +12,14 @@ from pydantic import Field
 from exporter.settings import Settings
 from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
 from loadtests.mlperf.loadgen_verdict import judged
-from loadtests.result import Outcome
+from loadtests.result import Outcome, quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from exporter.histograms.histogram import Histogram
     from loadtests.profiles.profile import Phase
-    from loadtests.result import Floats, Requests, RunResult
+    from loadtests.result import Floats, RunResult
 
 SLICES: Final = 120
 _LEAST_SLICE_SECONDS: Final = 0.25
@@ -197,17 +197,9 @@ def report_of(result: RunResult) -> RunReport:
     )
 
 
-def waits(requests: Requests) -> Floats:
-    """Seconds (N,) from the intended send; infinite without a right answer."""
-    right = requests.outcome == Outcome.OK
-    return np.where(right, requests.done - requests.intended, math.inf)
-
-
 def quantile(values: Floats, q: float) -> float | None:
     """Of the inverse distribution function; None where it is infinite or empty."""
-    if not values.size:
-        return None
-    found = float(np.quantile(values, q, method="inverted_cdf"))
+    found = quantile_of(values, q)
     return found if math.isfinite(found) else None
 
 
@@ -250,7 +242,7 @@ def _slices(result: RunResult) -> Iterator[Slice]:
         return
     count = int(min(max(length / _LEAST_SLICE_SECONDS, 1), SLICES))
     edges = np.linspace(0.0, length, count + 1)
-    late, due = waits(requests), requests.intended
+    late, due = requests.waits, requests.intended
     width = length / count
     for start, end in pairwise(edges.tolist()):
         inside = late[(due >= start) & (due < end)]
@@ -268,7 +260,7 @@ def _slices(result: RunResult) -> Iterator[Slice]:
 
 
 def _parts(result: RunResult) -> Iterator[Part]:
-    late, due = waits(result.requests), result.requests.intended
+    late, due = result.requests.waits, result.requests.intended
     for phase in phases_of(result.about.profile):
         start, end = phase.start_seconds, phase.end_seconds
         inside = late[(due >= start) & (due < end)]
@@ -302,7 +294,7 @@ def phases_of(profile: Mapping[str, Any]) -> tuple[Phase, ...]:
 def _curve(result: RunResult) -> Iterator[CurvePoint]:
     """Evenly spaced where the tail is read: on a scale of 1 / (1 - q)."""
     count = len(result.requests)
-    late = np.sort(waits(result.requests))
+    late = np.sort(result.requests.waits)
     sent = np.sort(
         (result.requests.done - result.requests.sent)[
             result.requests.outcome == Outcome.OK

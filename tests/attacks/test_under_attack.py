@@ -18,6 +18,7 @@ from pages import page_text
 
 SECONDS = 20.0
 QUIET_SECONDS = 3.0
+HTTP = ("scrape", "trace", "mirror")
 GIVEN_BACK_BYTES = 40e6
 """Within so much of before: the first messages by each protocol load what stays."""
 
@@ -50,10 +51,11 @@ def test_all_attacks_at_once_keep_no_scrape_out(tls, group, tmp_path) -> None:
         assert stormy.tried > 10 * len(ATTACKS), shown
         assert stormy.let_through == 0, shown
         # On a busy machine few are made, and one may be ended before it is read.
-        for kind in ("scrape", "trace", "mirror"):
-            assert tallies[kind].failures.total() <= 1 + 0.05 * tallies[kind].tried, (
-                shown
-            )
+        for kind, most in {**dict.fromkeys(HTTP, 0.05), "gRPC": 0.01}.items():
+            tally = tallies[kind]
+            assert tally.failures.total() <= 1 + most * tally.tried, shown
+        # A call that waits in a queue behind a flood does not fail: it lasts.
+        assert tallies["gRPC"].tried > SECONDS, shown
         assert statistics.median(tallies["scrape"].seconds) < patience(1.0), shown
         assert stormy.seen.not_serving == 0, shown
         assert stormy.seen.resident_bytes < LIMIT_BYTES * 3 / 4, shown

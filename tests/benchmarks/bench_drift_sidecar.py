@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import figures
 import numpy as np
+from clocks import Clock
 
 from drift.features import Schema, Tensor
 from drift.fitting import fit
@@ -25,16 +26,6 @@ FEATURES = 50
 REQUESTS = 4096
 
 
-class _Clock:
-    """Turned by hand: a window is judged when the benchmark says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def _rows(rng: np.random.Generator, number: int) -> NDArray[np.float32]:
     return rng.normal(size=(number, FEATURES)).astype(np.float32)
 
@@ -43,7 +34,7 @@ def watch(*, quick: bool = False) -> Iterator[Figure]:
     """Requests of one row x 50 floats after parsing; windows of 500; the state."""
     rng = np.random.default_rng(figures.SEED)
     schema = Schema.from_tensors([Tensor("x", "FP32", (FEATURES,))])
-    clock = _Clock()
+    clock = Clock()
     settings = DriftSettings.model_validate(
         {"learn": {}, "window": {"rows": 1, "seconds": 1}}
     )

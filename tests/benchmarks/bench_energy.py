@@ -15,6 +15,7 @@ import fake_nvml
 import figures
 import numpy as np
 from accesses import access_to
+from clocks import Clock
 
 from exporter.access.work_board import Look, ModelWork, WorkBoard
 from exporter.features.energy.energy_ledger import Ledger
@@ -38,16 +39,6 @@ _CORE_GOAL_PERCENT: Final = 0.5
 _MODELS: Final = tuple((f"model-{number}", "1") for number in range(10))
 
 
-class _Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def _boards(folder: Path) -> fake_nvml.NvmlScript:
     figures.require(
         found=fake_nvml.compiler() is not None,
@@ -65,7 +56,7 @@ def read_eight_gpus(*, quick: bool = False) -> Figure:
     """The full set of eight boards, once."""
     with tempfile.TemporaryDirectory() as name:
         _boards(Path(name))
-        clock = _Clock()
+        clock = Clock()
         source = NvmlPower.opened(
             NvmlSettings(), Surroundings(clock, time.time, None, WorkBoard())
         )
@@ -97,7 +88,7 @@ def collect_every_second(*, quick: bool = False) -> Figure:
     """The whole collector at 1 s: 8 boards, 10 models, a full sliding window."""
     with tempfile.TemporaryDirectory() as name:
         _boards(Path(name))
-        clock, work = _Clock(), WorkBoard()
+        clock, work = Clock(), WorkBoard()
         access = access_to(GrpcClient("127.0.0.1:1"), clock=clock, work=work)
         settings = energy_settings(
             PowerSettings(),

@@ -31,6 +31,7 @@ def _sink() -> TraceSink:
         SinkSettings(300.0, 100, ("bench",)),
         known=tuple,
         wanted=lambda _: True,
+        decoupled=lambda _: False,
         wall_clock=time.time,
     )
 

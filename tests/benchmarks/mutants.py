@@ -3,8 +3,7 @@
     make mutants ARGS="[--area slo] [--sample 25] [--seed 1] [--minutes 30] [--discard]"
 
 Mutants are made by cosmic-ray, one per place in the code at most. Each is tested in a copy
-of the working tree. A mutant that behaves as the original does belongs into
-`equivalent_mutants.json` with the reason, and counts neither way.
+of the working tree.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HERE: Final = Path(__file__).resolve().parent
-EQUIVALENT: Final = HERE / "equivalent_mutants.json"
 GOAL: Final = 0.92
 FAST: Final = "not triton and not slow and not bench and not exhaustive"
 COPIED: Final = ("exporter", "drift", "loadtests", "tests", "deploy", "grafana")
@@ -105,7 +103,7 @@ AREAS: Final = {
     "capacity": Area(
         ("loadtests/capacity/*.py", "loadtests/distributed/tally.py",
          "loadtests/engine/recorder.py"),
-        ("tests/loadtests/test_capacity_statistics.py",
+        ("tests/loadtests/test_capacity_statistics.py", "tests/loadtests/test_scalability.py",
          "tests/loadtests/test_capacity_page.py", "tests/loadtests/test_slo.py",
          "tests/loadtests/test_load_result.py",
          "tests/loadtests/test_load_locust.py::test_every_time_of_a_request_is_tallied_from_where_it_begins"),
@@ -160,7 +158,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What it is known by in `equivalent_mutants.json`."""
+        """What it is called in the results."""
         return f"{self.path}: {self.before} -> {self.after}"
 
 
@@ -283,11 +281,10 @@ class Copy:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Test the sampled mutants, the areas in turn, until the time is over."""
-    equivalent = json.loads(EQUIVALENT.read_text("utf-8"))
     names = options.area or list(AREAS)
     until = time.monotonic() + 60 * options.minutes
     outcomes: dict[str, dict[str, list[Any]]] = {
-        name: {"killed": [], "survived": [], "equivalent": []} for name in names
+        name: {"killed": [], "survived": []} for name in names
     }
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
@@ -307,9 +304,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             if time.monotonic() > until:
                 break
             found = outcomes[name]
-            if one.name in equivalent:
-                found["equivalent"].append(one.name)
-                continue
             with copy.mutated(one):
                 survived = copy.passes(AREAS[name], limits[name])
             found["survived" if survived else "killed"].append(
@@ -330,7 +324,6 @@ def _scored(found: dict[str, list[Any]]) -> dict[str, Any]:
     return {
         "killed": killed,
         "of": killed + survived,
-        "equivalent": len(found["equivalent"]),
         "survived": found["survived"],
     }
 

@@ -7,12 +7,11 @@ import inspect
 import json
 import pkgutil
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from commands import python
 from pydantic import TypeAdapter, ValidationError
 from sites import empty_site
 
@@ -130,8 +129,4 @@ def test_a_fault_refuses_an_empty_site_or_touches_nothing_before_inject(kind) ->
 def test_whoever_undoes_needs_no_client_of_anything() -> None:
     # A watchdog holds what it imported for as long as the run lasts.
     script = "import sys, loadtests.chaos.undoing.undo; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    imported = set(done.stdout.split())
-    assert not imported.intersection(HEAVY)
+    assert not set(python(script).split()).intersection(HEAVY)

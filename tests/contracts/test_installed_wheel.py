@@ -78,5 +78,7 @@ def test_it_serves_metrics_and_the_status_page(installed, tmp_path) -> None:
                 lambda page: page.value("triton_model_serving", model="m") == 1
             )
             assert b"uPlot" in sidecar.get("/").body
+            runbook = sidecar.get("/runbooks/TritonDown")
+            assert runbook.body.startswith(b"# TritonDown")
         finally:
             sidecar.close()

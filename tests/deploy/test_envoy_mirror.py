@@ -37,14 +37,6 @@ def mirrors(route):
     return [policy["cluster"] for policy in route["route"]["request_mirror_policies"]]
 
 
-def test_every_cluster_that_is_named_is_there_and_every_one_is_used():
-    used = {route["route"]["cluster"] for route in ROUTES}
-    used |= {name for route in MIRRORED for name in mirrors(route)}
-    assert used == CLUSTERS.keys()
-    for name, cluster in CLUSTERS.items():
-        assert cluster["load_assignment"]["cluster_name"] == name
-
-
 def test_ports_are_the_defaults_of_triton_and_of_the_taps():
     tap, target = TapSettings(), TargetSettings()
     assert {name: port(name) for name in CLUSTERS} == {
@@ -85,10 +77,3 @@ def test_copies_that_wait_are_bounded_in_number_and_time(route):
         assert bounds["max_requests"] <= 64
         assert bounds["max_pending_requests"] <= 64
         assert bounds["max_retries"] == 0
-
-
-def test_grpc_is_spoken_over_http2_on_both_ways():
-    options = "typed_extension_protocol_options"
-    for name in ("triton_grpc", "tritonwatch_grpc"):
-        (chosen,) = CLUSTERS[name][options].values()
-        assert "http2_protocol_options" in chosen["explicit_http_config"]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import pkgutil
-import subprocess
-import sys
+
+from commands import python
 
 import drift
 
 
 def imported_by(code):
-    script = f"{code}\nimport sys; print(*sys.modules)"
-    run = [sys.executable, "-c", script]
-    return set(
-        subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
-    )
+    return set(python(f"{code}\nimport sys; print(*sys.modules)").split())
 
 
 def test_importing_the_package_imports_nothing_else():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
 import zipfile
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from commands import python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import feather, parquet
@@ -107,11 +107,8 @@ def test_a_small_file_that_unpacks_to_much_is_fitted_in_little_memory(
     path = tmp_path / name
     write(path)
     assert path.stat().st_size < 1_000_000
-    done = subprocess.run(
-        [sys.executable, "-c", _PEAK, path], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split("peak ")[1]) < 250, "MB more than before"
+    peak = int(python(_PEAK, path).split("peak ")[1])
+    assert peak < 250, "MB more than before"
 
 
 def test_a_feather_file_of_one_huge_batch_is_refused(tmp_path):

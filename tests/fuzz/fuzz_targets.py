@@ -15,8 +15,8 @@ TARGETS = {
     **file_targets.TARGETS,
 }
 SEEDS = {
-    "records": ("traces/files", "traces/tensors"),
-    "otlp_json": ("traces/otlp",),
+    "records": ("traces/files", "traces/tensors", "traces/streamed_files"),
+    "otlp_json": ("traces/otlp", "traces/streamed_otlp"),
     "otlp_protobuf": ("traces/otlp_protobuf",),
     "config": ("config/valid", "config/invalid"),
 }

@@ -28,6 +28,13 @@ def check(traces: Iterable[RequestTrace]) -> None:
         if trace.total_seconds is not None:
             inside = sum(t for t in trace.phases if t is not None)
             assert inside <= trace.total_seconds + 1e-6
+        if trace.responses is not None:
+            sent = trace.responses
+            assert sent.number == len(sent.gaps) + 1 + sent.cut
+            times = [sent.first_seconds, *sent.gaps]
+            assert all(0 <= t <= 86_400 for t in times)
+            assert trace.total_seconds is not None
+            assert sum(times) <= trace.total_seconds + 1e-6
         trace.model.encode()
         assert len(trace.model) <= 1024
         assert len(trace.request_id) <= 1024
@@ -35,6 +42,7 @@ def check(traces: Iterable[RequestTrace]) -> None:
         SinkSettings(60.0, UNKNOWN_MODELS, ("fuzz",)),
         known=tuple,
         wanted=lambda _: True,
+        decoupled=lambda _: False,
         wall_clock=lambda: 0.0,
     )
     sink.add("fuzz", traces, 0.0)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from monitoring import free_port
 from parts import require_triton
+from production import Production
 from traced_tritons import traced, traces_config
 
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
-from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
 if TYPE_CHECKING:
@@ -49,33 +47,19 @@ def split(tmp_path_factory) -> Generator[tuple[object, int]]:
         yield triton, port
 
 
-class Users(contextlib.AbstractContextManager):
+class Users(Production):
     """Production: a user for each version of each model, who knows of no comparison."""
 
     def __init__(self, address: str, *served: tuple[str, str]) -> None:
-        self._client = GrpcClient(address)
-        self._over = threading.Event()
+        super().__init__(address, pause_seconds=PAUSE_SECONDS, users=len(served))
         self.seconds: dict[tuple[str, str], list[float]] = {s: [] for s in served}
-        self._threads = [threading.Thread(target=self._use, args=s) for s in served]
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join(30)
-        self._client.close()
-
-    def _use(self, model: str, version: str) -> None:
-        pixels = np.zeros((1, 64), np.float32)
-        types = {"pixels": "FP32"}
-        while not self._over.wait(PAUSE_SECONDS):
-            request = InferRequest(model, version, "user", {"pixels": pixels}, types)
-            reply = self._client.infer(request, timeout_seconds=30)
-            self.seconds[model, version].append(reply.duration_seconds)
+    def ask(self, user: int) -> None:
+        model, version = list(self.seconds)[user]
+        inputs = {"pixels": np.zeros((1, 64), np.float32)}
+        request = InferRequest(model, version, "user", inputs, {"pixels": "FP32"})
+        reply = self.client.infer(request, timeout_seconds=30)
+        self.seconds[model, version].append(reply.duration_seconds)
 
 
 def ab(name: str, champion: str, challenger: str) -> dict[str, object]:

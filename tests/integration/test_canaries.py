@@ -9,25 +9,24 @@ import gzip
 import json
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bcrypt
 import numpy as np
 import pytest
 import yaml
+from commands import tritonwatch
 from fake_triton import FakeModel, FakeTriton, Garbage
 from receiver import Receiver
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterable
+    from pathlib import Path
 
 
 CANARY = "canary-4711"
 KEY = "triton-key"
-TRITONWATCH = str(Path(sys.executable).with_name("tritonwatch"))
 PAGES = ("/", "/api/v1/status", "/metrics", "/probe?target={grpc}&debug=true")
 
 
@@ -160,15 +159,7 @@ def file(fake, tmp_path) -> Path:
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [TRITONWATCH, *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "CANARY": CANARY},
-    )
+    return tritonwatch(*arguments, cwd=cwd, env={**os.environ, "CANARY": CANARY})
 
 
 LOAD = ("--protocol", "grpc", "--header", f"{KEY}={CANARY}", "--model", "m")

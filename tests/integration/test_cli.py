@@ -6,31 +6,18 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from commands import COMMAND, tritonwatch
 from waiting import patience, wait_until
 
-COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 COMMANDS = ("serve", "check", "schema", "metrics", "demo", "rules", "audit")
-
-
-def run(*arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_help_is_there_for_every_command(command) -> None:
-    result = run(*command, "--help")
+    result = tritonwatch(*command, "--help")
     assert result.returncode == 0
     assert result.stdout.startswith("usage: tritonwatch")
     assert result.stderr == ""
@@ -41,7 +28,7 @@ def test_help_is_there_for_every_command(command) -> None:
     [(), ("swerve",), ("serve", "--confg", "x"), ("check",), ("metrics", "--yaml")],
 )
 def test_wrong_usage_exits_2_and_says_what_is_there(arguments) -> None:
-    result = run(*arguments)
+    result = tritonwatch(*arguments)
     assert result.returncode == 2
     assert "usage: tritonwatch" in result.stderr
 
@@ -50,14 +37,14 @@ def test_wrong_usage_exits_2_and_says_what_is_there(arguments) -> None:
 def test_serve_with_a_bad_file_exits_2_and_says_why(text, tmp_path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text)
-    result = run("serve", "--config", str(file))
+    result = tritonwatch("serve", "--config", str(file))
     assert result.returncode == 2
     assert str(file) in result.stderr
     assert "Traceback" not in result.stderr
 
 
 def test_serve_with_no_such_file_exits_2(tmp_path) -> None:
-    result = run("serve", "--config", str(tmp_path / "none.yaml"))
+    result = tritonwatch("serve", "--config", str(tmp_path / "none.yaml"))
     assert result.returncode == 2
     assert "No such file" in result.stderr
 
@@ -67,7 +54,7 @@ def test_a_port_in_use_is_one_clear_line_and_exit_2(tmp_path) -> None:
         port = taken.getsockname()[1]
         file = tmp_path / "c.yaml"
         file.write_text(f"listen: {{address: 127.0.0.1, port: {port}}}\n")
-        result = run("serve", "--config", str(file))
+        result = tritonwatch("serve", "--config", str(file))
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
     assert f"127.0.0.1:{port}" in line
@@ -77,14 +64,14 @@ def test_a_port_in_use_is_one_clear_line_and_exit_2(tmp_path) -> None:
 def test_the_demo_names_a_way_out_when_its_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = run("demo", "--port", str(port))
+        result = tritonwatch("demo", "--port", str(port))
     assert result.returncode == 2
     assert 'make demo ARGS="--port 0"' in result.stderr
 
 
 @pytest.mark.parametrize("seconds", ["-3", "0", "nan", "inf", "soon"])
 def test_the_demo_takes_no_duration_that_is_none(seconds) -> None:
-    result = run("demo", "--duration", seconds)
+    result = tritonwatch("demo", "--duration", seconds)
     assert result.returncode == 2
     assert "want seconds above 0" in result.stderr
 
@@ -99,8 +86,10 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_schema_and_metrics_print_what_a_program_can_read() -> None:
-    assert json.loads(run("schema").stdout)["properties"]["target"]
-    names = [metric["name"] for metric in json.loads(run("metrics", "--json").stdout)]
+    assert json.loads(tritonwatch("schema").stdout)["properties"]["target"]
+    names = [
+        metric["name"] for metric in json.loads(tritonwatch("metrics", "--json").stdout)
+    ]
     assert "triton_up" in names
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from commands import tritonwatch
 
-COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 LOAD, FIRST = "triton_model_load_seconds", "triton_model_first_inference_seconds"
 COLD = "triton_model_cold_inference_seconds"
 
@@ -53,13 +50,7 @@ def command(*arguments, playground, tmp_path):
     file = tmp_path / "triton.yaml"
     target = {"grpc": playground.grpc, "http": playground.http}
     file.write_text(json.dumps({"target": target, "power": None}), "utf-8")
-    return subprocess.run(
-        [COMMAND, "coldstart", "--config", file, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=55,
-        check=False,
-    )
+    return tritonwatch("coldstart", "--config", file, *arguments)
 
 
 def test_loading_again_and_again_tells_times_memory_and_victims(playground, tmp_path):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
+from commands import tritonwatch
 
 # Fifty looks, one every two seconds, come before an interval.
 pytestmark = [pytest.mark.triton, pytest.mark.slow]
-
-COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 
 
 def test_joules_of_both_come_from_the_page_of_a_sidecar(
@@ -25,17 +21,12 @@ def test_joules_of_both_come_from_the_page_of_a_sidecar(
     sidecar = start_sidecar(config)
     target = tmp_path / "target.yaml"
     target.write_text(yaml.safe_dump({"target": config["target"]}), "utf-8")
-    done = subprocess.run(
-        [
-            *(COMMAND, "compare", "--config", str(target), "--preset", "precision"),
-            *("--metric", "success", "--margin", "success=0.5", "--rate", "40"),
-            *("--metrics", f"http://127.0.0.1:{sidecar.port}/metrics"),
-            *("--duration", "170", "--json"),
-        ],
-        capture_output=True,
-        text=True,
+    done = tritonwatch(
+        *("compare", "--config", target, "--preset", "precision"),
+        *("--metric", "success", "--margin", "success=0.5", "--rate", "40"),
+        *("--metrics", f"http://127.0.0.1:{sidecar.port}/metrics"),
+        *("--duration", "170", "--json"),
         timeout=280,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

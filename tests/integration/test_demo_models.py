@@ -182,45 +182,6 @@ def test_an_unseen_category_counts_as_none_of_the_known(client) -> None:
     assert_right(output, diabetes(inputs))
 
 
-def streamed(client, values, *, count, **parameters):
-    """The next `count` answers of a stream: (response, error)."""
-    answers = queue.Queue()
-    client.start_stream(lambda result, error: answers.put((result, error)))
-    try:
-        client.async_stream_infer(
-            "stream",
-            tensors({"values": np.asarray(values, np.float32)}),
-            enable_empty_final_response=True,
-            parameters=parameters,
-        )
-        return [answers.get(timeout=20) for _ in range(count)]
-    finally:
-        client.stop_stream()
-
-
-@pytest.mark.triton
-@pytest.mark.parametrize("length", [0, 1, 3, 200])
-def test_the_stream_sends_one_running_mean_for_each_value(client, length) -> None:
-    values = np.random.default_rng(SEED).normal(size=length).astype(np.float32)
-    *answers, (last, error) = streamed(client, values, count=length + 1)
-    assert error is None
-    assert last.get_response().parameters["triton_final_response"].bool_param
-    assert not last.get_response().outputs
-    for count, (answer, error) in enumerate(answers, start=1):
-        assert error is None
-        assert answer.as_numpy("count").tolist() == [count]
-        mean = answer.as_numpy("mean")
-        assert mean.dtype == np.float32
-        assert mean[0] == pytest.approx(values[:count].mean(), rel=1e-4, abs=1e-6)
-
-
-@pytest.mark.triton
-def test_the_stream_pauses_between_responses_when_asked(client) -> None:
-    started = time.monotonic()
-    streamed(client, [1, 2, 3], count=4, delay_ms=50)
-    assert time.monotonic() - started >= 0.15
-
-
 @pytest.mark.triton
 def test_the_slow_model_takes_as_long_as_it_is_told(client) -> None:
     given = {"input": np.arange(5, dtype=np.float32)}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
-import sys
 import time
 import urllib.request
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from commands import COMMAND
 from waiting import patience
 
 from exporter.output.exposition import parse_text
@@ -19,7 +18,6 @@ from exporter.output.exposition import parse_text
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-COMMAND = Path(sys.executable).with_name("tritonwatch")
 WIDTH = 100
 
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(400)]

@@ -15,6 +15,7 @@ import monitoring
 import numpy as np
 import pytest
 import yaml
+from commands import COMMAND, tritonwatch
 from waiting import patience
 
 from exporter.demo.demo_traffic import Mirror, Traffic
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.triton
 
 MODELS = Path(__file__).parents[2] / "deploy" / "models"
 REFERENCE = MODELS / "diabetes" / "data" / "reference.profile"
-COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
 ALARM = "triton_model_drift_alarm"
 
 
@@ -198,17 +198,12 @@ def test_the_reference_that_ships_is_that_of_the_recorded_patients(tmp_path) -> 
         capture_output=True,
         timeout=60,
     )
-    subprocess.run(
-        [
-            COMMAND,
-            *("drift", "fit", "--data", str(recorded), "--features", "features.yaml"),
-            *("--ordered", "--output", str(made)),
-        ],
+    fitted = tritonwatch(
+        *("drift", "fit", "--data", recorded, "--features", "features.yaml"),
+        *("--ordered", "--output", made),
         cwd=data,
-        check=True,
-        capture_output=True,
-        timeout=60,
     )
+    assert fitted.returncode == 0, fitted.stderr
     shipped, fresh = (
         json.loads(file.read_bytes().partition(b"\n")[2]) for file in (REFERENCE, made)
     )
@@ -223,12 +218,10 @@ def test_the_reference_that_ships_is_that_of_the_recorded_patients(tmp_path) -> 
 
 
 def test_the_demo_says_which_feature_moves_and_says_nothing_before() -> None:
-    seconds = 15
+    seconds = 30
+    options = f"--duration 120 --drift-after {seconds} --port 0"
     process = subprocess.Popen(
-        [
-            COMMAND,
-            *("demo", "--duration", "60", "--drift-after", str(seconds), "--port", "0"),
-        ],
+        [COMMAND, "demo", *options.split()],
         stdout=subprocess.PIPE,
         text=True,
     )

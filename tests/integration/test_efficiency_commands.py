@@ -9,28 +9,20 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from commands import tritonwatch
 
 pytestmark = [pytest.mark.triton, pytest.mark.slow]
 
-COMMAND = Path(sys.executable).with_name("tritonwatch")
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "deploy" / "models"
 
 
 def run(triton, *arguments):
-    done = subprocess.run(
-        [
-            COMMAND,
-            "load",
-            *arguments,
-            f"--address={triton.grpc}",
-            "--idle-watts=20",
-            "--full-watts=60",
-        ],
-        capture_output=True,
-        text=True,
+    done = tritonwatch(
+        "load",
+        *arguments,
+        *(f"--address={triton.grpc}", "--idle-watts=20", "--full-watts=60"),
         timeout=280,
-        check=False,
     )
     # 3 says that a busy machine spoils the numbers; they are made all the same.
     assert done.returncode in {0, 3}, done.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from attacks import ENDLESS, pour
+from attacks import DOCUMENTS, ENDLESS, STRANGE_PATHS, pour
 from fake_triton import FakeModel, FakeTriton
 from waiting import patience
 
@@ -128,6 +128,20 @@ def test_an_odd_request_is_refused_once_and_leaves_no_trace_in_the_log(sidecar):
             assert answer.count(b"HTTP/1.1") == 1, name
     assert "level=error" not in sidecar.log
     assert "level=warning" not in sidecar.log
+
+
+def test_no_file_but_a_runbook_is_read(sidecar):
+    for path in STRANGE_PATHS:
+        answer = answers_to(sidecar, b"GET %b HTTP/1.1\r\n" % path + LAST)
+        assert answer[9:12] in {b"400", b"404"}, (path[:80], answer[:200])
+    assert "level=error" not in sidecar.log
+
+
+def test_what_the_page_fetches_is_answered_whatever_is_asked(sidecar):
+    for path in DOCUMENTS:
+        answer = answers_to(sidecar, b"GET %b HTTP/1.1\r\n" % path + LAST)
+        assert answer.startswith(b"HTTP/1.1 200"), (path[:80], answer[:200])
+    assert "level=error" not in sidecar.log
 
 
 def test_requests_sent_ahead_are_answered_in_order_when_they_are_few(sidecar):

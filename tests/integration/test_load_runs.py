@@ -6,16 +6,19 @@ import gzip
 import json
 import re
 import subprocess
-import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from commands import COMMAND, tritonwatch
 from fake_triton import FakeModel, FakeTriton
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
 )
 from receiver import Receiver
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -31,23 +34,17 @@ def fake():
         yield server
 
 
-def command(tritonwatch, *arguments: str) -> list[str]:
-    return [tritonwatch, "load", "run", "--quiet", *arguments]
-
-
-@pytest.fixture
-def tritonwatch() -> str:
-    return str(Path(sys.executable).with_name("tritonwatch"))
+def command(*arguments: str) -> list[str]:
+    return [COMMAND, "load", "run", "--quiet", *arguments]
 
 
 def test_a_run_appears_in_the_sidecar_and_goes_with_its_end(
-    start_sidecar, settings, fake, tritonwatch
+    start_sidecar, settings, fake
 ) -> None:
     sidecar = start_sidecar(watching_runs(settings(fake)))
     tap = tap_of(sidecar)
     run = subprocess.Popen(
         command(
-            tritonwatch,
             *("--address", fake.grpc, "--model", "m", "--name", "friday"),
             *("--profile", "constant", "--rate", "20", "--duration", "4"),
             *("--sidecar", f"http://{tap}"),
@@ -93,13 +90,13 @@ def watched(sidecar, arguments) -> tuple[set[tuple[str, ...]], int, str]:
 
 @pytest.mark.slow
 def test_a_capacity_search_is_seen_while_it_searches(
-    start_sidecar, settings, fake, receiver, tritonwatch
+    start_sidecar, settings, fake, receiver
 ) -> None:
     sidecar = start_sidecar(watching_runs(settings(fake)))
     seen, status, err = watched(
         sidecar,
         [
-            *(tritonwatch, "load", "capacity", "--quiet"),
+            *(COMMAND, "load", "capacity", "--quiet"),
             *("--address", fake.grpc, "--model", "m", "--slo", "p90<20s,errors<50%"),
             *("--budget", "4", "--run-seconds", "1", "--repetitions", "3"),
             *("--max-rate", "50", "--max-concurrency", "2"),
@@ -136,7 +133,7 @@ def test_a_capacity_search_is_seen_while_it_searches(
     ids=["efficiency", "pair"],
 )
 def test_energy_runs_are_seen_while_they_run(
-    start_sidecar, settings, receiver, tritonwatch, command, profile, phases
+    start_sidecar, settings, receiver, command, profile, phases
 ) -> None:
     with FakeTriton([FakeModel("m"), FakeModel("n")]) as fake:
         sidecar = start_sidecar(watching_runs(settings(fake)))
@@ -144,7 +141,7 @@ def test_energy_runs_are_seen_while_they_run(
         seen, status, err = watched(
             sidecar,
             [
-                *(tritonwatch, "load", name, "--address", fake.grpc, "--model", "m"),
+                *(COMMAND, "load", name, "--address", fake.grpc, "--model", "m"),
                 *(*options, "--idle-watts", "20", "--full-watts", "60"),
                 *("--sidecar", f"http://{tap_of(sidecar)}", "--grafana", receiver.url),
             ],
@@ -163,18 +160,12 @@ def test_energy_runs_are_seen_while_they_run(
 
 
 def test_a_search_that_finds_nobody_is_over_for_those_who_were_told(
-    unused_port, receiver, tritonwatch
+    unused_port, receiver
 ) -> None:
-    done = subprocess.run(
-        [
-            *(tritonwatch, "load", "capacity", "--quiet", "--model", "m"),
-            *("--address", f"127.0.0.1:{unused_port}", "--slo", "p90<20s"),
-            *("--grafana", receiver.url),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    done = tritonwatch(
+        *("load", "capacity", "--quiet", "--model", "m"),
+        *("--address", f"127.0.0.1:{unused_port}", "--slo", "p90<20s"),
+        *("--grafana", receiver.url),
     )
     assert done.returncode == 1
     ((_, _, body),) = receiver.received
@@ -195,22 +186,16 @@ def tap_of(sidecar) -> str:
 
 
 def test_a_run_is_annotated_in_grafana_and_becomes_a_span(
-    fake, receiver, tritonwatch, tmp_path
+    fake, receiver, tmp_path
 ) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n", "utf-8")
-    done = subprocess.run(
-        command(
-            tritonwatch,
-            *("--address", fake.http, "--protocol", "http", "--model", "m"),
-            *("--concurrency", "1", "--duration", "1"),
-            *("--grafana", receiver.url, "--grafana-token-file", str(token)),
-            *("--otlp", receiver.url),
-        ),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    done = tritonwatch(
+        *("load", "run", "--quiet"),
+        *("--address", fake.http, "--protocol", "http", "--model", "m"),
+        *("--concurrency", "1", "--duration", "1"),
+        *("--grafana", receiver.url, "--grafana-token-file", token),
+        *("--otlp", receiver.url),
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     by_path = {path: (headers, body) for path, headers, body in receiver.received}
@@ -235,19 +220,12 @@ def span_of(body: bytes, encoding: str):
 
 
 def test_whoever_does_not_listen_costs_a_sentence_and_not_the_run(
-    fake, unused_port, tritonwatch
+    fake, unused_port
 ) -> None:
-    done = subprocess.run(
-        command(
-            tritonwatch,
-            *("--address", fake.grpc, "--model", "m"),
-            *("--concurrency", "1", "--duration", "0.5"),
-            *("--sidecar", f"http://127.0.0.1:{unused_port}"),
-        ),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    done = tritonwatch(
+        *("load", "run", "--quiet", "--address", fake.grpc, "--model", "m"),
+        *("--concurrency", "1", "--duration", "0.5"),
+        *("--sidecar", f"http://127.0.0.1:{unused_port}"),
     )
     assert done.returncode == 0, done.stderr
     assert "was not told of the run" in done.stderr
@@ -255,20 +233,18 @@ def test_whoever_does_not_listen_costs_a_sentence_and_not_the_run(
 
 
 def test_an_invalid_search_changes_no_capacity_that_the_sidecar_publishes(
-    start_sidecar, settings, fake, tritonwatch, tmp_path
+    start_sidecar, settings, fake, tmp_path
 ) -> None:
     config = watching_runs(settings(fake))
     config["collectors"][-1]["capacity_reports"] = [valid_report(tmp_path)]
     sidecar = start_sidecar(config)
-    search = [tritonwatch, "load", "capacity", "--quiet", "--address", fake.grpc]
+    search = ["load", "capacity", "--quiet", "--address", fake.grpc]
     search += ["--model", "m", "--slo", "p99<250ms", "--max-rate", "40"]
     search += ["--budget", "8", "--run-seconds", "1.5", "--repetitions", "3"]
     search += ["--max-concurrency", "2"]
     # The sidecar alone is more than that: every run is disturbed.
     search += ["--other-cpu", "0.000001", "--sidecar", f"http://{tap_of(sidecar)}"]
-    done = subprocess.run(
-        search, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = tritonwatch(*search, timeout=120)
     assert "INVALID: " in done.stdout, done.stdout + done.stderr
     page = sidecar.wait(
         lambda p: p.label("triton_capacity_search_info", "verdict") == {"invalid"}, 30

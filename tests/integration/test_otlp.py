@@ -5,13 +5,10 @@ from __future__ import annotations
 import gzip
 import signal
 import socket
-import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
 
 import grpc
 import pytest
@@ -22,6 +19,7 @@ from opentelemetry.proto.collector.metrics.v1 import (
     metrics_service_pb2_grpc as metrics_grpc,
 )
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace_pb
+from receiver import Asked, Receiver
 from waiting import patience, wait_until
 
 from exporter.triton.embedded import EmbeddedTriton
@@ -31,43 +29,15 @@ pytestmark = pytest.mark.triton
 MODELS = Path(__file__).parents[1] / "data" / "models"
 
 
-class Collector:
+class Collector(Receiver):
     """A collector on loopback that keeps what it is sent, over HTTP and over gRPC."""
 
     def __init__(self) -> None:
         self.metrics: deque[metrics_pb.ExportMetricsServiceRequest] = deque(maxlen=50)
         self.spans: deque = deque(maxlen=5000)
         self.triton_spans: deque[bytes] = deque(maxlen=100)
-        self.headers: dict[str, str] = {}
         collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                if self.headers.get("content-encoding") == "gzip":
-                    body = gzip.decompress(body)
-                collector.headers = dict(self.headers.items())
-                if self.path == "/triton":
-                    collector.triton_spans.append(body)
-                elif self.path == "/v1/metrics":
-                    collector.metrics.append(
-                        metrics_pb.ExportMetricsServiceRequest.FromString(body)
-                    )
-                else:
-                    request = trace_pb.ExportTraceServiceRequest.FromString(body)
-                    for part in request.resource_spans:
-                        for scope in part.scope_spans:
-                            collector.spans.extend(scope.spans)
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+        super().__init__()
         self._grpc = grpc.server(ThreadPoolExecutor(2))
 
         class Servicer(metrics_grpc.MetricsServiceServicer):
@@ -78,19 +48,28 @@ class Collector:
         metrics_grpc.add_MetricsServiceServicer_to_server(Servicer(), self._grpc)
         grpc_port = self._grpc.add_insecure_port("127.0.0.1:0")
         self.endpoints = {
-            "http": f"http://127.0.0.1:{self._http.server_port}",
+            "http": self.url,
             "grpc": f"http://127.0.0.1:{grpc_port}",
         }
-
-    def __enter__(self) -> Self:
-        self._thread.start()
         self._grpc.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join(5)
+    def answer(self, asked: Asked) -> tuple[bytes, dict[str, str]]:
+        path, headers, body = asked
+        if headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        if path == "/triton":
+            self.triton_spans.append(body)
+        elif path == "/v1/metrics":
+            self.metrics.append(metrics_pb.ExportMetricsServiceRequest.FromString(body))
+        else:
+            request = trace_pb.ExportTraceServiceRequest.FromString(body)
+            for part in request.resource_spans:
+                for scope in part.scope_spans:
+                    self.spans.extend(scope.spans)
+        return b"", {}
+
+    def close(self) -> None:
+        super().close()
         self._grpc.stop(0).wait(5)
 
     def wait(self, what: str, count: int = 1) -> None:

@@ -101,7 +101,7 @@ def test_where_every_request_succeeds_nothing_is_left_unattributed(observed, kin
 def test_failures_that_triton_books_as_successes_are_caught(sidecar, observed, code):
     # They can be told where nothing of ours is under way or undecided at a look.
     model = f"answers_{code.lower()}"
-    sidecar.wait(lambda page: page.value(AS_SUCCESS, model=model) > 0, 60)
+    sidecar.wait(lambda page: page.value(AS_SUCCESS, model=model) > 0, 180)
 
 
 @pytest.mark.parametrize("kind", ["good", "raises", "slow", "child", "calls"])

@@ -222,7 +222,7 @@ def test_the_demo_prints_what_the_readme_shows(reader) -> None:
     known = {form(line) for line in shown[0].splitlines()}
     for line in printed.splitlines():
         # A busy machine may be late with an answer.
-        if "no answer from the sidecar" not in line:
+        if not re.search("no answer from the sidecar|no result within", line):
             assert form(line) in known, line
 
 

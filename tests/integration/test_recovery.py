@@ -292,7 +292,8 @@ def test_statistics_that_lie_backwards_let_no_counter_fall(well, fake, sidecar):
         unknown = page.value("triton_unattributed_requests_total", model="m")
         return page.value(PRODUCTION, **labels) + unknown
 
-    before = shown(sidecar.page())
+    # And what was answered but never booked is waited for during two looks.
+    before = shown(sidecar.settle(3))
     fake.served("m", 50)
     page = sidecar.wait(lambda p: p.all(PRODUCTION) and shown(p) >= before + 50)
     highest = page.value(PRODUCTION, **labels)

@@ -7,7 +7,9 @@ import re
 import shutil
 import signal
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from fake_triton import FakeModel, FakeTriton
@@ -15,8 +17,12 @@ from fake_triton.behaviours import INTERNAL
 from playwright.sync_api import expect, sync_playwright
 from waiting import wait_until
 
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.model import InferRequest
+
 pytestmark = pytest.mark.triton
 
+ROOT = Path(__file__).parents[2]
 WAIT_MS = 30_000
 HOSTILE = '<img src=x onerror="document.title=1">'
 SLOS = [
@@ -137,6 +143,9 @@ def test_it_says_first_what_needs_attention_and_leads_there(
             expect(liar.locator(".good")).to_have_count(0)
             link.click()
             expect(page.locator(":target")).to_contain_text("Does it really serve?")
+            first.get_by_role("link", name="TritonReadinessLie").first.click()
+            expect(page.locator("body")).to_contain_text("# TritonReadinessLie")
+            page.go_back()
         # The model is mended; what its lie has cost is not.
         expect(link).to_be_hidden(timeout=WAIT_MS)
         expect(first).to_contain_text("answers")
@@ -187,6 +196,52 @@ def test_a_comparison_without_an_interval_says_why(
         row = table(page, "Verdicts").get_by_role("row", name="latency_mean")
         expect(row).to_contain_text("undecided", timeout=WAIT_MS)
         expect(row).to_contain_text("of 2,000 requests to each")
+
+
+def test_streamed_answers_are_told_and_whose_latency_is_not_known(
+    start_triton, settings, start_sidecar, opened, tmp_path
+) -> None:
+    repository = tmp_path / "models"
+    for model in (ROOT / "deploy/models/llm", ROOT / "tests/data/models/double"):
+        shutil.copytree(model, repository / model.name)
+    triton = start_triton(
+        repository,
+        arguments=[
+            f"--trace-config=triton,file={tmp_path}/trace",
+            "--trace-config=triton,log-frequency=1",
+            "--trace-config=rate=1",
+            "--trace-config=level=TIMESTAMPS",
+        ],
+    )
+    files = {"path": f"{tmp_path}/trace", "owner": True}
+    traces = {"kind": "traces", "interval_seconds": 0.3, "otlp": None, "files": files}
+    sidecar = start_sidecar(
+        settings(
+            triton,
+            probes=[],
+            collectors=[
+                {"kind": "server", "interval_seconds": 0.5},
+                {"kind": "statistics", "interval_seconds": 0.5},
+                traces,
+            ],
+        )
+    )
+    page = opened(sidecar.port)
+    row = table(page, "Streamed answers by model").get_by_role("row", name="llm")
+    client = GrpcClient(triton.grpc)
+    prompt = np.array([b"why is it slow"], object)
+    inputs = {"text_input": prompt, "stream": np.array([True])}
+    request = InferRequest(
+        "llm", "", "", inputs, {"text_input": "BYTES", "stream": "BOOL"}
+    )
+
+    def both_are_known():
+        client.infer_stream(request, timeout_seconds=10)
+        return row.is_visible() and row.inner_text().count(" ms") >= 2
+
+    wait_until(both_are_known, "both medians")
+    client.close()
+    expect(page.locator("#tiles")).to_contain_text("the slowest known; 1 unknown")
 
 
 def test_a_model_that_does_not_serve_is_first_among_many(

@@ -26,7 +26,7 @@ MODELS = (
     "tests/data/models/double",
     "tests/data/models_load/total",
     "deploy/models/slow",
-    "deploy/models/stream",
+    "tests/data/models_streaming/stream",
 )
 
 

@@ -66,7 +66,7 @@ class Outage:
     [
         ("grpc", "unary", "tests/data/models/double"),
         ("http", "unary", "tests/data/models/double"),
-        ("grpc", "stream", "deploy/models/stream"),
+        ("grpc", "stream", "tests/data/models_streaming/stream"),
     ],
     ids=["grpc", "http", "stream"],
 )

@@ -112,22 +112,6 @@ def test_a_mix_reaches_each_model_by_its_weight(
     assert counts[0] > counts[1] > 5
 
 
-def test_a_stream_has_a_first_response_and_times_between(
-    loaded, target_of, mix_of
-) -> None:
-    target = target_of(loaded, "grpc")
-    (entry,) = mix_of(target, "stream", variants=1).entries
-    values = np.ones(5, np.float32)
-    body = body_of(entry.spec, Row({"values": values}, {}, {"delay_ms": 20}), "grpc")
-    mix = Mix((replace(entry, bodies=(body,), style="stream"),))
-    result = few(target, mix, 6)
-    assert result.requests.count(Outcome.OK) == 6, result.errors
-    assert result.first_response.count == 6
-    assert result.between_responses.count == 6 * 4
-    assert result.between_responses.quantile(0.5) >= 0.019
-    assert (result.requests.first < result.requests.done).all()
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_sequences_start_go_on_and_end_and_leave_none_open(
     loaded, target_of, mix_of, protocol

@@ -12,10 +12,11 @@ import struct
 import threading
 from pathlib import Path
 
+import hpack
 import pytest
 from http2_wire import Waiting, Wire, frame
 
-from loadtests.engine import Options, hpack, run_closed
+from loadtests.engine import Options, run_closed
 from loadtests.engine.http2 import Http2Connection
 from loadtests.engine.keeping import MAX_ANSWER_BYTES, Keeping
 from loadtests.errors import LoadError
@@ -34,7 +35,9 @@ def endless_data(number):
 
 def endless_announcements(number):
     """Headers that say each time that the headers are still to come."""
-    block = hpack.encoded([(b":status", b"103"), (b"link", bytes(16_000))])
+    block = hpack.Encoder().encode(
+        [(b":status", b"103"), (b"link", bytes(16_000))], huffman=False
+    )
     yield from itertools.repeat(frame(1, 4, number, block))
 
 
@@ -209,8 +212,8 @@ def test_an_answer_without_end_is_given_up_over_grpc(
         limit, came = map(int, sizes.groups())
         assert limit == MAX_ANSWER_BYTES
         assert limit < came <= limit + 2 * len(PIECE)
-    # Both answers as far as they came, and what else a run needs.
-    assert peak.bytes < 2 * MAX_ANSWER_BYTES + (64 << 20)
+    # Both answers as far as they came, one copied while it grows, and what a run needs.
+    assert peak.bytes < 3 * MAX_ANSWER_BYTES + (64 << 20)
 
 
 @pytest.mark.parametrize(

@@ -8,60 +8,42 @@ import threading
 from concurrent import futures
 
 import grpc
+import hpack
 import pytest
 from fake_triton import FakeModel, FakeTensor, FakeTriton, Slow
 from http2_wire import Waiting, Wire, frame
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.engine import Options, hpack, run_closed
+from loadtests.engine import Options, run_closed
+from loadtests.engine.header_blocks import Decoder, SameHeaders
 from loadtests.engine.http2 import Http2Connection
 from loadtests.result import Outcome
 
-HEADERS = [(b":method", b"POST"), (b"te", b"trailers"), (b"x-long", b"y" * 300)]
-
-
-# RFC 7541, C.4: requests with Huffman coding, one table through all three.
-RFC_BLOCKS = (
-    ("828684418cf1e3c2e5f23a6ba0ab90f4ff", [(b":authority", b"www.example.com")]),
-    ("828684be5886a8eb10649cbf", [(b"cache-control", b"no-cache")]),
-    (
-        "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
-        [(b"custom-key", b"custom-value")],
-    ),
-)
-
-
-def test_the_examples_of_the_rfc_are_read_as_it_says() -> None:
-    decoder = hpack.Decoder()
-    for block, wanted in RFC_BLOCKS:
-        headers = decoder.decode(bytes.fromhex(block))
-        assert headers[0] == (b":method", b"GET")
-        assert list(headers[-1:]) == wanted
+HEADERS = [(b":method", b"POST"), (b":path", b"/infer"), (b"x-long", b"y" * 300)]
 
 
 def test_a_block_is_remembered_only_while_the_table_stays() -> None:
-    decoder = hpack.Decoder()
-    first, short = hpack.remembered(HEADERS)
+    decoder = Decoder()
+    theirs = hpack.Encoder()
+    first, short = theirs.encode(HEADERS), theirs.encode(HEADERS)
     assert list(decoder.decode(first)) == HEADERS
     for _ in range(3):
         assert list(decoder.decode(short)) == HEADERS
-    decoder.decode(hpack.remembered([(b"new", b"entry")])[0])
+    decoder.decode(theirs.encode([(b"new", b"entry")]))
     assert list(decoder.decode(short)) != HEADERS
 
 
-@given(st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=300))))
-def test_literals_come_back(headers) -> None:
-    assert list(hpack.Decoder().decode(hpack.encoded(headers))) == headers
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_headers_or_a_value_error(block) -> None:
-    decoder = hpack.Decoder()
-    try:
-        decoder.decode(block)
-    except ValueError:
-        return
+@pytest.mark.parametrize("table", [0, 300, 4096, 1 << 20])
+def test_a_request_says_the_same_to_a_peer_with_a_table_of_any_size(table) -> None:
+    theirs = hpack.Decoder()
+    theirs.max_allowed_table_size = table
+    ours = SameHeaders(HEADERS)
+    ours.allow(table)
+    for path in (None, None, b"/other", None, b"/other", b"/other", None, None):
+        wanted = [(n, path or v) if n == b":path" else (n, v) for n, v in HEADERS]
+        assert theirs.decode(ours.block(path), raw=True) == wanted
+    assert ours.block() is ours.block()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +88,7 @@ def test_what_comes_and_goes_in_many_parts_is_whole() -> None:
         connection.request(waiting, content)
         for number in (0, 1):
             connection.data_received(frame(8, 0, number, struct.pack(">I", 1 << 20)))
-        block = hpack.encoded([(b":status", b"200")])
+        block = hpack.Encoder().encode([(b":status", b"200"), (b"x", b"y")])
         connection.data_received(frame(1, 0, 1, block[:2]))
         for place in range(2, len(block)):
             connection.data_received(frame(9, 0, 1, block[place : place + 1]))
@@ -150,7 +132,7 @@ def test_requests_that_follow_answers_read_at_once_are_sent_at_once() -> None:
         for _ in range(8):
             connection.request(Again(connection), b"first")
         before, start = wire.writes, len(wire.written)
-        block = hpack.encoded([(b":status", b"200")])
+        block = hpack.Encoder().encode([(b":status", b"200"), (b"x", b"y")])
         connection.data_received(
             b"".join(
                 frame(1, 4, number, block) + frame(0, 1, number, b"answer")

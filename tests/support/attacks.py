@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import bombs
+from mirror_bodies import grpc_request
 
 from exporter.network.admission import CONNECTIONS
 
@@ -50,16 +51,21 @@ class Target:
 # How it is done.
 
 
-def connected(address: Address) -> socket.socket:
-    """A connection that says nothing."""
-    return socket.create_connection(address, timeout=TIMEOUT_SECONDS)
+def connected(address: Address, source: str = "") -> socket.socket:
+    """A connection that says nothing; `source` is the address that it comes from."""
+    return socket.create_connection(address, TIMEOUT_SECONDS, (source, 0))
 
 
-def saying(address: Address, text: bytes) -> socket.socket:
+def saying(address: Address, text: bytes, source: str = "") -> socket.socket:
     """A connection on which that was sent, and no answer read."""
-    connection = connected(address)
+    connection = connected(address, source)
     connection.sendall(text)
     return connection
+
+
+def elsewhere(address: Address) -> str:
+    """Another address than that of honest clients, where the machine has one."""
+    return "127.0.0.2" if address[0].startswith("127.") else ""
 
 
 def holding(connect: Callable[[], socket.socket], most: int) -> Attempts:
@@ -117,6 +123,15 @@ def sending(
         yield sent(address, path, body, headers) == wanted != 0
 
 
+def asked(address: Address, path: bytes) -> int:
+    """The status of the answer to a GET of anything; 0 where there is none."""
+    with contextlib.suppress(OSError), connected(address) as connection:
+        connection.sendall(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+        status = connection.recv(32).split(b" ")
+        return int(status[1]) if status[0] == b"HTTP/1.1" else 0
+    return 0
+
+
 # The attacks.
 
 
@@ -127,13 +142,27 @@ def idle_connections(target: Target) -> Attempts:
 
 def idle_calls(target: Target) -> Attempts:
     """More idle connections to the gRPC tap than a process has file descriptors for."""
-    return holding(lambda: connected(target.grpc), 1_100)
+    assert target.grpc is not None
+    where, source = target.grpc, elsewhere(target.grpc)
+    return holding(lambda: connected(where, source), 1_100)
+
+
+def grpc_calls(target: Target, method: str, message: bytes | None) -> Attempts:
+    """Connections with fifty calls each, and no answer read."""
+    assert target.grpc is not None
+    where, source = target.grpc, elsewhere(target.grpc)
+    preface = bombs.http2_streams(method, 50, message)
+    return holding(lambda: saying(where, preface, source), CONNECTIONS["grpc"])
 
 
 def messageless_streams(target: Target) -> Attempts:
     """gRPC streams on which no message comes."""
-    preface = bombs.http2_streams("ModelStreamInfer", 50)
-    return holding(lambda: saying(target.grpc, preface), CONNECTIONS["grpc"])
+    return grpc_calls(target, "ModelStreamInfer", None)
+
+
+def flooded_calls(target: Target) -> Attempts:
+    """A thousand gRPC calls a second, each with a sound message."""
+    return grpc_calls(target, "ModelInfer", grpc_request())
 
 
 def half_sent_bodies(target: Target) -> Attempts:
@@ -145,19 +174,59 @@ def half_sent_bodies(target: Target) -> Attempts:
     return holding(lambda: saying(target.tap, head), 2 * CONNECTIONS["tap"])
 
 
-def unread_scrape(address: Address) -> socket.socket:
+def unread_scrape(address: Address, path: bytes = b"/metrics") -> socket.socket:
     """A client with a small buffer, which asks for a page and does not read."""
     client = socket.socket()
     client.settimeout(TIMEOUT_SECONDS)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
     client.connect(address)
-    client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+    client.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path)
     return client
 
 
 def unread_scrapes(target: Target) -> Attempts:
     """Scrapes that nobody reads."""
     return holding(lambda: unread_scrape(target.web), 100)
+
+
+def unread_documents(target: Target) -> Attempts:
+    """The same with what the status page fetches, of models known and unknown."""
+    paths = itertools.cycle(DOCUMENTS)
+    return holding(lambda: unread_scrape(target.web, next(paths)), 100)
+
+
+DOCUMENTS: Final = (
+    b"/api/v1/history",
+    b"/api/v1/history?model=m&version=1",
+    b"/api/v1/history?model=" + b"m" * 50_000,
+    b"/api/v1/history?" + b"model=m&" * 99,
+    b"/api/v1/status",
+    b"/runbooks/TritonColdStartSlower",
+    b"/",
+)
+
+
+def strange_paths(target: Target) -> Attempts:
+    """Names of files that are no runbooks, and queries that are too long."""
+    for path in itertools.cycle(STRANGE_PATHS):
+        yield asked(target.web, path) == http.HTTPStatus.OK
+
+
+STRANGE_PATHS: Final = (
+    b"/runbooks/",
+    b"/runbooks/..",
+    b"/runbooks/../../pyproject.toml",
+    b"/runbooks/%2e%2e/%2e%2e/pyproject",
+    b"/runbooks/..%2f..%2fSECURITY",
+    b"/runbooks/..%5c..%5cSECURITY",
+    b"/runbooks/TritonDown%00.md",
+    b"/runbooks/TritonDown/",
+    b"/runbooks//etc/passwd",
+    b"/runbooks/" + b"a" * 60_000,
+    b"/api/v1/history/../../etc/passwd",
+    b"/api/v1/history?" + b"a=1&" * 10_000,
+    b"/api/v1/history?model=" + b"%41" * 40_000,
+)
 
 
 def basic(user: str, password: str) -> str:
@@ -303,11 +372,14 @@ class Attack:
 ATTACKS: Final = (
     Attack(idle_connections, "web", 200),
     Attack(unread_scrapes, "web", 20),
+    Attack(unread_documents, "web"),
+    Attack(strange_paths, "web"),
     Attack(wrong_passwords, "web"),
     Attack(endless_requests, "web"),
     Attack(cross_site_reloads, "web"),
     Attack(idle_calls, "grpc", 200),
     Attack(messageless_streams, "grpc", 20),
+    Attack(flooded_calls, "grpc", 20),
     Attack(half_sent_bodies, per_second=200),
     Attack(span_bombs, per_second=10),
     Attack(zipped_spaces, per_second=10),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from typing import Self
 
 import numpy as np
+from production import Production
 
 from exporter.errors import TritonError
-from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
 MODEL = "sleepy"
@@ -39,35 +37,22 @@ def tracing_arguments(tap_port: int) -> tuple[str, ...]:
     )
 
 
-class Load:
+class Load(Production):
     """One request after the other, with a delay that can change; keeps when each was
     answered, and whether late."""
 
     def __init__(self, grpc: str) -> None:
-        self._client = GrpcClient(grpc)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._send, daemon=True)
+        super().__init__(grpc, pause_seconds=0.05)
         self.delay_ms = 1
-        self.pause_seconds = 0.05
         self.answered: list[tuple[float, bool]] = []
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(5)
-        self._client.close()
-
-    def _send(self) -> None:
+    def ask(self, user: int) -> None:  # noqa: ARG002 - there is one
         x = {"x": np.ones(1, np.float32)}
-        while not self._stop.wait(self.pause_seconds):
-            request = InferRequest(
-                MODEL, "", "load", x, {"x": "FP32"}, {"delay_ms": self.delay_ms}
-            )
-            started = time.time()
-            with contextlib.suppress(TritonError):
-                self._client.infer(request, timeout_seconds=5)
-                now = time.time()
-                self.answered.append((now, now - started > THRESHOLD_SECONDS))
+        request = InferRequest(
+            MODEL, "", "load", x, {"x": "FP32"}, {"delay_ms": self.delay_ms}
+        )
+        started = time.time()
+        with contextlib.suppress(TritonError):
+            self.client.infer(request, timeout_seconds=5)
+            now = time.time()
+            self.answered.append((now, now - started > THRESHOLD_SECONDS))

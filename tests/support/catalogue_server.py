@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import promql
 from monitoring import Job, Prometheus
+from receiver import Asked, Receiver
 
 from exporter.catalogue import CATALOGUE
 from exporter.histograms.histogram import Histogram
@@ -34,7 +34,7 @@ PROTOBUF = (
 LATENCIES = {s.name for s in CATALOGUE if s.kind == "histogram" and s.unit == "seconds"}
 
 
-class CatalogueServer:
+class CatalogueServer(Receiver):
     """Counters and histograms rise with every scrape; `latency_seconds` may be changed."""
 
     def __init__(self, queries: Iterable[str]) -> None:
@@ -43,41 +43,12 @@ class CatalogueServer:
         self._histogram = Histogram()
         self._scrapes = 0
         self._lock = threading.Lock()
-        server = self
+        super().__init__()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                histograms_only = "classic-only" in self.path
-                accept = "" if histograms_only else self.headers.get("accept", "")
-                body, headers = server.page(accept, histograms_only=histograms_only)
-                self.send_response(200)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.port = self._server.server_port
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
-
-    def page(
-        self, accept: str, *, histograms_only: bool
-    ) -> tuple[bytes, dict[str, str]]:
+    def answer(self, asked: Asked) -> tuple[bytes, dict[str, str]]:
         """One scrape."""
+        histograms_only = "classic-only" in asked.path
+        accept = "" if histograms_only else asked.headers.get("accept", "")
         with self._lock:
             self._scrapes += 1
             self._histogram.record(self.latency_seconds, 100)

@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import yaml
+from commands import COMMAND
 from monitoring import free_port
 from waiting import wait_until
 
@@ -38,7 +38,14 @@ ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "deploy" / "models"
 EXPERIMENTS = ROOT / "loadtests" / "chaos" / "experiments"
 HELD_OUT = MODELS / "digits_fp32" / "data" / "held_out.npz"
-COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+# Series of which a scene shows the p99 only if 368 independent requests, or gaps between
+# responses, came into one window; those of the demo depend on each other.
+INTERVALS_OF_P99 = {
+    "triton_request_latency_ci_seconds",
+    "triton_request_first_response_latency_ci_seconds",
+    "triton_request_response_gap_latency_seconds",
+    "triton_request_response_gap_latency_ci_seconds",
+}
 # As many as the model takes at once: windows so large that a trend stands out of chance.
 ROWS = 64
 
@@ -132,6 +139,13 @@ def repository(folder: Path) -> Path:
     return folder
 
 
+def access_log(folder: Path) -> Path:
+    """The log of a proxy in front of the server."""
+    path = folder / "access.log"
+    path.touch()
+    return path
+
+
 def everything(triton: EmbeddedTriton, folder: Path) -> dict[str, Any]:
     """A sidecar's configuration with what the demo's has not."""
     digits = {"include": ["digits_fp32"]}
@@ -146,6 +160,7 @@ def everything(triton: EmbeddedTriton, folder: Path) -> dict[str, Any]:
             {"kind": "outputs", **every, "models": digits},
             {"kind": "cold_start"},
             {"kind": "runs", **every},
+            {"kind": "access_log", **every, "paths": [str(access_log(folder))]},
         ],
         "probes": [
             {
@@ -194,12 +209,15 @@ def everything(triton: EmbeddedTriton, folder: Path) -> dict[str, Any]:
 class Production:
     """Users of the second deployment, whose patients grow older by the minute.
 
-    Requests and answers are mirrored to the tap; one request in ten has a tensor too
+    Requests and answers are mirrored to the tap and logged; one request in ten has a tensor too
     many, which the server refuses and the tap sees all the same.
     """
 
-    def __init__(self, triton: EmbeddedTriton, tap: int, older_seconds: float) -> None:
+    def __init__(
+        self, triton: EmbeddedTriton, tap: int, older_seconds: float, log: Path
+    ) -> None:
         self._address = triton.grpc
+        self._access_log = log
         self._tap = tap
         self._older_seconds = older_seconds
         self._rng = np.random.default_rng(0)
@@ -257,7 +275,11 @@ class Production:
         return rows
 
     def _log(self, scores: Any) -> None:
-        """The answer, as KServe's logger passes it on."""
+        """The answer, as KServe's logger and a proxy pass it on; the proxy fails at times."""
+        status = 502 if self._rng.random() < 0.1 else 200
+        line = {"path": "/v2/models/digits_fp32/infer", "status": status, "agent": "a"}
+        with self._access_log.open("a", encoding="utf-8") as log:
+            log.write(json.dumps(line) + "\n")
         tensor = {
             "name": "probabilities",
             "datatype": "FP32",

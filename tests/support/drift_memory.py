@@ -12,28 +12,20 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from clocks import Clock
 
 from drift.features import Feature, Schema, Tensor
 from drift.fitting import fit
 from drift.reference import Profile
 from exporter.features.drift.drift_settings import DriftSettings
 from exporter.features.drift.drift_watch import Watch
+from exporter.system.memory import use_few_arenas
 
 ROWS = 2048
 SMALL = 32
 SETTINGS = DriftSettings.model_validate(
     {"learn": {}, "window": {"rows": 1, "seconds": 1}}
 )
-
-
-class Clock:
-    """Turned by hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def resident(field: str) -> float:
@@ -131,6 +123,7 @@ def main(kind: str, features: int, profile: Path, small: Path) -> None:
 
 
 if __name__ == "__main__":
+    use_few_arenas()  # as `serve` does; glibc's own settings keep some 5 kB more
     if sys.argv[1] == "--reference":
         Path(sys.argv[4]).write_bytes(reference(sys.argv[2], int(sys.argv[3])))
     else:

@@ -81,6 +81,25 @@ def undo_elsewhere(kind: str, record: dict[str, Any]) -> None:
     subprocess.run([sys.executable, "-c", _UNDO], input=told, text=True, check=True)
 
 
+def injected(fault: Fault, site: Site, later: list[Any]) -> dict[str, Any]:
+    """Its record, once it is in effect; the fixture `undone` is told to undo it in any case."""
+    record = recorded(fault, site)
+    assert fault.missing(record)
+    later.append((type(fault), record))
+    # To undo what was never done does nothing.
+    undone(fault, record)
+    fault.inject(record)
+    assert fault.missing(record) == []
+    assert fault.residue(record)
+    return record
+
+
+def is_undone(fault: Fault, record: dict[str, Any]) -> None:
+    """Undo it; nothing is left, and nothing is in effect."""
+    undone(fault, record)
+    assert fault.missing(record)
+
+
 def undone(fault: Fault, record: dict[str, Any]) -> None:
     """Undo it twice more; nothing is left."""
     type(fault).revert(record)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 from attacks import JSON, Target, sent
-from mirror_bodies import request
-from tritonclient.grpc import service_pb2 as pb
+from mirror_bodies import grpc_request, request
 
 if TYPE_CHECKING:
     import ssl
@@ -125,11 +124,8 @@ class HonestClients:
         if target.grpc is not None:
             channel = grpc.insecure_channel("{}:{}".format(*target.grpc))
             call = channel.unary_unary(CALL)
-            message = pb.ModelInferRequest(model_name="m", id="r")
-            values = message.inputs.add(name="x", datatype="FP32", shape=(1, 2))
-            values.contents.fp32_contents.extend((1.5, -2))
-            sent_message = message.SerializeToString()
-            self._kinds["gRPC"] = (0.1, lambda: _called(call, sent_message))
+            message = grpc_request()
+            self._kinds["gRPC"] = (0.1, lambda: _called(call, message))
 
     def spell(self, seconds: float) -> Seen:
         """Send for so long."""

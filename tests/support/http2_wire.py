@@ -13,6 +13,8 @@ def frame(kind, flags, number, content=b"") -> bytes:
 class Waiting:
     """Keeps the answer's content, or why there is none."""
 
+    path = None
+
     def __init__(self) -> None:
         self.told: list[object] = []
 

@@ -6,6 +6,7 @@ import json
 import struct
 
 import numpy as np
+from tritonclient.grpc import service_pb2 as pb
 
 RESPONSE = "org.kubeflow.serving.inference.response"
 
@@ -42,3 +43,11 @@ def binary(**arrays):
         parts.append(data)
     head = request(*tensors)
     return head + b"".join(parts), str(len(head))
+
+
+def grpc_request() -> bytes:
+    """A ModelInferRequest to model m."""
+    message = pb.ModelInferRequest(model_name="m", id="r")
+    values = message.inputs.add(name="x", datatype="FP32", shape=(1, 2))
+    values.contents.fp32_contents.extend((1.5, -2))
+    return message.SerializeToString()

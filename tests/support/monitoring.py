@@ -6,16 +6,15 @@ import contextlib
 import json
 import socket
 import subprocess
-import threading
 import time
 import urllib.parse
 import urllib.request
 from collections import deque
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
+from receiver import Asked, Receiver
 from waiting import PATIENCE_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -190,41 +189,21 @@ class Alertmanager(_Server):
         urllib.request.urlopen(request, timeout=10).close()
 
 
-class Webhook:
+class Webhook(Receiver):
     """Receives what Alertmanager sends."""
 
     def __init__(self) -> None:
         self.alerts: deque[dict[str, Any]] = deque(maxlen=1000)
         self.messages: deque[dict[str, Any]] = deque(maxlen=1000)
-        webhook = self
+        super().__init__()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                webhook.messages.append(body)
-                webhook.alerts.extend(
-                    {**alert, "received": time.time()} for alert in body["alerts"]
-                )
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+    def answer(self, asked: Asked) -> tuple[bytes, dict[str, str]]:
+        """Keep the alerts of what came."""
+        message = json.loads(asked.body)
+        self.messages.append(message)
+        now = {"received": time.time()}
+        self.alerts.extend(alert | now for alert in message["alerts"])
+        return super().answer(asked)
 
     def wait(self, status: str, seconds: float, **labels: str) -> dict[str, Any]:
         """The first alert with that status ("firing", "resolved") and these labels."""

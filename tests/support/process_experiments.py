@@ -42,6 +42,41 @@ def availability(low: float, **more: Any) -> dict[str, Any]:
     }
 
 
+def document(
+    target: dict[str, Any], *method: dict[str, Any], low: float = 0.0, **extension: Any
+) -> dict[str, Any]:
+    """An experiment that is short."""
+    return {
+        "title": "Test",
+        "description": "A test.",
+        "steady-state-hypothesis": {
+            "title": "Users are served",
+            "probes": [availability(low)],
+        },
+        "method": list(method),
+        "rollbacks": [],
+        "extensions": [
+            {
+                "name": "tritonwatch",
+                "target": target,
+                "load": {
+                    "models": [{"model": MODEL}],
+                    "profile": {"kind": "poisson", "requests_per_second": 40},
+                },
+                "timing": {"before_seconds": 1, "after_seconds": 1},
+                "recovery": {"window_seconds": 0.5, "hold_seconds": 0.5},
+                **extension,
+            }
+        ],
+    }
+
+
+def of_process(server: EmbeddedTriton) -> dict[str, Any]:
+    """A server that is not the experiment's own, as a target."""
+    addresses = {"grpc": server.grpc, "http": server.http}
+    return {"kind": "process", "called": "test", **addresses}
+
+
 class Experiments:
     """Makes experiments on the module's server and runs them."""
 
@@ -49,37 +84,8 @@ class Experiments:
         self.server = server
         self.state = state
 
-    def document(
-        self, *method: dict[str, Any], low: float = 0.0, **extension: Any
-    ) -> dict[str, Any]:
-        return {
-            "title": "Test",
-            "description": "A test.",
-            "steady-state-hypothesis": {
-                "title": "Users are served",
-                "probes": [availability(low)],
-            },
-            "method": list(method),
-            "rollbacks": [],
-            "extensions": [
-                {
-                    "name": "tritonwatch",
-                    "target": {
-                        "kind": "process",
-                        "called": "test",
-                        "grpc": self.server.grpc,
-                        "http": self.server.http,
-                    },
-                    "load": {
-                        "models": [{"model": MODEL}],
-                        "profile": {"kind": "poisson", "requests_per_second": 40},
-                    },
-                    "timing": {"before_seconds": 1, "after_seconds": 1},
-                    "recovery": {"window_seconds": 0.5, "hold_seconds": 0.5},
-                    **extension,
-                }
-            ],
-        }
+    def document(self, *method: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return document(of_process(self.server), *method, **more)
 
     def run(self, document: dict[str, Any], *allow: str) -> Evidence:
         loaded = experiment.parse(document, "test")

@@ -1,36 +1,68 @@
-"""A server that keeps whatever is POSTed to it: Grafana, a collector, a gateway."""
+"""An HTTP server of a test's own, in the place of a Grafana, a collector or a page."""
 
 from __future__ import annotations
 
 import http.server
 import threading
+from typing import NamedTuple, Self
+
+
+class Asked(NamedTuple):
+    """One request; the names of its headers are in lower case."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
 
 
 class Receiver:
-    """An HTTP server that keeps what is POSTed: no Grafana is to be had here."""
+    """Keeps what is POSTed to it and answers `status` and `body`, or what `answer` says."""
 
-    def __init__(self, status: int = 200) -> None:
-        self.received: list[tuple[str, dict[str, str], bytes]] = []
+    def __init__(self, status: int = 200, body: bytes = b"") -> None:
+        self.status, self.body = status, body
+        self.received: list[Asked] = []
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+            def do_GET(self) -> None:
+                given = self.rfile.read(int(self.headers.get("content-length", 0)))
                 headers = {k.lower(): v for k, v in self.headers.items()}
-                outer.received.append((self.path, headers, body))
-                self.send_response(status)
-                self.send_header("content-length", "0")
+                asked = Asked(self.path, headers, given)
+                if self.command == "POST":
+                    outer.received.append(asked)
+                body, more = outer.answer(asked)
+                self.send_response(outer.status)
+                for name, value in more.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(body)))
                 self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET  # noqa: N815 - the base class asks for this name
 
             def log_message(self, *_: object) -> None:
                 pass
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self.address = f"127.0.0.1:{self.port}"
+        self.url = f"http://{self.address}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
+    def answer(self, asked: Asked) -> tuple[bytes, dict[str, str]]:  # noqa: ARG002 - for those that decide by it
+        """The body of an answer, and headers of its own."""
+        return self.body, {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
+        """Answer nobody any more."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -8,14 +8,13 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from commands import COMMAND
 from waiting import PATIENCE_SECONDS, patience, wait_until
 
 from exporter.output.exposition import parse_text
@@ -23,8 +22,7 @@ from loadtests.chaos.faults import clock_jump
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+    from pathlib import Path
 
 
 # What a page says.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
 
 
-_MODELS = Path(__file__).parents[1] / "data" / "models"
+MODELS = Path(__file__).parents[1] / "data" / "models"
 
 
 class EmbeddedSite(Site):
@@ -83,7 +83,7 @@ def bare_triton(environment: Path) -> Generator[Site]:
         ports = {kind: free_port() for kind in ("grpc", "http", "metrics")}
         command = [
             str(found.server),
-            f"--model-repository={_MODELS}",
+            f"--model-repository={MODELS}",
             f"--backend-directory={folder / 'backends'}",
             f"--backend-config=python,shm-region-prefix-name={folder.name}_",
             *(f"--{kind}-address=127.0.0.1" for kind in ports),

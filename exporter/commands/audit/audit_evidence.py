@@ -12,7 +12,7 @@ from exporter.triton.http_path import model_path
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from exporter.access.inventory import ModelKey
     from exporter.access.probe_base import Target, Verdict
@@ -95,10 +95,7 @@ class Traffic:
     @property
     def compute_seconds(self) -> float:
         """Mean of all three compute phases together."""
-        return sum(
-            self.mean_seconds(phase)
-            for phase in ("compute_input", "compute_infer", "compute_output")
-        )
+        return sum(map(self.mean_seconds, _COMPUTE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,31 +196,28 @@ def rise(before: ModelStatistics, after: ModelStatistics) -> ModelStatistics | N
         after.version,
         after.inference_count - before.inference_count,
         after.execution_count - before.execution_count,
-        success=_less(after.success, before.success),
-        fail=_less(after.fail, before.fail),
-        queue=_less(after.queue, before.queue),
-        compute_input=_less(after.compute_input, before.compute_input),
-        compute_infer=_less(after.compute_infer, before.compute_infer),
-        compute_output=_less(after.compute_output, before.compute_output),
-        cache_hit=_less(after.cache_hit, before.cache_hit),
-        cache_miss=_less(after.cache_miss, before.cache_miss),
-        batches=tuple(_batch(b, earlier.get(b.batch_size)) for b in after.batches),
+        **_less(after, before, _DURATIONS),
+        batches=tuple(
+            BatchStatistics(b.batch_size, **_less(b, earlier[b.batch_size], _COMPUTE))
+            if b.batch_size in earlier
+            else b
+            for b in after.batches
+        ),
     )
 
 
-def _batch(after: BatchStatistics, before: BatchStatistics | None) -> BatchStatistics:
-    if before is None:
-        return after
-    return BatchStatistics(
-        after.batch_size,
-        _less(after.compute_input, before.compute_input),
-        _less(after.compute_infer, before.compute_infer),
-        _less(after.compute_output, before.compute_output),
-    )
+_COMPUTE: Final = ("compute_input", "compute_infer", "compute_output")
+_DURATIONS: Final = ("success", "fail", "queue", *_COMPUTE, "cache_hit", "cache_miss")
 
 
-def _less(after: Duration, before: Duration) -> Duration:
-    return Duration(max(0, after.count - before.count), max(0, after.ns - before.ns))
+def _less(after: object, before: object, names: Iterable[str]) -> dict[str, Any]:
+    """By name, how far each duration rose, at least 0."""
+    found = {}
+    for name in names:
+        new, old = getattr(after, name), getattr(before, name)
+        count, ns = max(0, new.count - old.count), max(0, new.ns - old.ns)
+        found[name] = Duration(count, ns)
+    return found
 
 
 def config_path(name: str, version: str) -> str:

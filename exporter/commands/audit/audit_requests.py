@@ -116,7 +116,9 @@ def _attempt(
     probe: Probe = settings.build(access)
     before = _statistics(access) if pairing else {}
     verdict = probe.attempt(line.target)
-    if verdict is None:
+    was_cut_short = settings.timeout_seconds < line.settings.timeout_seconds
+    if verdict is None or (was_cut_short and verdict.outcome == "timeout"):
+        # What only the end of the audit made late says nothing of the model.
         return
     line.verdicts.append(verdict)
     key = line.target.key

@@ -303,11 +303,12 @@ class _Look:
         counted = self._cross_check.read()
         page = self._page(kept)
         after = self._statistics()
-        self._disagreements = tuple(
-            Disagreement((s.labels[0], s.labels[1]), s.labels[2], s.value)
-            for s in self._cross_check.compare(before, counted, after)
-            if s.spec is catalogue.STATISTICS_DISAGREEMENT
-        )
+        if counted is not None:
+            self._disagreements = tuple(
+                Disagreement((s.labels[0], s.labels[1]), s.labels[2], s.value)
+                for s in self._cross_check.compare(before, counted, after)
+                if s.spec is catalogue.STATISTICS_DISAGREEMENT
+            )
         return after, page
 
     def _page(self, kept: _KeptPage) -> Page | None:

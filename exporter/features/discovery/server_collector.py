@@ -78,7 +78,7 @@ class ServerCollector:
         # Last: nothing else of this run can wait behind a question that hangs.
         readiness = self._readiness.ask(
             [(entry.name, entry.version) for entry in index if entry.ready],
-            seconds=min(timeout, self._settings.deadline_seconds / 8),
+            seconds=min(timeout, self._settings.deadline_seconds / 4),
             may_hang=_may_hang(info),
         )
         models = {key: spec for key, (_, spec) in self._specs.items()}

@@ -16,9 +16,13 @@ from drift.forecast import Outlook, forecast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from drift.forecast import Forecast
     from exporter.features.drift.drift_settings import DriftForecastSettings
     from exporter.features.drift.drift_watch import Look
+
+    Floats = NDArray[np.float64]
 
 KIND: Final = "outlook"
 VERSION: Final = 1
@@ -41,11 +45,13 @@ class Eta:
 class _Series:
     """Means over equal stretches of time, the latest `_MOST_POINTS` of them."""
 
-    def __init__(self, sign: float, floor: float) -> None:
+    def __init__(
+        self, floor: float, scale: Callable[[Floats], Floats] = lambda values: values
+    ) -> None:
         self.points: deque[float] = deque(maxlen=_MOST_POINTS)
         self.forecast: Forecast | None = None
-        self._sign = sign
         self._floor = floor
+        self._scale = scale
         self._open: list[float] = [0.0, 0.0]
 
     def note(self, value: float) -> None:
@@ -61,8 +67,8 @@ class _Series:
 
     def foresee(self) -> None:
         self.forecast = forecast(
-            self._sign * np.array(self.points),
-            self._sign * self._floor,
+            self._scale(np.array(self.points)),
+            float(self._scale(np.array(self._floor))),
             # The same points give the same forecast, on every replica.
             np.random.default_rng(_SEED),
         )
@@ -81,9 +87,9 @@ class Outlooks:
         if settings is not None:
             self._every = settings.every_seconds
             if settings.accuracy_floor is not None:
-                self._series[ACCURACY] = _Series(1.0, settings.accuracy_floor)
+                self._series[ACCURACY] = _Series(settings.accuracy_floor)
             if settings.psi_limit is not None:
-                self._series[PSI] = _Series(-1.0, settings.psi_limit)
+                self._series[PSI] = _Series(settings.psi_limit, _negated_root)
         self._due = clock() + self._every
 
     def look(self, latest: Look | None, accuracy: float | None) -> None:
@@ -168,6 +174,11 @@ class Outlooks:
             series.points.extend(restored.get(name, ()))
             if series.points:
                 series.foresee()
+
+
+def _negated_root(psi: Floats) -> Floats:
+    """What falls in a straight line while data shift steadily: PSI grows as the square."""
+    return np.asarray(-np.sign(psi) * np.sqrt(np.abs(psi)), np.float64)
 
 
 def _worst_psi(look: Look) -> float | None:

@@ -6,9 +6,16 @@ import functools
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import structlog
 
 from exporter.numerics import run_length
+
+if TYPE_CHECKING:
+    from exporter.features.golden.golden_settings import GoldenSettings
+
+log = structlog.get_logger()
 
 WINDOW_SECONDS: Final = 60.0
 _MOST_LOOKS: Final = 1_000
@@ -101,7 +108,7 @@ def _beside(share: float) -> float:
 
 
 _LEAST_FAILING: Final = 0.002
-_MOST_STATES: Final = 1_500
+_MOST_STATES: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,36 +123,39 @@ class LossChart:
     up: int
     down: int
     limit: int
-    wanted_arl: float
-    """Samples between false alarms, on average, at least."""
+    arl: float
+    """Samples between false alarms, on average."""
 
     @classmethod
     @functools.lru_cache(maxsize=256)
     def of(cls, accuracy: float, loss: float, wanted_arl: float) -> LossChart:
-        """The chart for a loss of `loss` from `accuracy`."""
+        """The chart for a loss of `loss` from `accuracy`.
+
+        Where no limit gives `wanted_arl`, `arl` is less, and that is logged.
+        """
         # Where nothing was ever wrong, one answer in a few hundred may yet be.
         failing = max(1.0 - accuracy, _LEAST_FAILING)
         worse = min(failing + loss, 1.0 - 1e-6)
         rise = math.log(worse / failing)
         fall = -math.log((1.0 - worse) / (1.0 - failing))
-        # Whole steps as fine as the number of states allows: about log(ARL) / fall.
         up = max(1, round(rise / fall))
-        limit = 1
-        while limit < _MOST_STATES and _held(failing, up, limit) < wanted_arl:
-            limit *= 2
-        low, high = limit // 2, min(limit, _MOST_STATES)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if _held(failing, up, middle) < wanted_arl:
-                low = middle
-            else:
-                high = middle
-        return cls(up, 1, high, wanted_arl)
+        limit, arl = run_length.bernoulli_limit(failing, up, wanted_arl, _MOST_STATES)
+        if arl < wanted_arl:
+            log.warning(
+                "golden_false_alarms_oftener",
+                accuracy=accuracy,
+                loss=loss,
+                wanted_samples=wanted_arl,
+                achieved_samples=round(arl),
+                remedy="raise loss, or lower samples_per_false_alarm",
+            )
+        return cls(up, 1, limit, arl)
 
     def step(self, level: int, *, right: bool) -> int:
         """The level after one more answer; no higher than the limit."""
         return min(max(0, level + (-self.down if right else self.up)), self.limit)
 
 
-def _held(failing: float, up: int, limit: int) -> float:
-    return run_length.bernoulli_cusum(failing, (up, 1), limit)
+def loss_chart(settings: GoldenSettings, accuracy: float) -> LossChart:
+    """The chart that the settings ask for."""
+    return LossChart.of(accuracy, settings.loss, settings.samples_per_false_alarm)

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from exporter.features.golden import answer_quality
+from exporter.features.golden.golden_copies import groups_of
+from exporter.numerics import dependence
 from exporter.numerics.answer_distribution import Shape, looked_at
+from exporter.numerics.confidence_calibration import Calibration, calibrate
+from exporter.numerics.normal import share_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,6 +58,8 @@ class Scoring:
     output: str = field(init=False)
     answered: Bools = field(init=False)
     matched: Bools = field(init=False)
+    groups: Ints = field(init=False)
+    """(n,) the same number for samples that are (nearly) the same."""
     _truth: NDArray[Any] | None = field(init=False, default=None)
     _right: Bools = field(init=False)
     _tensors: dict[str, Bools] = field(init=False, default_factory=dict)
@@ -71,6 +77,7 @@ class Scoring:
         self.output = self._scored_output()
         self.task = self._task()
         self._truth = self._labels()
+        self.groups = groups_of(self.prepared.inputs)
         self.answered = np.zeros(rows, np.bool_)
         self.matched, self._right = self.answered.copy(), self.answered.copy()
         self._rank = np.zeros(rows, np.int64)
@@ -257,10 +264,28 @@ class Scoring:
         """(n,) whether each latest answer fits its label; None without classes."""
         return self._right if self.task == "classification" else None
 
-    @property
-    def confidence(self) -> Floats:
-        """(n,) of each latest answer; NaN where there is none."""
-        return np.where(self.answered, self._confidence, np.nan)
+    def calibration(self) -> Calibration | None:
+        """Accuracy by confidence of the latest answers; None without any, or classes."""
+        if self.right is None:
+            return None
+        confidences = np.where(self.answered, self._confidence, np.nan)
+        return calibrate(confidences, self._right.astype(np.float64), self.groups)
+
+    def intervals(self) -> Iterator[tuple[str, str, float]]:
+        """(metric, bound, ratio): 95 % intervals of the scores that are shares of samples.
+
+        Wilson's, of as many samples as those without copies are worth.
+        """
+        at = self.answered
+        if not at.any():
+            return
+        independent = dependence.copies_inflation(self.groups[at])
+        worth = independent.effective_samples(int(at.sum()))
+        for metric, share in self.scores():
+            if metric == "accuracy" or metric.startswith(("match", "top_")):
+                lower, upper = share_interval(share, worth)
+                yield metric, "lower", lower
+                yield metric, "upper", upper
 
     def scores(self) -> Iterator[tuple[str, float]]:
         """(metric, ratio) over the samples that were answered."""

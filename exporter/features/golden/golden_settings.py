@@ -111,7 +111,8 @@ class GoldenSettings(ProbeSettings):
     loss: float = Field(default=0.02, gt=0, lt=1)
     """Loss of accuracy that is worth an alarm, in points of 1."""
     samples_per_false_alarm: float = Field(default=100_000, ge=100, le=1e8)
-    """Mean number of samples between false alarms of an accuracy loss."""
+    """Mean number of samples between false alarms of an accuracy loss. Where no limit
+    gives that it is less: triton_golden_in_control_samples."""
     metamorphic: frozenset[Metamorphic] = Field(default=frozenset())
     """repeat: the same input twice gives the same answer (deterministic models only);
     permutation: permuting a batch permutes the answers; batch: a batch answers what its

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import structlog
 
 from exporter import catalogue
@@ -17,16 +16,17 @@ from exporter.features.golden.golden_budget import (
     WINDOW_SECONDS,
     Allowance,
     Budget,
-    LossChart,
+    loss_chart,
 )
 from exporter.features.golden.golden_request import Asker
 from exporter.features.golden.golden_scoring import OUTCOMES, Scoring
 from exporter.features.golden.golden_signature import prepare
-from exporter.numerics import confidence_calibration
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import numpy as np
 
     from exporter.access.collector_base import Access
     from exporter.access.probe_base import Target, Verdict
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         GoldenSettings,
         Metamorphic,
     )
+    from exporter.numerics.confidence_calibration import Calibration
     from exporter.numerics.normal import Bools, Ints
     from exporter.samples import AnySample
     from exporter.triton.model import Array, ModelSpec
@@ -103,7 +104,7 @@ class ModelState:
         self._rounds = 0
         self._loss_level = 0
         self._loss_alarm = False
-        self._calibration: confidence_calibration.Calibration | None = None
+        self._calibration: Calibration | None = None
         self._scored_at = -_SCORE_SECONDS
         self._asked_at = access.clock()
         self._scores: Sequence[AnySample] = ()
@@ -277,9 +278,7 @@ class ModelState:
         baseline = self._baseline()
         if baseline is None:
             return
-        chart = LossChart.of(
-            baseline, self._settings.loss, self._settings.samples_per_false_alarm
-        )
+        chart = loss_chart(self._settings, baseline)
         for is_right in right.tolist():
             self._loss_level = chart.step(self._loss_level, right=is_right)
             if self._loss_level >= chart.limit and not self._loss_alarm:
@@ -311,16 +310,11 @@ class ModelState:
         healed = _HEALED * self._settings.loss
         if self._loss_alarm and baseline is not None and accuracy > baseline - healed:
             self._loss_alarm, self._loss_level = False, 0
-        made = confidence_calibration.calibrate(
-            scoring.confidence, scoring.right.astype(np.float64)
-        )
+        made = scoring.calibration()
         if made is not None:
-            key = (self._spec.name, self._spec.version)
-            dataset = self._settings.dataset
             self._calibration = made
-            self._access.calibration.publish(
-                key, Calibrated(scoring.output, dataset, made)
-            )
+            found = Calibrated(scoring.output, self._settings.dataset, made)
+            self._access.calibration.publish(self._labels[:2], found)
 
     def _see_production(self) -> None:
         look = self._access.work.current
@@ -343,6 +337,9 @@ class ModelState:
             return
         for metric, value in scoring.scores():
             yield Sample(catalogue.GOLDEN_SCORE, value, (*self._labels, metric))
+        for metric, bound, value in scoring.intervals():
+            of = (*self._labels, metric, bound)
+            yield Sample(catalogue.GOLDEN_SCORE_CI, value, of)
         for metric, value in scoring.errors():
             yield Sample(catalogue.GOLDEN_ERROR, value, (*self._labels, metric))
         source = (*self._labels[:2], f"golden:{self._settings.dataset}")
@@ -379,6 +376,8 @@ class ModelState:
         scoring = self._scoring
         if scoring is not None and scoring.right is not None and baseline is not None:
             yield Sample(catalogue.GOLDEN_BASELINE, baseline, (*labels, "accuracy"))
+            held = loss_chart(self._settings, baseline).arl
+            yield Sample(catalogue.GOLDEN_RUN_LENGTH, held, labels)
             failing = (*labels, "labels")
             yield Sample(catalogue.GOLDEN_FAILING, self._loss_alarm, failing)
         if scoring is not None and scoring.prepared.expected and scoring.answered.any():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from exporter import catalogue
 from exporter.access.inventory import latest_version
-from exporter.numerics.answer_distribution import looked_at
+from exporter.numerics.answer_distribution import looked_at, row_hashes
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
@@ -20,15 +21,44 @@ if TYPE_CHECKING:
     from exporter.access.mirror_hub import Mirrored
     from exporter.features.outputs.outputs_settings import OutputsSettings
     from exporter.numerics.answer_distribution import Shape
-    from exporter.numerics.normal import Floats
+    from exporter.numerics.confidence_calibration import Condition
+    from exporter.numerics.normal import Floats, Ints
     from exporter.samples import AnySample
     from exporter.triton.model import Array
 
 _SOURCE: Final = "production"
+_INPUTS: Final = "inputs"
 _SHOWN_CLASSES: Final = 100
 _LEAST_ROWS: Final = 50
 # Confidence, entropy, norm, class.
 _CONFIDENCE, _ENTROPY, _NORM, _CLASS = range(4)
+
+
+@dataclass(slots=True)
+class _Doubts:
+    """What the page knows of drift and of golden sets that the estimates depend on."""
+
+    alarm: set[str] = field(default_factory=set)
+    """Models whose data have a drift alarm."""
+    watched: set[str] = field(default_factory=set)
+    """Models a window of whose inputs was judged."""
+    guaranteed: dict[str, bool] = field(default_factory=dict)
+    """By model, whether the reference of its inputs keeps its guarantee."""
+    failing: dict[ModelKey, bool] = field(default_factory=dict)
+    """By model version, whether any golden set lost accuracy."""
+
+    def note(self, sample: Sample) -> None:
+        """Take in one exposed sample."""
+        labels, value = sample.labels, bool(sample.value)
+        if sample.spec is catalogue.MODEL_DRIFT_ALARM and value:
+            self.alarm.add(labels[0])
+        elif sample.spec is catalogue.DRIFT_WINDOW_TIMESTAMP and labels[1] == _INPUTS:
+            self.watched.add(labels[0])
+        elif sample.spec is catalogue.DRIFT_PROMISE and labels[1] == _INPUTS:
+            self.guaranteed[labels[0]] = value
+        elif sample.spec is catalogue.GOLDEN_FAILING and labels[-1] == "labels":
+            key = labels[0], labels[1]
+            self.failing[key] = value or self.failing.get(key, False)
 
 
 class _Window:
@@ -36,10 +66,14 @@ class _Window:
 
     def __init__(self, rows: int) -> None:
         self._ring = np.full((rows, 4), np.nan)
+        self._asked = np.zeros(rows, np.int64)
         self.seen = 0
 
-    def add(self, shape: Shape) -> None:
-        """Take rows; of more than the ring holds, the last."""
+    def add(self, shape: Shape, asked: Ints) -> None:
+        """Take rows; of more than the ring holds, the last.
+
+        `asked` (rows,) is the same number for answers to the same input.
+        """
         count = len(shape.norm)
         rows = np.full((count, 4), np.nan)
         rows[:, _NORM] = shape.norm
@@ -52,12 +86,18 @@ class _Window:
         rows = rows[-size:]
         places = (self.seen + count - len(rows) + np.arange(len(rows))) % size
         self._ring[places] = rows
+        self._asked[places] = asked[-size:]
         self.seen += count
 
     @property
     def rows(self) -> Floats:
         """(rows, 4), in no order."""
         return self._ring[: min(self.seen, len(self._ring))]
+
+    @property
+    def asked(self) -> Ints:
+        """(rows,) what each row is the answer to; as `rows`."""
+        return self._asked[: min(self.seen, len(self._ring))]
 
 
 class OutputsCollector:
@@ -72,7 +112,10 @@ class OutputsCollector:
 
     def collect(self) -> Sequence[AnySample]:
         """Everything the windows say."""
-        drifting = self._drifting()
+        doubts = _Doubts()
+        for sample in self._access.exposed():
+            if isinstance(sample, Sample):
+                doubts.note(sample)
         with self._lock:
             present = self._access.board.current.models
             for gone in [key for key in self._windows if key not in present]:
@@ -80,7 +123,7 @@ class OutputsCollector:
             return [
                 sample
                 for key, window in self._windows.items()
-                for sample in self._samples(key, window, drifts=key[0] in drifting)
+                for sample in self._samples(key, window, doubts)
             ]
 
     def close(self) -> None:
@@ -103,7 +146,7 @@ class OutputsCollector:
                     if len(self._windows) >= self._settings.models_limit:
                         continue
                     window = self._windows[key] = _Window(self._settings.window_rows)
-                window.add(shape)
+                window.add(shape, _asked(request, output))
 
     def _key(self, request: Mirrored) -> ModelKey | None:
         inventory = self._access.board.current
@@ -124,18 +167,8 @@ class OutputsCollector:
         rows = array if batched and array.ndim else array[None]
         return rows if len(rows) else None
 
-    def _drifting(self) -> set[str]:
-        """Models whose data have a drift alarm: there the estimate is not to be relied on."""
-        return {
-            sample.labels[0]
-            for sample in self._access.exposed()
-            if sample.spec is catalogue.MODEL_DRIFT_ALARM
-            and isinstance(sample, Sample)
-            and sample.value
-        }
-
     def _samples(
-        self, key: ModelKey, window: _Window, *, drifts: bool
+        self, key: ModelKey, window: _Window, doubts: _Doubts
     ) -> Iterator[AnySample]:
         yield Sample(catalogue.OUTPUT_ROWS, window.seen, key)
         rows = window.rows
@@ -154,17 +187,46 @@ class OutputsCollector:
         for number, count in enumerate(np.bincount(named)[:_SHOWN_CLASSES].tolist()):
             share = count / named.size
             yield Sample(catalogue.OUTPUT_CLASS, share, (*source, str(number)))
-        yield from self._estimate(key, rows[:, _CONFIDENCE], drifts=drifts)
+        yield from self._estimate(key, window, doubts)
 
     def _estimate(
-        self, key: ModelKey, confidences: Floats, *, drifts: bool
+        self, key: ModelKey, window: _Window, doubts: _Doubts
     ) -> Iterator[AnySample]:
         calibrated = self._access.calibration.get(key)
         if calibrated is None:
             return
-        found = calibrated.calibration.estimate(confidences, no_drift=not drifts)
+        found = calibrated.calibration.estimate(
+            window.rows[:, _CONFIDENCE], window.asked
+        )
         yield Sample(catalogue.ESTIMATED_ACCURACY, found.accuracy, key)
         for bound, value in (("lower", found.low), ("upper", found.high)):
             yield Sample(catalogue.ESTIMATED_ACCURACY_CI, value, (*key, bound))
-        for condition, holds in found.conditions.items():
+        conditions = {**found.conditions, **self._conditions(key, doubts)}
+        for condition, holds in conditions.items():
             yield Sample(catalogue.ESTIMATED_ACCURACY_VALID, holds, (*key, condition))
+
+    def _conditions(self, key: ModelKey, doubts: _Doubts) -> dict[Condition, bool]:
+        """What the confidences cannot show; what nobody looks at is absent, never 1."""
+        model = key[0]
+        found: dict[Condition, bool] = {"drift_watched": model in doubts.watched}
+        if model in doubts.alarm:
+            found["no_drift"] = False
+        elif model in doubts.watched:
+            found["no_drift"] = True
+        if model in doubts.guaranteed:
+            found["drift_guaranteed"] = doubts.guaranteed[model]
+        agrees = self._access.calibration.agree(key)
+        if agrees is not None or key in doubts.failing:
+            failing = doubts.failing.get(key, False)
+            found["golden_agrees"] = agrees is not False and not failing
+        return found
+
+
+def _asked(request: Mirrored, rows: Array) -> Ints:
+    """(rows,) hashes of the inputs of each row; of its answer where no input is known."""
+    inputs = [array for _, array in sorted(request.inputs.items())]
+    if not inputs or (len(rows) > 1 and any(len(a) != len(rows) for a in inputs)):
+        inputs = [rows]
+    elif len(rows) == 1:
+        inputs = [array[None] for array in inputs]
+    return row_hashes(inputs)

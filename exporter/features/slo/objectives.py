@@ -11,6 +11,9 @@ from exporter.catalogue.judged_metrics import judged_metric
 from exporter.settings import Settings
 
 Source = Literal["requests", "probes"]
+LatencyKind = Literal["latency", "first_response", "response_gap"]
+_STREAMS: Final = {"chat": (0.5, 0.05), "completion": (2.0, 0.2)}
+"""Presets of streamed answers: seconds to the first response, and of a gap."""
 _NAME: Final = r"^[a-z][a-z0-9_-]{0,62}$"
 
 
@@ -32,13 +35,27 @@ class _Objective(Settings):
 
 
 class LatencyObjective(_Objective):
-    """Good is a request answered within the threshold."""
+    """Good is what took no longer than the threshold.
 
-    kind: Literal["latency"] = "latency"
+    latency: a request, until its answer. Of streamed answers first_response: a request,
+    until its first response; response_gap: the time from one response to the next.
+    """
+
+    kind: LatencyKind = "latency"
     threshold_seconds: float = Field(gt=0, le=3600)
-    """A request that took longer is bad; counted in buckets of 2.2 % width."""
+    """What took longer is bad; counted in buckets of 2.2 % width."""
     source: Source = Field(default="requests")
-    """Production requests, as the traces collector sees them, or our probes."""
+    """Production requests, as the traces collector sees them, or our probes; of
+    streamed answers production's alone."""
+
+    @model_validator(mode="after")
+    def _known(self) -> LatencyObjective:
+        if self.kind != "latency" and self.source == "probes":
+            raise ValueError(
+                f"found {self.kind} and source probes; streamed answers are judged of"
+                " requests alone"
+            )
+        return self
 
 
 class AvailabilityObjective(_Objective):
@@ -78,14 +95,17 @@ class PresetObjective(Settings):
     """Objectives the field uses, under `NAME-…`.
 
     interactive: p95 < 100 ms and p99 < 500 ms. realtime: p95 < 50 ms and 99.9 % of
-    requests succeed. throughput: at least `per_second` inferences a second in 99 % of
+    requests succeed. chat: p99 of the first response < 500 ms and p95 of the gaps between
+    responses < 50 ms; completion: 2 s and 200 ms. throughput: at least `per_second` inferences a second in 99 % of
     looks. energy: at most `joules_per_inference`, idle share in, in 99 % of looks.
     """
 
     kind: Literal["preset"] = "preset"
     name: str = Field(pattern=_NAME)
     """Beginning of the names of what it stands for."""
-    preset: Literal["interactive", "realtime", "throughput", "energy"]
+    preset: Literal[
+        "interactive", "realtime", "chat", "completion", "throughput", "energy"
+    ]
     """Which one."""
     models: str = Field(default="*", max_length=200)
     """Shell-style pattern of the models whose events count."""
@@ -110,6 +130,11 @@ class PresetObjective(Settings):
                 f"found preset {self.preset} and joules_per_inference "
                 f"{self.joules_per_inference}; joules_per_inference goes with energy, "
                 "and only there"
+            )
+        if self.preset in _STREAMS and self.source == "probes":
+            raise ValueError(
+                f"found preset {self.preset} and source probes; streamed answers are"
+                " judged of requests alone"
             )
         return self
 
@@ -136,6 +161,12 @@ class PresetObjective(Settings):
                     at_most=self.joules_per_inference,
                 ),
             )
+        if self.preset in _STREAMS:
+            first, gap = _STREAMS[self.preset]
+            return (
+                self._latency("first-response", 0.99, first, "first_response"),
+                self._latency("response-gap", 0.95, gap, "response_gap"),
+            )
         if self.preset == "interactive":
             return (self._latency("p95", 0.95, 0.1), self._latency("p99", 0.99, 0.5))
         return (
@@ -148,8 +179,11 @@ class PresetObjective(Settings):
             ),
         )
 
-    def _latency(self, suffix: str, ratio: float, seconds: float) -> LatencyObjective:
+    def _latency(
+        self, suffix: str, ratio: float, seconds: float, kind: LatencyKind = "latency"
+    ) -> LatencyObjective:
         return LatencyObjective(
+            kind=kind,
             name=f"{self.name}-{suffix}",
             objective_ratio=ratio,
             threshold_seconds=seconds,

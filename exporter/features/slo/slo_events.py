@@ -26,6 +26,12 @@ _JUDGED: Final = {
     "probes": (catalogue.PROBE_TOTAL, "ok"),
 }
 """What an availability objective judges by source, and the outcome that is good."""
+_TIMED: Final = {
+    "latency": catalogue.REQUEST_DURATION,
+    "first_response": catalogue.FIRST_RESPONSE,
+    "response_gap": catalogue.RESPONSE_GAP,
+}
+"""What an objective on production's latency judges by kind."""
 _UNJUDGED: Final = frozenset({"abandoned"})
 """No answer was sent, so it was neither good nor bad."""
 
@@ -122,11 +128,9 @@ def _source_failed(
 def _latencies(
     objective: LatencyObjective, samples: Iterable[AnySample]
 ) -> dict[Series, tuple[float, float]]:
-    spec = (
-        catalogue.PROBE_DURATION
-        if objective.source == "probes"
-        else catalogue.REQUEST_DURATION
-    )
+    spec = _TIMED[objective.kind]
+    if objective.source == "probes":
+        spec = catalogue.PROBE_DURATION
     found: dict[Series, tuple[float, float]] = {}
     for sample in samples:
         if not isinstance(sample, HistogramSample) or sample.spec is not spec:

@@ -27,6 +27,10 @@ FARTHEST_SIGMA: Final = 20.0
 _CAP: Final = 1.25
 """A CUSUM in alarm rises to so many limits: the way back must not take for ever."""
 
+_GUARDED_TOLERANCE: Final = 1e-3
+MOST_WIDENING: Final = 3.0
+"""Limits of a learnt baseline are at most so many times those of a known one."""
+
 
 class Chart(Protocol):
     """What every chart does."""
@@ -50,8 +54,10 @@ class Chart(Protocol):
         """Return how far up and how far down, each to be held against the limit."""
         ...
 
-    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
-        """Samples until it speaks, on average, when z has mean `shift` from the start."""
+    def run_length(
+        self, limit: float, shift: float, sides: Sides, spread: float = 1.0
+    ) -> float:
+        """Mean samples to an alarm, where z is N(shift, spread^2) from the start."""
         ...
 
 
@@ -61,6 +67,35 @@ def limit_of(chart: Chart, in_control_arl: float, sides: Sides) -> float:
     return arl.limit_for(
         lambda limit: chart.run_length(limit, 0.0, sides), in_control_arl
     )
+
+
+@functools.lru_cache(maxsize=512)
+def guarded_limit(
+    chart: Chart, in_control_arl: float, sides: Sides, shift: float, spread: float
+) -> tuple[float, bool]:
+    """The limit that holds the run length where z is N(shift, spread^2) in control.
+
+    Returns:
+        The limit, and whether it holds the run length. One beyond `MOST_WIDENING` limits
+        of a known baseline would blind the chart: then it is the widest.
+    """
+    nominal = limit_of(chart, in_control_arl, sides)
+    if shift == 0.0 and spread == 1.0:
+        return nominal, True
+    widest = MOST_WIDENING * nominal
+    # An error of the mean towards the watched side is what brings false alarms.
+    worse: Sides = "upper" if sides == "lower" else sides
+    try:
+        limit = arl.limit_for(
+            lambda limit: chart.run_length(limit, shift, worse, spread),
+            in_control_arl,
+            lowest=nominal,
+            highest=widest,
+            tolerance=_GUARDED_TOLERANCE,
+        )
+    except ValueError:
+        return widest, False
+    return limit * (1.0 + _GUARDED_TOLERANCE), True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +118,11 @@ class Shewhart:
         """The sample, and its opposite."""
         return memory[0], -memory[0]
 
-    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
+    def run_length(
+        self, limit: float, shift: float, sides: Sides, spread: float = 1.0
+    ) -> float:
         """In closed form."""
-        return arl.shewhart(limit, shift, sides)
+        return arl.shewhart(limit / spread, shift / spread, sides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +150,11 @@ class Ewma:
         standard = memory[0] / math.sqrt(self.weight / (2.0 - self.weight))
         return standard, -standard
 
-    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
+    def run_length(
+        self, limit: float, shift: float, sides: Sides, spread: float = 1.0
+    ) -> float:
         """By integral equation."""
-        return arl.ewma(self.weight, limit, shift, sides)
+        return arl.ewma(self.weight, limit / spread, shift / spread, sides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +181,16 @@ class Cusum:
         """The two sums."""
         return memory[0], memory[1]
 
-    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
+    def run_length(
+        self, limit: float, shift: float, sides: Sides, spread: float = 1.0
+    ) -> float:
         """By integral equation."""
         return arl.cusum(
-            self.reference, limit, shift, head_start=self.head_start, sides=sides
+            self.reference / spread,
+            limit / spread,
+            shift / spread,
+            head_start=self.head_start,
+            sides=sides,
         )
 
 
@@ -182,9 +227,13 @@ class PageHinkley:
         """Return how far the sum lies above its least, and below its greatest."""
         return memory[0], memory[1]
 
-    def run_length(self, limit: float, shift: float, sides: Sides) -> float:
+    def run_length(
+        self, limit: float, shift: float, sides: Sides, spread: float = 1.0
+    ) -> float:
         """That of the CUSUM it is when its mean is known."""
-        return arl.cusum(self.delta, limit, shift, sides=sides)
+        return arl.cusum(
+            self.delta / spread, limit / spread, shift / spread, sides=sides
+        )
 
 
 def _sums(memory: Floats, z: Floats, reference: float, limit: float) -> Floats:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from exporter.features.spc.control_charts import FARTHEST_SIGMA
-from exporter.numerics import normal
+from exporter.numerics import dependence, normal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,29 @@ was found; residuals: the samples follow one another and the chart runs on what 
 each; doubtful: even that is correlated, so false alarms come oftener than said;
 constant: the baseline never moved."""
 
+Refusal = Literal[
+    "none", "short_time", "few_samples", "correlated", "tails", "constant", "old_state"
+]
+"""Why no lower bound of the run length is given. short_time: a daily wave would not show
+in the baseline; few_samples: too few independent ones, or limits that hold would blind a
+chart; correlated: the assumption is doubtful; tails: not normal; constant: it never moved;
+old_state: learnt by a version that did not measure its errors."""
+
 LEAST_SAMPLES: Final = 20
+LEAST_SECONDS: Final = 2 * 86_400.0
+"""A baseline that is shorter does not show a daily wave."""
+LEAST_INDEPENDENT: Final = 400.0
+"""With fewer effective samples heavy tails do not show."""
+_EACH: Final = 0.9
+"""Mean, spread and correlation are each within their bound with this probability. Their
+errors are nearly independent and normal, and the logarithm of the run length nearly
+linear in them: the quantile of the sum is no worse than the sum of the quantiles."""
 _DOUBTED_BELOW: Final = 0.01
+_TAILS_REFUSED_BELOW: Final = 0.05
+_STEP: Final = 0.02
+_TINY: Final = 1e-9
+_UNBOUNDED: Final = (0.0, 1.0, 0.0)
+"""Errors without a bound: limits are those of a known baseline, and none is claimed."""
 _LAGS: Final = 10
 _NOTICED: Final = 2.0
 _MOST_CORRELATED: Final = 0.98
@@ -46,19 +67,16 @@ class Baseline:
     assumption: Assumption = "given"
     normal: bool = True
     """Whether skewness and tails are a normal distribution's, on which limits rest."""
+    shift_error: float = field(default=0.0, repr=False)
+    """Standardised samples have a mean of at most this, either way, and"""
+    spread_error: float = field(default=1.0, repr=False)
+    """at most this standard deviation, in nine baselines of ten; 0 and 1 if unknown."""
+    refused: Refusal = field(default="none", repr=False)
 
     @property
     def residual_sigma(self) -> float:
         """Deviation of what is new in a sample."""
         return self.sigma * math.sqrt(1.0 - self.correlation**2)
-
-    @property
-    def mean_error_sigma(self) -> float:
-        """Standard error of the mean, in standardised units; 0 if it was given."""
-        if not self.samples:
-            return 0.0
-        # Of AR(1): long-run over residual deviation, times 1 - correlation as below.
-        return 1.0 / math.sqrt(self.samples)
 
     def standardised(self, value: float, before: float | None) -> float:
         """The sample in deviations; of its residual where neighbours are correlated."""
@@ -68,8 +86,15 @@ class Baseline:
         return min(max(z, -FARTHEST_SIGMA), FARTHEST_SIGMA)
 
 
-def learn(values: Sequence[float], least_sigma: float = 0.0) -> Baseline:
+def learn(
+    values: Sequence[float], least_sigma: float = 0.0, *, seconds: float = math.inf
+) -> Baseline:
     """The baseline of consecutive samples, at least `LEAST_SAMPLES` of them.
+
+    Args:
+        values: the samples, in order of time.
+        least_sigma: the standard deviation is taken to be no less.
+        seconds: how long they took.
 
     Raises:
         ValueError: there are too few, or one is not finite.
@@ -84,21 +109,64 @@ def learn(values: Sequence[float], least_sigma: float = 0.0) -> Baseline:
     mean, sigma = float(series.mean()), float(series.std(ddof=1))
     least = max(least_sigma, _NO_MOVE * max(1.0, abs(mean)))
     if sigma <= least:
-        return Baseline(mean, least, 0.0, count, "constant")
+        return Baseline(mean, least, 0.0, count, "constant", refused="constant")
     correlation = _neighbours(series)
     residuals = series - mean
     if correlation:
         residuals = residuals[1:] - correlation * residuals[:-1]
     doubtful = _correlated(residuals)
     assumption: Assumption = "residuals" if correlation else "independent"
+    shift, spread, independent = _errors(residuals, correlation)
+    tails = _tails(residuals)
+    refusals: dict[Refusal, bool] = {
+        "correlated": doubtful,
+        "tails": tails < _TAILS_REFUSED_BELOW,
+        "few_samples": independent < LEAST_INDEPENDENT,
+        "short_time": seconds < LEAST_SECONDS,
+        "none": True,
+    }
     return Baseline(
         mean,
         sigma,
         correlation,
         count,
         "doubtful" if doubtful else assumption,
-        _is_normal(residuals),
+        tails >= _DOUBTED_BELOW,
+        shift,
+        spread,
+        next(why for why, applies in refusals.items() if applies),
     )
+
+
+def _errors(residuals: Floats, correlation: float) -> tuple[float, float, float]:
+    """Bounds of mean and spread of what will be charted, and effective samples.
+
+    Correlation that is left in the residuals inflates the variance of their sums by phi.
+    A correlation that is off by an error e leaves long-run deviations of
+    1 + e / (1 - correlation - e) in them; e after Bartlett (1946). Both count as spread.
+    """
+    count = residuals.size
+    found = dependence.sequence_inflation(residuals)
+    if found is None:
+        return _UNBOUNDED
+    long_run = math.sqrt(found.phi)
+    if correlation:
+        error = normal.quantile(_EACH) * math.sqrt((1.0 - correlation**2) / count)
+        if correlation + error >= 1.0:
+            return _UNBOUNDED
+        long_run *= (1.0 - correlation) / (1.0 - correlation - error)
+    shift = normal.quantile(0.5 * (1.0 + _EACH)) * long_run / math.sqrt(count)
+    # The relative variance of a variance is (kurtosis - 1) / n, kurtosis n / freedom.
+    sums = count // found.length
+    freedom = 2.0 / max(1.0 / found.freedom - 1.0 / sums, _TINY)
+    low = normal.chi_square_quantile(1.0 - _EACH, freedom) / freedom
+    spread = long_run / math.sqrt(max(low, _TINY))
+    return _coarse(shift), _coarse(spread), found.effective_samples(count)
+
+
+def _coarse(bound: float) -> float:
+    """Rounded up, so that the same limits are not solved for anew for each signal."""
+    return math.ceil(bound / _STEP) * _STEP
 
 
 def _autocorrelation(series: Floats, lag: int) -> float:
@@ -128,10 +196,10 @@ def _correlated(series: Floats) -> bool:
     return normal.chi_square_above(statistic, len(lags)) < _DOUBTED_BELOW
 
 
-def _is_normal(series: Floats) -> bool:
-    """Jarque and Bera (1980) at 1 %: skewness and tails."""
+def _tails(series: Floats) -> float:
+    """Jarque and Bera (1980): how probable such skewness and tails are if normal."""
     standard = (series - series.mean()) / series.std()
     skewness, tails = float((standard**3).mean()), float((standard**4).mean()) - 3.0
     statistic = series.size / 6.0 * (skewness**2 + tails**2 / 4.0)
     # A chi-square of two degrees of freedom is an exponential.
-    return math.exp(-statistic / 2.0) >= _DOUBTED_BELOW
+    return math.exp(-statistic / 2.0)

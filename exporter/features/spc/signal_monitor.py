@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import numpy as np
 
 from exporter.features.spc import signal_baseline as baselines
-from exporter.features.spc.control_charts import beyond, limit_of
-from exporter.features.spc.signal_baseline import Assumption, Baseline
+from exporter.features.spc.control_charts import beyond, guarded_limit, limit_of
+from exporter.features.spc.signal_baseline import Assumption, Baseline, Refusal
+from exporter.numerics.run_length import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from exporter.numerics.run_length import Sides
 
 STATE_VERSION: Final = 1
-_PLAUSIBLE_ERROR: Final = 1.645
-"""The mean learnt is off by more standard errors than this in one baseline of ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,8 @@ class Plan:
     learn_samples: int = 100
     given: Baseline | None = None
     least_sigma: float = 0.0
+    sample_seconds: float = field(default=math.inf, repr=False)
+    """Time between two samples; not part of what a kept state must fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class ChartStatus:
     alarms: int
     run_length: float
     """Samples between its false alarms, were the baseline known exactly."""
-    run_length_low: float
-    """The same where the mean learnt is as far off as it is in one baseline of ten."""
+    run_length_low: float | None
+    """At least so many in nine baselines of ten; None where that is refused."""
 
 
 @dataclass(slots=True)
@@ -74,19 +75,24 @@ class Signal:
     plan: Plan
     baseline: Baseline | None = None
     samples: int = 0
+    refused: Refusal = "none"
+    """Why there is no lower bound of the run length."""
     _learning: list[float] = field(default_factory=list)
     _before: float | None = None
     _watches: list[_Watch] = field(default_factory=list)
-    _lengths: list[tuple[float, float]] = field(default_factory=list)
+    _lengths: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        share = self.plan.in_control_arl * len(self.plan.charts)
         for chart in self.plan.charts:
-            # A bound: together they speak at most as often as they do apart.
-            limit = limit_of(chart, share, self.plan.sides)
+            limit = limit_of(chart, self._each_arl, self.plan.sides)
             self._watches.append(_Watch(chart, limit, chart.fresh(limit)))
         if self.plan.given is not None:
             self._begin(self.plan.given)
+
+    @property
+    def _each_arl(self) -> float:
+        # A bound: together they speak at most as often as they do apart.
+        return self.plan.in_control_arl * len(self.plan.charts)
 
     @property
     def learning(self) -> bool:
@@ -106,7 +112,12 @@ class Signal:
         if self.baseline is None:
             self._learning.append(value)
             if len(self._learning) >= self.plan.learn_samples:
-                self._begin(baselines.learn(self._learning, self.plan.least_sigma))
+                seconds = len(self._learning) * self.plan.sample_seconds
+                self._begin(
+                    baselines.learn(
+                        self._learning, self.plan.least_sigma, seconds=seconds
+                    )
+                )
                 self._before = value
                 self._learning.clear()
             return False
@@ -138,7 +149,8 @@ class Signal:
         """Each chart now; nothing while the baseline is learnt."""
         if self.baseline is None:
             return
-        for watch, lengths in zip(self._watches, self._lengths, strict=True):
+        low = self._each_arl if self.refused == "none" else None
+        for watch, length in zip(self._watches, self._lengths, strict=True):
             upper, lower = map(float, watch.chart.statistics(watch.memory))
             signed = {
                 "both": upper if upper >= lower else -lower,
@@ -151,19 +163,24 @@ class Signal:
                 watch.limit,
                 watch.alarm,
                 watch.alarms,
-                *lengths,
+                length,
+                low,
             )
 
     def _begin(self, baseline: Baseline) -> None:
         self.baseline = baseline
-        off = _PLAUSIBLE_ERROR * baseline.mean_error_sigma
-        self._lengths = [
-            (
-                watch.chart.run_length(watch.limit, 0.0, self.plan.sides),
-                watch.chart.run_length(watch.limit, off, _worse(self.plan.sides)),
-            )
-            for watch in self._watches
-        ]
+        wanted, sides = self._each_arl, self.plan.sides
+        errors = baseline.shift_error, baseline.spread_error
+        held = []
+        self._lengths.clear()
+        for watch in self._watches:
+            watch.limit, holds = guarded_limit(watch.chart, wanted, sides, *errors)
+            watch.memory = watch.chart.fresh(watch.limit)
+            self._lengths.append(known(watch.chart.run_length(watch.limit, 0.0, sides)))
+            held.append(holds)
+        self.refused = baseline.refused
+        if self.refused == "none" and not all(held):
+            self.refused = "few_samples"
 
     def _look(self, watch: _Watch, z: Floats) -> bool:
         watch.memory = watch.chart.step(watch.memory, z, watch.limit)
@@ -237,11 +254,6 @@ class Signal:
         return repr(self.plan)
 
 
-def _worse(sides: Sides) -> Sides:
-    # An error of the mean towards the watched side is what brings false alarms.
-    return "upper" if sides == "lower" else sides
-
-
 def _baseline(state: Mapping[str, Any]) -> Baseline:
     """The baseline that was kept, with which samples can be standardised."""
     found = Baseline(
@@ -249,9 +261,14 @@ def _baseline(state: Mapping[str, Any]) -> Baseline:
         float(state["sigma"]),
         float(state["correlation"]),
         int(state["samples"]),
-        _known(state["assumption"]),
+        _one_of(Assumption, state["assumption"]),
         bool(state["normal"]),
+        _finite(state.get("shift_error", 0.0)),
+        _finite(state.get("spread_error", 1.0)),
+        _one_of(Refusal, state.get("refused", "old_state")),
     )
+    if found.shift_error < 0 or found.spread_error < 1:
+        raise ValueError("the errors of the baseline are less than none")
     deviation = found.residual_sigma
     if not (math.isfinite(found.mean) and 0 < deviation < math.inf):
         raise ValueError("no samples can be compared with the baseline")
@@ -266,11 +283,10 @@ def _finite(value: Any) -> float:
     return found
 
 
-def _known(assumption: object) -> Assumption:
-    for known in get_args(Assumption):
-        if assumption == known:
-            return cast("Assumption", known)
-    raise ValueError(f"found the assumption {assumption!r}")
+def _one_of(names: Any, found: object) -> Any:
+    if found not in get_args(names):
+        raise ValueError(f"found {found!r}; want one of {get_args(names)}")
+    return found
 
 
 def _checked(

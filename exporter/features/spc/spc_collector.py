@@ -41,10 +41,10 @@ _EARLY: Final = 0.5
 class _Watched:
     """One signal: how it is read and what its charts say."""
 
-    def __init__(self, settings: SignalSettings) -> None:
+    def __init__(self, settings: SignalSettings, interval_seconds: float) -> None:
         self.settings = settings
         self.reader = Reader(settings)
-        self.signal = Signal(plan_of(settings))
+        self.signal = Signal(plan_of(settings, interval_seconds))
         self.due = -math.inf
         self.told_ambiguous = False
 
@@ -56,7 +56,9 @@ class SpcCollector:
         self._settings = settings
         self._access = access
         self._lock = threading.Lock()
-        self._watched = [_Watched(signal) for signal in settings.signals]
+        self._watched = [
+            _Watched(signal, settings.interval_seconds) for signal in settings.signals
+        ]
         self._restored = False
         self._saved_at = access.clock()
         self._told_unsaved = False
@@ -189,8 +191,8 @@ class SpcCollector:
         self._told_unsaved = bool(problem)
 
 
-def plan_of(settings: SignalSettings) -> Plan:
-    """What the settings of a signal ask of its charts."""
+def plan_of(settings: SignalSettings, interval_seconds: float) -> Plan:
+    """What a signal's settings ask of its charts, where the collector runs so often."""
     given = settings.baseline
     learnt_from = math.inf if given else float(settings.learn_samples)
     return Plan(
@@ -201,6 +203,7 @@ def plan_of(settings: SignalSettings) -> Plan:
         learn_samples=settings.learn_samples,
         given=Baseline(given.mean, given.sigma, given.correlation) if given else None,
         least_sigma=settings.least_sigma,
+        sample_seconds=max(settings.every_seconds, interval_seconds),
     )
 
 
@@ -227,6 +230,7 @@ def _tell_baseline(watched: _Watched) -> None:
         correlation=baseline.correlation,
         assumption=baseline.assumption,
         normal=baseline.normal,
+        lower_bound_refused=baseline.refused,
     )
 
 
@@ -245,6 +249,7 @@ def _samples(watched: _Watched) -> Iterator[AnySample]:
         watched.settings.metric,
         baseline.assumption,
         str(baseline.normal).lower(),
+        signal.refused,
     )
     yield Sample(catalogue.SPC_INFO, 1, said)
     yield from _charts(watched)
@@ -253,10 +258,14 @@ def _samples(watched: _Watched) -> Iterator[AnySample]:
 def _charts(watched: _Watched) -> Iterator[AnySample]:
     name, sides = watched.settings.name, watched.settings.sides
     nominal = low = 0.0
+    bounded = True
     for status in watched.signal.status():
         labels = (name, status.kind)
         nominal += 1 / status.run_length
-        low += 1 / status.run_length_low
+        if status.run_length_low is None:
+            bounded = False
+        else:
+            low += 1 / status.run_length_low
         yield Sample(catalogue.SPC_STATISTIC, status.statistic, labels)
         yield Sample(catalogue.SPC_ALARM, status.alarm, labels)
         yield Sample(catalogue.SPC_ALARMS, status.alarms, labels)
@@ -265,4 +274,5 @@ def _charts(watched: _Watched) -> Iterator[AnySample]:
         if sides != "upper":
             yield Sample(catalogue.SPC_LIMIT, -status.limit, (*labels, "lower"))
     yield Sample(catalogue.SPC_RUN_LENGTH, 1 / nominal, (name, "nominal"))
-    yield Sample(catalogue.SPC_RUN_LENGTH, 1 / low, (name, "lower"))
+    if bounded:
+        yield Sample(catalogue.SPC_RUN_LENGTH, 1 / low, (name, "lower"))

@@ -88,11 +88,13 @@ class SignalSettings(Settings):
     sides: Literal["both", "upper", "lower"] = Field(default="both")
     """Which way out is worth an alarm."""
     in_control_samples: float = Field(default=10_000, ge=20, le=1e8)
-    """Mean number of samples between false alarms of all its charts together. The limits
-    follow from it."""
+    """Mean number of samples between false alarms of all its charts together, at least,
+    with nine learnt baselines of ten. The limits follow from it."""
     learn_samples: int = Field(default=200, ge=20, le=100_000)
     """The baseline is learnt from so many first samples: all must be well then. The
-    fewer, the more false alarms come; triton_spc_in_control_samples says how many."""
+    fewer, the wider the limits and the later an alarm. The number of false alarms is
+    guaranteed from about 450 samples over two days on (more if they are correlated);
+    before that triton_spc_info has the reason why not."""
     baseline: GivenBaseline | None = Field(default=None)
     """In place of learning it."""
     least_sigma: float = Field(default=0.0, ge=0)

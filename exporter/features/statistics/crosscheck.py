@@ -19,7 +19,7 @@ from exporter import catalogue, errors
 from exporter.features.statistics.production_counts import cross_checked
 from exporter.output.exposition import parse_text
 from exporter.samples import Sample
-from exporter.triton.upstream import CROSS_CHECKED
+from exporter.triton.upstream import CROSS_CHECKED, PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,13 +29,21 @@ if TYPE_CHECKING:
     from exporter.triton.model import ModelStatistics
 
 MAX_SERIES: Final = 100_000
-_COMPARED: Final = re.compile(
-    rb"^(?:%b)[ {][^\n]*" % b"|".join(item.name.encode() for item in CROSS_CHECKED),
+_READ: Final = re.compile(
+    rb"^(?:%b)[ {][^\n]*"
+    % b"|".join(item.name.encode() for item in (*CROSS_CHECKED, PENDING)),
     re.MULTILINE,
 )
 
-Page = dict[tuple["ModelKey", str], float]
-"""(model, statistics field) -> value, summed over GPUs and failure reasons."""
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The series of Triton's metrics page that are read."""
+
+    counters: Mapping[tuple[ModelKey, str], float]
+    """(model, statistics field) -> value, summed over GPUs and failure reasons."""
+    pending: Mapping[ModelKey, float]
+    """Requests that wait for an instance."""
 
 
 @dataclass(slots=True)
@@ -69,14 +77,14 @@ class _Reference:
         return outside / max(high - self.count, 1)
 
 
-def _compared(body: bytes) -> bytes:
-    """The lines that are compared; a page of others costs next to nothing.
+def _lines_read(body: bytes) -> bytes:
+    """The lines that are read; a page of others costs next to nothing.
 
     Raises:
         ValueError: there are more than any server has.
     """
     # Line by line: a list of all would be four times the page.
-    found = (match[0] for match in _COMPARED.finditer(body))
+    found = (match[0] for match in _READ.finditer(body))
     lines = list(islice(found, MAX_SERIES + 1))
     if len(lines) > MAX_SERIES:
         raise ValueError(f"found more than {MAX_SERIES} series; no more are read")
@@ -91,21 +99,25 @@ class CrossCheck:
         self._timeout_seconds = timeout_seconds
         self._references: dict[tuple[ModelKey, str], _Reference] = {}
 
-    def read(self) -> Page:
-        """The counters of the page; empty where the page cannot be had or read."""
+    def read(self) -> Page | None:
+        """Read the page; None where it cannot be had or read."""
         try:
             body = self._client.get("/metrics", timeout_seconds=self._timeout_seconds)
-            series = list(parse_text(_compared(body)))
+            series = list(parse_text(_lines_read(body)))
         except (errors.TritonError, ValueError):
             # Metrics may be switched off; no page is no disagreement.
-            return {}
+            return None
         fields = {item.name: item.statistics_field for item in CROSS_CHECKED}
-        page: Page = defaultdict(float)
+        counters: dict[tuple[ModelKey, str], float] = defaultdict(float)
+        pending: dict[ModelKey, float] = {}
         for name, labels, value in series:
-            of_model = "model" in labels and "version" in labels
-            if name in fields and of_model and math.isfinite(value):
-                page[(labels["model"], labels["version"]), fields[name]] += value
-        return dict(page)
+            if "model" in labels and "version" in labels and math.isfinite(value):
+                key = labels["model"], labels["version"]
+                if name in fields:
+                    counters[key, fields[name]] += value
+                elif name == PENDING.name:
+                    pending[key] = value
+        return Page(dict(counters), pending)
 
     def compare(
         self,
@@ -113,12 +125,12 @@ class CrossCheck:
         page: Page,
         after: Mapping[ModelKey, ModelStatistics],
     ) -> Iterator[Sample]:
-        """How far each counter of the page went its own way between the looks."""
+        """Yield the disagreement of each counter, and the pending requests."""
         # What a page that could not be read leaves out is judged by the next one.
         references = self._references
-        if page:
+        if page.counters:
             self._references = {}
-        for (key, counter), value in page.items():
+        for (key, counter), value in page.counters.items():
             if key not in before or key not in after:
                 continue
             low = cross_checked(before[key])[counter]
@@ -134,3 +146,5 @@ class CrossCheck:
                 reference.disagreement(low, value, high),
                 (*key, counter),
             )
+        for key in page.pending.keys() & after.keys():
+            yield Sample(catalogue.PENDING_REQUESTS, page.pending[key], key)

@@ -46,7 +46,7 @@ from exporter.features.statistics.own_share import OwnShare
 from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from exporter.access.own_traffic import OwnCounts
 
@@ -154,7 +154,7 @@ class Production:
     def _give_up_lost(self, own: OwnCounts) -> None:
         self._success.started_over(own.done.requests)
         self._inferences.started_over(own.done.inferences)
-        for size, share in self._batches.items():
+        for size, share in self._batches_of(own.done):
             share.started_over(own.done.executions(size))
 
     def _give_up_gone(self, own: OwnCounts) -> None:
@@ -162,15 +162,21 @@ class Production:
         self._success.server_gone(own.done.requests)
         self._failure.server_gone(0)
         self._inferences.server_gone(own.done.inferences)
-        for size, share in self._batches.items():
+        for size, share in self._batches_of(own.done):
             share.server_gone(own.done.executions(size))
 
     def _give_up_unresolved(self, own: OwnCounts) -> None:
         self._success.give_up(own.unresolved.requests)
         self._failure.give_up(own.unresolved.requests)
         self._inferences.give_up(own.unresolved.inferences)
-        for size, share in self._batches.items():
+        for size, share in self._batches_of(own.unresolved):
             share.give_up(own.unresolved.executions(size))
+
+    def _batches_of(self, booking: Booking) -> Iterable[tuple[int, OwnShare]]:
+        """Shares of all sizes seen so far, and of those that no look has seen yet."""
+        for size in booking.batches:
+            self._batches.setdefault(size, OwnShare())
+        return self._batches.items()
 
     def _requests(
         self, before: ModelStatistics, after: ModelStatistics, look: _OwnAtLook

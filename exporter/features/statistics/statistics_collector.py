@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
@@ -16,6 +17,7 @@ from exporter.access.work_board import Look, ModelWork
 from exporter.features.statistics.crosscheck import CrossCheck
 from exporter.features.statistics.production_counts import Held, Production, Totals
 from exporter.features.statistics.several_servers import SeveralServers
+from exporter.features.statistics.unwatched_gap import UnwatchedGap
 from exporter.features.statistics.watchers import Address, Watchers
 from exporter.samples import BucketSample, Sample
 from exporter.system.local_server import LocalServer
@@ -40,13 +42,17 @@ class StatisticsSettings(CollectorSettings):
     cross_check: bool = Field(default=True)
     """Hold Triton's own /metrics against the statistics API, where it can be read."""
     learn_calls: bool = Field(default=False)
-    """Learn which models a Python model calls by itself (BLS), so that the calls of our
-    probes are not production. Until a model's calls are known, each probe of it reads all
+    """Learn which models a Python model calls by itself (BLS), so that calls made for our
+    probes are no production. Until a model's calls are known, each probe of it reads all
     statistics twice, for at most 2 % of the time once a minute has been spent on it, and
     production that rose around these probes is shown later."""
     watchers: tuple[Address, ...] = Field(default=(), max_length=8)
     """`host:port` of other sidecars that watch this server, without TLS or password: what
     they ask is no production. It is counted as unattributed."""
+
+    state_file: Path | None = Field(default=None)
+    """Where to keep the latest reading, so that requests that Triton counted while
+    tritonwatch was restarted are known: they are counted as unattributed."""
 
     def build(self, access: Access) -> StatisticsCollector:
         """The collector."""
@@ -77,6 +83,8 @@ class StatisticsCollector:
         self._watchers = Watchers(settings.watchers, settings.timeout_seconds)
         self._server = LocalServer(access.grpc.address)
         self._several = SeveralServers(access.clock)
+        path = settings.state_file
+        self._gap = None if path is None else UnwatchedGap(path)
         self._known: dict[ModelKey, _Known] = {}
         self._started = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
@@ -93,6 +101,17 @@ class StatisticsCollector:
         Raises:
             TritonError: the server did not answer.
         """
+        if self._has_all_bases():
+            return self._collected()
+        with self._access.own.paused(_MOST_PAUSE_SECONDS):
+            return self._collected()
+
+    def _has_all_bases(self) -> bool:
+        return self._started and not any(
+            known.base_reads_left for known in self._known.values()
+        )
+
+    def _collected(self) -> list[AnySample]:
         # What of ours is done by now, the look will show.
         activity_before = self._access.own.activity()
         ours_before = activity_before.counts
@@ -123,16 +142,13 @@ class StatisticsCollector:
             before = ours_before.get(key, OwnCounts())
             known = self._known.get(key)
             if known is not None and known.base_reads_left:
-                is_quiet = _is_quiet(key, activity_before, activity)
                 # What the watchers asked until now is in the base too.
                 asked = ours.possible - own.get(key, OwnCounts()).possible
                 base = replace(before, possible=before.possible + asked)
-                self._take_base(known, base, is_quiet=is_quiet)
-                known.raw, known.missing, known.server = raw, 0, server
-                self._own_when_gone.pop(key, None)
-                if known.base_reads_left:
-                    continue  # what is not counted yet is not zero
-                samples += self._shown(key, known, ours)
+                is_quiet = _is_quiet(key, activity_before, activity)
+                self._take_base(known, raw, server, base, is_quiet=is_quiet)
+                if not known.base_reads_left:  # what is not counted yet is not zero
+                    samples += self._shown(key, known, ours)
                 continue
             held = Held(held_back, waiting.get(key, NOTHING))
             samples += self._samples(key, raw, server, (before, ours), held)
@@ -142,16 +158,33 @@ class StatisticsCollector:
         self._access.work.publish(Look(looked_at, self._work(after)))
         self._forget(after)
         self._started = True
+        if self._gap is not None and self._has_all_bases():
+            self._gap.save(after, server)
         return samples
 
-    def _take_base(self, known: _Known, own: OwnCounts, *, is_quiet: bool) -> None:
+    def _take_base(
+        self,
+        known: _Known,
+        raw: ModelStatistics,
+        server: ServerProcess | None,
+        own: OwnCounts,
+        *,
+        is_quiet: bool,
+    ) -> None:
         """Count from this read on, if no request of ours was under way around it.
 
-        `own` is the ledger before the read. After the last try it is the base all the
-        same: each request then under way may cost production one, once.
+        None is, but where one takes longer than a pause. `own` is the ledger before the
+        read. After the last try it is the base all the same: each request then under way
+        may cost production one, once.
         """
+        key = (raw.name, raw.version)
         known.base_reads_left = 0 if is_quiet else known.base_reads_left - 1
         known.production = Production(own)
+        known.raw, known.missing, known.server = raw, 0, server
+        self._own_when_gone.pop(key, None)
+        if self._gap is not None and not known.base_reads_left:
+            gap = self._gap.requests(key, raw, server) - own.ended.requests
+            known.production.totals.unattributed += max(0, gap)
 
     def _note_gone(self, own: dict[ModelKey, OwnCounts]) -> None:
         """Keep what of ours a server had counted that does not answer any more.
@@ -274,6 +307,8 @@ class StatisticsCollector:
 _KEEP_MISSING_RUNS: Final = 120
 _MOST_BASE_READS: Final = 6
 """So many reads of the statistics at most until a model's production is counted."""
+_MOST_PAUSE_SECONDS: Final = 0.3
+"""So long at most requests of ours under way are waited for before such a read."""
 _DOUBTFUL_SECONDS: Final = 600.0
 """So long after the last failure that was booked as a success."""
 

@@ -14,14 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from exporter.errors import TraceBodyError
+from exporter.features.traces.trace_marks import KNOWN, LATEST_NS, Marks
 from exporter.features.traces.trace_spans import Span
-from exporter.features.traces.traced_request import (
-    FIRST_MARKS,
-    LAST_MARKS,
-    LATEST_NS,
-    Identity,
-    shortened,
-)
+from exporter.features.traces.traced_request import Identity, shortened
 from exporter.taps import foreign_json
 from exporter.taps.protobuf_wire import WireError, contents
 
@@ -31,7 +26,8 @@ if TYPE_CHECKING:
 JSON_TYPE: Final = "application/json"
 PROTOBUF_TYPE: Final = "application/x-protobuf"
 MAX_BODY_BYTES: Final = 2 << 20
-_MAX_SPAN_BYTES: Final = 256 << 10
+_MAX_SPAN_BYTES: Final = 1 << 20
+"""Of a request with `MOST_RESPONSES` responses 600 kB; of empty events it takes 32 MB."""
 _LEAST_SPAN_BYTES: Final = 32
 """Of a span with ids, a name and two times."""
 _RESOURCE_SPANS: Final = 1
@@ -144,7 +140,7 @@ def _read_message(span: Any, found: Spans) -> None:
         name=span.name,
         ids=(span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()),
         attributes=attributes,
-        events=[(event.name, event.time_unix_nano) for event in span.events],
+        events=((event.name, event.time_unix_nano) for event in span.events),
     )
 
 
@@ -188,16 +184,14 @@ def _identity(trace_id: str, attributes: Mapping[str, Any]) -> Identity:
     )
 
 
-def _marks(events: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _marks(events: Iterable[tuple[str, int]]) -> Marks:
     """The known marks; what a sender adds of its own is not kept."""
-    marks: dict[str, int] = {}
+    marks = Marks()
     for name, ns in events:
         if not 0 <= ns <= LATEST_NS:
             raise ValueError(f"a time of {len(str(ns))} digits is out of range")
-        if name in LAST_MARKS:
-            marks[name] = max(ns, marks.get(name, 0))
-        elif name in FIRST_MARKS:
-            marks.setdefault(name, ns)
+        if name in KNOWN:
+            marks.add(name, ns)
     return marks
 
 

@@ -6,6 +6,8 @@ import threading
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from exporter.errors import TraceBodyError
 from exporter.features.traces import otlp_traces
 from exporter.features.traces.trace_spans import SpanJoiner
@@ -19,11 +21,15 @@ if TYPE_CHECKING:
     from exporter.features.traces.trace_spans import Joined
     from exporter.taps.tap_route import TapRequest
 
+log = structlog.get_logger()
+
 SOURCE: Final = "otlp"
 PATH: Final = "/v1/traces"
 _ANSWER_SECONDS: Final = 8.0
 """An exporter sends from a thread that no request waits for, and by OpenTelemetry's
 default gives up after 10 s: it is told what its body was, not just that it came."""
+_WARN_SECONDS: Final = 60.0
+"""Between two warnings of bodies that are too large."""
 _ACCEPTED: Final = {
     # An empty ExportTraceServiceResponse in either encoding: full success.
     otlp_traces.JSON_TYPE: TapAnswer(
@@ -56,6 +62,7 @@ class TraceReceiver:
         self._forwarder = forwarder
         self._joiner = SpanJoiner()
         self._lock = threading.Lock()
+        self._warned_at: float | None = None
 
     def route(self) -> TapRoute:
         """Where the tap finds it."""
@@ -66,6 +73,7 @@ class TraceReceiver:
             self.answer,
             _ACCEPTED[otlp_traces.JSON_TYPE],
             answer_seconds=_ANSWER_SECONDS,
+            too_large=self._warn,
         )
 
     def answer(self, request: TapRequest) -> TapAnswer:
@@ -96,6 +104,20 @@ class TraceReceiver:
         with self._lock:
             joined = self._joiner.expire(now)
         self._count(joined, now)
+
+    def _warn(self) -> None:
+        now = self._clock()
+        if self._warned_at is not None and now - self._warned_at < _WARN_SECONDS:
+            return
+        self._warned_at = now
+        log.warning(
+            "trace_body_too_large",
+            most_bytes=self._max_body_bytes,
+            lost="every span of the batch",
+            advice="start Triton with --trace-config "
+            "opentelemetry,bsp_max_export_batch_size=N, N smaller than now (512 without "
+            "it), or raise otlp.max_body_bytes of the collector `traces`",
+        )
 
     def _count(self, joined: Joined, now: float) -> None:
         self._sink.add(SOURCE, joined.traces, now)

@@ -12,8 +12,9 @@ JSON parser: every byte is looked at a bounded number of times, and what fits no
 counted and costs only itself.
 
 Who may send requests can also write records into the file, through its request id. A
-mark that says two things of one trace makes that trace invalid; a trace invented as a
-whole cannot be told from a true one.
+mark that says two things of one trace makes that trace invalid, but those that come with
+each response of a streamed answer; a trace invented as a whole cannot be told from a true
+one.
 """
 
 from __future__ import annotations
@@ -24,13 +25,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.features.traces.trace_marks import KNOWN, Marks
 from exporter.features.traces.trace_tensors import Tensors, TracedTensors
 from exporter.features.traces.traced_request import (
-    FIRST_MARKS,
-    LAST_MARKS,
-    LATEST_NS,
     MAX_TEXT_BYTES,
-    NETWORK_MARKS,
     Identity,
     RequestTrace,
     measured,
@@ -63,9 +61,7 @@ _MAX_DEPTH: Final = 32
 _COMPLETE: Final = re.compile(rb'(?:\}\]\}|"\}|[0-9]\}|\}\})\]\s*\Z')
 _CUT_TIMESTAMP: Final = re.compile(rb'"ns":[0-9]*\}\]\s*\Z')
 _EMPTY: Final = re.compile(rb"\[\s*\]\s*")
-_KNOWN_MARKS: Final = {
-    name.encode(): (name, name in LAST_MARKS) for name in FIRST_MARKS | LAST_MARKS
-}
+_KNOWN_MARKS: Final = {name.encode(): name for name in KNOWN}
 
 
 @dataclass(slots=True)
@@ -91,7 +87,7 @@ class TracedInference:
 
 @dataclass(slots=True)
 class _Trace:
-    marks: dict[str, int] = field(default_factory=dict)
+    marks: Marks = field(default_factory=Marks)
     identity: Identity | None = None
     contradicted: bool = False
 
@@ -151,19 +147,8 @@ def _read_marks(data: bytes, start: int, end: int, traces: dict[bytes, _Trace]) 
         if trace is None:
             trace = traces[key] = _Trace()
         known = _KNOWN_MARKS.get(name)
-        if known is None:
-            continue
-        mark, last_counts = known
-        ns = int(digits)
-        before = trace.marks.setdefault(mark, ns)
-        if before == ns:
-            continue
-        if last_counts:
-            trace.marks[mark] = max(before, ns)
-        elif mark.endswith("_SEND_START"):
-            trace.marks[mark] = min(before, ns)
-        else:
-            trace.contradicted = True
+        if known is not None:
+            trace.marks.add(known, int(digits))
     return len(matches)
 
 
@@ -199,7 +184,7 @@ def _identity(key: bytes, body: bytes, trace: _Trace | None) -> Identity | None:
         if cut is None or trace is None:
             return None
         version, request_id = cut.groups()
-        child, parent = NETWORK_MARKS.isdisjoint(trace.marks), b""
+        child, parent = not trace.marks.of_the_network, b""
     return Identity(
         _text(model),
         version.decode(),
@@ -233,7 +218,5 @@ def _text(raw: bytes) -> str:
 
 def _finished(trace: _Trace) -> RequestTrace | None:
     if trace.identity is None or trace.contradicted:
-        return None
-    if any(ns > LATEST_NS for ns in trace.marks.values()):
         return None
     return measured(trace.identity, trace.marks)

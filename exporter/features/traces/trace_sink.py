@@ -3,8 +3,12 @@
 What counts where: a client's request counts in the total and the phases of its model. A
 child (asked by an ensemble or another model) counts in the phases only: its queue and
 compute are real work of that model, but no client waited for its total, which is part of
-its parent's. A request whose begin or end on the network is unknown does likewise. Our
-own requests, and the children of them, count nowhere.
+its parent's. A request whose begin or end on the network is unknown does likewise. Of a
+streamed request (to a decoupled model, or with several responses) its responses count,
+too. Our own requests, and the children of them, count nowhere.
+
+A decoupled model gives a request back as soon as it has taken it, if it likes. Where the
+network's marks do not show when it had answered, nobody knows how long it worked.
 """
 
 from __future__ import annotations
@@ -14,15 +18,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.features.traces.traced_latency import (
+    FIRST_RESPONSE,
+    REQUEST,
+    RESPONSE_GAP,
+    Moment,
+    TracedLatency,
+)
 from exporter.features.traces.traced_request import PHASES
 from exporter.histograms.histogram import Histogram
-from exporter.histograms.process_quantiles import process_quantiles
-from exporter.histograms.windowed_histogram import WindowedHistogram
-from exporter.samples import Exemplar, HistogramSample, Sample
+from exporter.samples import HistogramSample, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -44,11 +51,11 @@ OUTCOMES: Final[tuple[str, ...]] = (
     "orphan",
 )
 """What becomes of a record; the first three are in the histograms."""
-WINDOW_SLOTS: Final = 30
 FORGET_SECONDS: Final = 3600.0
 REMEMBERED: Final = 32_768
 """Most traces of which a second copy is recognised; at least the latest half of it."""
-_TRACE_ID_CHARS: Final = 32
+_COMPUTE_INFER: Final = PHASES.index("compute_infer")
+_NETWORK_OUT: Final = PHASES.index("network_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +69,11 @@ class SinkSettings:
 
 @dataclass(slots=True)
 class _Model:
-    window: WindowedHistogram
-    total: Histogram = field(default_factory=Histogram)
+    request: TracedLatency
+    first_response: TracedLatency
+    response_gap: TracedLatency
+    responses: Histogram = field(default_factory=Histogram)
     phases: dict[str, Histogram] = field(default_factory=dict)
-    exemplars: dict[int, Exemplar] = field(default_factory=dict)
     latest: float = 0.0
 
 
@@ -76,6 +84,7 @@ class TraceSink:
         settings: window, budget and the names of the sources.
         known: (model, version) of what the server holds now.
         wanted: whether a model of this name is to be looked at.
+        decoupled: whether this (model, version) is known to answer any number of times.
         wall_clock: seconds since the epoch, for exemplars.
     """
 
@@ -85,11 +94,13 @@ class TraceSink:
         *,
         known: Callable[[], Collection[ModelKey]],
         wanted: Callable[[str], bool],
+        decoupled: Callable[[ModelKey], bool],
         wall_clock: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._known = known
         self._wanted = wanted
+        self._decoupled = decoupled
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
         self._models: dict[ModelKey, _Model] = {}
@@ -99,6 +110,7 @@ class TraceSink:
         self._outcomes: dict[str, Counter[str]] = {
             source: Counter(dict.fromkeys(OUTCOMES, 0)) for source in settings.sources
         }
+        self._cut: Counter[str] = Counter(dict.fromkeys(settings.sources, 0))
 
     def count(self, source: str, outcome: str, number: int = 1) -> None:
         """Records that led to no trace."""
@@ -115,6 +127,7 @@ class TraceSink:
         """Count a batch of traces; `now` is monotonic seconds."""
         batches: dict[ModelKey, list[RequestTrace]] = {}
         known = self._known()
+        at = Moment(now, self._wall_clock())
         with self._lock:
             outcomes = self._outcomes[source]
             for trace in traces:
@@ -138,7 +151,11 @@ class TraceSink:
                     strangers += strange
                     model = self._models[key] = self._new_model()
                 model.latest = now
-                outcomes.update(_record(model, batch, now, self._wall_clock()))
+                decoupled = self._decoupled(key)
+                outcomes.update(_record(model, batch, at, decoupled=decoupled))
+                self._cut[source] += sum(
+                    trace.responses.cut for trace in batch if trace.responses
+                )
 
     def samples(self, now: float) -> list[AnySample]:
         """Every series; a window that is empty says nothing."""
@@ -148,6 +165,10 @@ class TraceSink:
                 Sample(catalogue.TRACE_RECORDS, number, (source, outcome))
                 for source, outcomes in self._outcomes.items()
                 for outcome, number in outcomes.items()
+            ]
+            samples += [
+                Sample(catalogue.TRACE_RESPONSES_CUT, number, (source,))
+                for source, number in self._cut.items()
             ]
             for key, model in self._models.items():
                 samples += _of_model(key, model, now)
@@ -164,7 +185,12 @@ class TraceSink:
         return False
 
     def _new_model(self) -> _Model:
-        return _Model(WindowedHistogram(self._settings.window_seconds, WINDOW_SLOTS))
+        seconds = self._settings.window_seconds
+        return _Model(
+            TracedLatency(REQUEST, seconds),
+            TracedLatency(FIRST_RESPONSE, seconds),
+            TracedLatency(RESPONSE_GAP, seconds),
+        )
 
     def _forget(self, now: float) -> None:
         known = self._known()
@@ -177,72 +203,48 @@ class TraceSink:
 
 
 def _record(
-    model: _Model, batch: Sequence[RequestTrace], now: float, wall_now: float
+    model: _Model, batch: Sequence[RequestTrace], at: Moment, *, decoupled: bool
 ) -> Counter[str]:
-    requests = [t for t in batch if t.total_seconds is not None and not t.child]
     children = sum(trace.child for trace in batch)
-    totals = np.array([trace.total_seconds for trace in requests], np.float64)
-    if totals.size:
-        model.total.record_many(totals)
-        model.window.record_many(totals, now)
-        _exemplify(model, requests, totals, wall_now)
-    for name, values in zip(
-        PHASES, zip(*(t.phases for t in batch), strict=True), strict=True
-    ):
+    totals = [
+        (trace.total_seconds, trace.trace_id)
+        for trace in batch
+        if trace.total_seconds is not None and not trace.child
+    ]
+    model.request.record(totals, at)
+    streams = [
+        (trace.responses, trace.trace_id)
+        for trace in batch
+        if trace.responses is not None and (decoupled or trace.responses.number > 1)
+    ]
+    model.first_response.record([(r.first_seconds, who) for r, who in streams], at)
+    model.response_gap.record([(gap, who) for r, who in streams for gap in r.gaps], at)
+    model.responses.record_many([r.number for r, _ in streams])
+    known = [_known_phases(trace, decoupled=decoupled) for trace in batch]
+    for name, values in zip(PHASES, zip(*known, strict=True), strict=True):
         present = [value for value in values if value is not None]
         if present:
             model.phases.setdefault(name, Histogram()).record_many(present)
     return Counter(
-        request=len(requests),
+        request=len(totals),
         child=children,
-        partial=len(batch) - len(requests) - children,
+        partial=len(batch) - len(totals) - children,
     )
 
 
-def _exemplify(
-    model: _Model,
-    requests: Sequence[RequestTrace],
-    totals: np.ndarray[tuple[int], np.dtype[np.float64]],
-    wall_now: float,
-) -> None:
-    """The latest request of each bucket stands for it."""
-    places = np.searchsorted(catalogue.REQUEST_DURATION.buckets, totals).tolist()
-    for place, index in {place: i for i, place in enumerate(places)}.items():
-        trace_id = requests[index].trace_id
-        if (
-            0 < len(trace_id) <= _TRACE_ID_CHARS
-            and trace_id.isascii()
-            and trace_id.isalnum()
-        ):
-            model.exemplars[place] = Exemplar(
-                float(totals[index]), wall_now, {"trace_id": trace_id}
-            )
+def _known_phases(trace: RequestTrace, *, decoupled: bool) -> tuple[float | None, ...]:
+    if not decoupled or trace.responses is not None:
+        return trace.phases
+    before, after = trace.phases[:_COMPUTE_INFER], trace.phases[_NETWORK_OUT:]
+    return (*before, None, None, *after)
 
 
 def _of_model(key: ModelKey, model: _Model, now: float) -> Iterator[AnySample]:
-    if model.total.count:
-        yield HistogramSample(
-            catalogue.REQUEST_DURATION,
-            model.total.copy(),
-            key,
-            tuple(model.exemplars.values()),
-        )
+    for latency in (model.request, model.first_response, model.response_gap):
+        yield from latency.samples(key, now)
+    if model.responses.count:
+        yield HistogramSample(catalogue.RESPONSES, model.responses.copy(), key)
     for phase, histogram in model.phases.items():
         yield HistogramSample(
             catalogue.REQUEST_PHASE_DURATION, histogram.copy(), (*key, phase)
         )
-    yield from quantile_samples(key, model.window.slots(now))
-
-
-def quantile_samples(
-    labels: tuple[str, ...], slots: Sequence[Histogram]
-) -> Iterator[Sample]:
-    """Quantiles that the count carries, with the interval of the process and its basis."""
-    for found in process_quantiles(slots, catalogue.QUANTILES):
-        named = (*labels, str(found.q))
-        yield Sample(catalogue.REQUEST_LATENCY, found.value, named)
-        yield Sample(
-            catalogue.REQUEST_LATENCY_EFFECTIVE, found.effective_samples, named
-        )
-        for bound, limit in zip(("lower", "upper"), found.interval or (), strict=False):
-            yield Sample(catalogue.REQUEST_LATENCY_CI, limit, (*named, bound))

@@ -8,8 +8,10 @@ Triton makes three kinds of spans for a request, children first:
         └── <model> …         what an ensemble or BLS model asked of others
 
 They usually come together, but a batch may end between two of them and a collector in
-between may reorder them. What waits for its other part waits a limited time in a buffer
-of limited size; what leaves it unfinished is measured as far as it goes.
+between may reorder them. The span of a model that streams comes when it has taken the
+request, and the network's with the last response. What waits for its other part waits a
+limited time in a buffer of limited size; what leaves it unfinished is measured as far as
+it goes.
 
 A child waits for the client's request of its trace too: where that is one of ours, so is
 the child, whatever id it has itself.
@@ -18,29 +20,28 @@ the child, whatever id it has itself.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.features.traces.trace_marks import Marks
 from exporter.features.traces.traced_request import Identity, RequestTrace, measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    Marks = dict[str, int]
-
 V = TypeVar("V")
 Part = Literal["network", "model", "compute"]
 
 JOIN_SECONDS: Final = 15.0
-"""Triton sends every 5 s; two parts of a request are at most two batches apart."""
+"""Triton sends every 5 s; two parts that end together are at most two batches apart."""
+ANSWER_SECONDS: Final = 900.0
+"""A streamed answer may take so long, and its network span comes at its end."""
 MAX_WAITING_BYTES: Final = 32 << 20
 """Of requests; parts without one take half as much."""
 _ENTRY_BYTES: Final = 500
-_MARK_BYTES: Final = 100
-_TYPICAL_MARKS: Final = 5
-"""Other parts add theirs to a request that waits."""
+_TYPICAL_BYTES: Final = 500
+"""Of marks: other parts add theirs to a request that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Span:
     part: Part
     span_id: str
     parent_id: str
-    marks: Mapping[str, int]
+    marks: Marks
     identity: Identity | None = None
 
 
@@ -125,14 +126,21 @@ class SpanJoiner:
     """Buffers spans until their request is whole. Not thread-safe."""
 
     def __init__(
-        self, *, join_seconds: float = JOIN_SECONDS, max_bytes: int = MAX_WAITING_BYTES
+        self,
+        *,
+        join_seconds: float = JOIN_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+        max_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        self._requests = _Buffer[_Request](join_seconds, max_bytes)
+        # Requests that wait for the network's span, or for their client's request; and
+        # those that were answered and wait for a span that ended before.
+        self._requests = _Buffer[_Request](answer_seconds, max_bytes)
+        self._answered = _Buffer[_Request](join_seconds, max_bytes // 4)
         self._by_network: dict[str, str] = {}
         # Parts whose request has not come: by the span id the request must name.
-        self._networks = _Buffer[Mapping[str, int]](join_seconds, max_bytes // 4)
-        self._computes = _Buffer[Mapping[str, int]](join_seconds, max_bytes // 4)
-        self._parents = _Buffer[bool](join_seconds, max_bytes // 16)
+        self._networks = _Buffer[Marks](join_seconds, max_bytes // 4)
+        self._computes = _Buffer[Marks](join_seconds, max_bytes // 4)
+        self._parents = _Buffer[bool](answer_seconds, max_bytes // 16)
         # Traces of our own requests, with their ids.
         self._own = _Buffer[str](join_seconds, max_bytes // 16)
         # Children that are complete but for the client's request, by trace.
@@ -141,7 +149,8 @@ class SpanJoiner:
     @property
     def waiting(self) -> int:
         """Spans in the buffer."""
-        return len(self._requests) + len(self._networks) + len(self._computes)
+        requests = len(self._requests) + len(self._answered)
+        return requests + len(self._networks) + len(self._computes)
 
     def add(self, spans: Iterable[Span], now: float) -> Joined:
         """Take spans in; what they complete comes out. `now` is monotonic seconds."""
@@ -196,7 +205,7 @@ class SpanJoiner:
         return self._model(span, now)
 
     def _compute(self, span: Span, now: float) -> _Request | None:
-        request = self._requests.get(span.parent_id)
+        request = self._held(span.parent_id)
         if request is None:
             self._computes.put(span.parent_id, span.marks, _size(span), now)
             return None
@@ -205,19 +214,23 @@ class SpanJoiner:
         return request
 
     def _network(self, span: Span, now: float) -> _Request | None:
-        request = self._requests.get(self._by_network.get(span.span_id, ""))
+        key = self._by_network.get(span.span_id, "")
+        request = self._held(key)
         if request is None:
             self._networks.put(span.span_id, span.marks, _size(span), now)
-            return None
-        request.marks.update(span.marks)
-        request.has_network = True
+        elif not request.has_network:
+            request.marks.update(span.marks)
+            request.has_network = True
+            self._requests.pop(key)
+            self._answered.put(key, request, _size_of(request), now)
         return request
 
     def _model(self, span: Span, now: float) -> _Request | None:
         identity = span.identity
-        if identity is None or self._requests.get(span.span_id) is not None:
+        if identity is None or self._held(span.span_id) is not None:
             return None
-        request = _Request(identity, span.parent_id, dict(span.marks))
+        request = _Request(identity, span.parent_id, Marks())
+        request.marks.update(span.marks)
         compute = self._computes.pop(span.span_id)
         if compute is not None:
             request.marks.update(compute)
@@ -231,12 +244,16 @@ class SpanJoiner:
                 request.marks.update(network)
                 request.has_network = True
             self._by_network[span.parent_id] = span.span_id
-        self._requests.put(span.span_id, request, _size(span), now)
+        held = self._answered if request.has_network else self._requests
+        held.put(span.span_id, request, _size_of(request), now)
         return request
+
+    def _held(self, key: str) -> _Request | None:
+        return self._requests.get(key) or self._answered.get(key)
 
     def _announce(self, parent_id: str, now: float) -> None:
         """A child came: its parent needs no compute of its own to be complete."""
-        parent = self._requests.get(parent_id)
+        parent = self._held(parent_id)
         if parent is not None:
             parent.has_children = True
         else:
@@ -253,6 +270,7 @@ class SpanJoiner:
     def _remove(self, span: Span, request: _Request) -> None:
         key = self._key(span)
         self._requests.pop(key)
+        self._answered.pop(key)
         self._forget_network(key, request)
 
     def _forget_network(self, key: str, request: _Request) -> None:
@@ -267,10 +285,11 @@ class SpanJoiner:
 
     def _overdue(self, now: float) -> list[_Request]:
         late: list[_Request] = []
-        for key, request in self._requests.overdue(now):
-            self._forget_network(key, request)
-            self._forget_child(key, request)
-            late.append(request)
+        for held in (self._requests, self._answered):
+            for key, request in held.overdue(now):
+                self._forget_network(key, request)
+                self._forget_child(key, request)
+                late.append(request)
         return late
 
     def _attributed(self, requests: list[_Request]) -> list[_Request]:
@@ -296,21 +315,23 @@ class SpanJoiner:
 
 def _size(span: Span) -> int:
     """About how many bytes a span takes while it waits."""
-    size = _ENTRY_BYTES + _MARK_BYTES * max(len(span.marks), _TYPICAL_MARKS)
-    if span.identity is not None:
+    return _bytes(span.marks, span.identity)
+
+
+def _size_of(request: _Request) -> int:
+    return _bytes(request.marks, request.identity)
+
+
+def _bytes(marks: Marks, identity: Identity | None) -> int:
+    size = _ENTRY_BYTES + max(marks.size_bytes, _TYPICAL_BYTES)
+    if identity is not None:
         # A character takes up to four bytes.
-        size += 4 * (len(span.identity.model) + len(span.identity.request_id))
+        size += 4 * (len(identity.model) + len(identity.request_id))
     return size
 
 
 def _measured(requests: Iterable[_Request]) -> Iterator[RequestTrace]:
     for request in requests:
-        marks: Mapping[str, int] = request.marks
-        if not request.has_network and not request.identity.child:
-            # Its network span never came: what the client waited cannot be said. A
-            # mark without its end keeps the total absent and the phases true.
-            marks = {**marks, "GRPC_WAITREAD_END": marks.get("REQUEST_START", 0)}
-            marks.pop("GRPC_SEND_END", None)
-        trace = measured(request.identity, marks)
+        trace = measured(request.identity, request.marks, network=request.has_network)
         if trace is not None:
             yield trace

@@ -15,15 +15,29 @@ request back later); what comes after the answer is nobody's latency and in no p
 Marks that are not there leave their phases absent: a request answered from the response
 cache or by an ensemble has no queue or compute of its own, and the part between
 network_in and network_out is then in no phase.
+
+A decoupled model may answer long after it gave the request back, and more than once. Its
+work (compute_infer) lasts until the last response then; that of its outputs is a part of
+it and not known by itself.
+
+Over HTTP, `/generate` and `/generate_stream` leave their send times out: they are 0, or in
+spans the host's boot. Of such a request the times at which responses were complete count,
+and network_out is absent.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from itertools import pairwise
+from typing import Final, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from exporter.features.traces.trace_marks import (
+    COMPLETE,
+    COMPUTE,
+    SEND_END,
+    SEND_START,
+    Marks,
+)
 
 Protocol = Literal["grpc", "http", ""]
 
@@ -36,36 +50,30 @@ PHASES: Final = (
     "network_out",
 )
 LONGEST_NS: Final = 86_400 * 10**9
-LATEST_NS: Final = 2**63 - 1
-
 MAX_TEXT_BYTES: Final = 256
 """Of the names of models and the ids of requests. Triton's model names are folder names,
 which have at most 255."""
 
-# In each pair: where the request's time in the server begins, and where it ends.
 _ARRIVAL: Final[tuple[tuple[str, Protocol], ...]] = (
     ("GRPC_WAITREAD_END", "grpc"),
     ("HTTP_RECV_START", "http"),
 )
-_SEND_START: Final = {"grpc": "GRPC_SEND_START", "http": "HTTP_SEND_START"}
-_SEND_END: Final = {"grpc": "GRPC_SEND_END", "http": "HTTP_SEND_END"}
-_COMPUTE: Final = (
-    "QUEUE_START",
-    "COMPUTE_START",
-    "COMPUTE_INPUT_END",
-    "COMPUTE_OUTPUT_START",
-)
-NETWORK_MARKS: Final = frozenset(
-    {"GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "HTTP_RECV_START", "HTTP_RECV_END"}
-)
-LAST_MARKS: Final = frozenset(_SEND_END.values())
-"""Set once for each response of a decoupled model; the last one counts."""
-FIRST_MARKS: Final = (
-    frozenset({*_COMPUTE, "COMPUTE_END", "REQUEST_START", "REQUEST_END"})
-    | frozenset(_SEND_START.values())
-    | NETWORK_MARKS
-)
-"""The other marks that are known; the first one counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """Times of the responses to a client's request, in seconds.
+
+    `first_seconds` is from the request's start to its first response, `gaps` from each
+    response to the next. Those beyond `MOST_RESPONSES` are in `number` and in `cut`, and
+    their gaps are not known. Over gRPC an empty final response that the client asked for
+    is one of them.
+    """
+
+    number: int
+    first_seconds: float
+    gaps: tuple[float, ...] = ()
+    cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,8 @@ class RequestTrace:
     is None for a request whose begin or end on the network is not known. A `child` was
     asked by an ensemble or another model: its total is time inside the server, and no
     client waited for it alone. `begin_ns` is on the clock of the source: wall clock in
-    spans, the server's monotonic clock in files.
+    spans, the server's monotonic clock in files. `responses` is None of a child, and where
+    nothing was sent.
     """
 
     model: str
@@ -88,6 +97,7 @@ class RequestTrace:
     begin_ns: int
     phases: tuple[float | None, ...]
     total_seconds: float | None
+    responses: Responses | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +125,22 @@ def shortened(text: str) -> str:
     return encoded[:MAX_TEXT_BYTES].decode("utf-8", "ignore")
 
 
-def measured(whose: Identity, marks: Mapping[str, int]) -> RequestTrace | None:
-    """The trace that Triton's marks (name to nanoseconds) describe.
+def measured(
+    whose: Identity, marks: Marks, *, network: bool = True
+) -> RequestTrace | None:
+    """The trace that Triton's marks describe; None if they contradict each other.
 
-    Of marks that repeat, `marks` holds what FIRST_MARKS and LAST_MARKS say. None if they
-    contradict each other: an end before its begin, or more than a day after.
+    They do with an end before its begin, or more than a day after. Without `network`
+    the network's marks never came: what the client waited cannot be said.
     """
-    protocol, begin, end = _span(whose, marks)
-    if begin is None:
+    protocol, begin, end = _span(whose, marks, network=network)
+    if begin is None or marks.contradicted:
         return None
-    last = end if end is not None else marks.get("REQUEST_END", begin)
+    last = end if end is not None else marks.get("REQUEST_END") or begin
     if not 0 <= last - begin <= LONGEST_NS:
         return None
-    phases = _phases(marks, protocol, begin, last)
-    known = end is not None and (whose.child or protocol or _in_process(marks))
+    answer = _answer(marks, protocol, begin, end)
+    known = end is not None and (whose.child or protocol or not marks.of_the_network)
     return RequestTrace(
         whose.model,
         whose.version,
@@ -137,47 +149,106 @@ def measured(whose: Identity, marks: Mapping[str, int]) -> RequestTrace | None:
         whose.child,
         protocol,
         begin,
-        phases if end is not None else (*phases[:-1], None),
+        _phases(marks, (begin, last), answer),
         (last - begin) * 1e-9 if known else None,
+        _responses(begin, answer),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The answer to a client's request, as far as its marks show it.
+
+    `times` are those of its responses, sorted; `cut` more were not kept. `sending` is
+    when the last one began to be sent. A `streamed` answer came more than once, or after
+    the model had given the request back.
+    """
+
+    protocol: Protocol
+    times: tuple[int, ...] = ()
+    cut: int = 0
+    sending: int | None = None
+    streamed: bool = False
+
+
 def _span(
-    whose: Identity, marks: Mapping[str, int]
+    whose: Identity, marks: Marks, *, network: bool
 ) -> tuple[Protocol, int | None, int | None]:
     """Protocol, begin and end of the time that counts."""
-    if not whose.child:
-        for name, protocol in _ARRIVAL:
-            begin = marks.get(name)
-            if begin is not None:
-                # No SEND_END: nobody was there to take the answer.
-                return protocol, begin, marks.get(_SEND_END[protocol])
+    if whose.child or not network:
+        end = marks.get("REQUEST_END") if whose.child else None
+        return "", marks.get("REQUEST_START"), end
+    for name, protocol in _ARRIVAL:
+        begin = marks.get(name)
+        if begin is not None:
+            return protocol, begin, _last_sent(marks, protocol, begin)
     return "", marks.get("REQUEST_START"), marks.get("REQUEST_END")
 
 
-def _in_process(marks: Mapping[str, int]) -> bool:
-    return NETWORK_MARKS.isdisjoint(marks)
+def _last_sent(marks: Marks, protocol: Protocol, begin: int) -> int | None:
+    """When the last of the answer left; None where nobody was there to take it."""
+    end = marks.get(SEND_END[protocol])
+    if end is None:
+        return None
+    if end >= begin:
+        # A client that cancels leaves the last response without its end.
+        return max((end, *marks.each(SEND_START[protocol])[-1:]))
+    if protocol == "http":
+        complete = marks.each(COMPLETE)
+        return complete[-1] if complete else None
+    return end
+
+
+def _answer(marks: Marks, protocol: Protocol, begin: int, end: int | None) -> _Answer:
+    if not protocol or end is None:
+        return _Answer(protocol)
+    starts = marks.each(SEND_START[protocol])
+    cut = marks.cut(SEND_START[protocol])
+    complete = marks.each(COMPLETE)
+    sent = [ns for ns in starts if begin <= ns <= end]
+    # A final flag without a response is complete, too, but not sent.
+    times = sent or [ns for ns in complete[: len(starts)] if begin <= ns <= end]
+    sending = (end if cut else sent[-1]) if sent else None
+    released = marks.get("REQUEST_END")
+    late = bool(complete) and released is not None and complete[-1] > released
+    return _Answer(protocol, tuple(times), cut, sending, late or len(times) > 1)
+
+
+def _responses(begin: int, answer: _Answer) -> Responses | None:
+    if not answer.times:
+        return None
+    return Responses(
+        len(answer.times) + answer.cut,
+        (answer.times[0] - begin) * 1e-9,
+        tuple((after - before) * 1e-9 for before, after in pairwise(answer.times)),
+        answer.cut,
+    )
 
 
 def _phases(
-    marks: Mapping[str, int], protocol: Protocol, begin: int, end: int
+    marks: Marks, span: tuple[int, int], answer: _Answer
 ) -> tuple[float | None, ...]:
-    """The time from `begin` to `end`, cut at the marks; no cut lies outside of it."""
-    cuts = [marks.get(name) for name in _COMPUTE]
+    """The time of `span`, cut at the marks; no cut lies outside of it."""
+    begin, end = span
+    cuts = [marks.get(name) for name in COMPUTE]
     queued = _clip(cuts[0], begin, end)
-    network_in = queued - begin if protocol and cuts[0] is not None else None
-    sending = marks.get(_SEND_START[protocol]) if protocol else None
+    network_in = queued - begin if answer.protocol and cuts[0] is not None else None
+    sending = answer.sending
     if None in cuts:
         network_out = None if sending is None else end - _clip(sending, queued, end)
         return (_seconds(network_in), None, None, None, None, _seconds(network_out))
-    done = marks.get("COMPUTE_END", end)
-    if sending is not None and sending >= (cuts[-1] or 0):
+    done = marks.get("COMPUTE_END") or end
+    if answer.streamed:
+        cuts[-1] = done = end if sending is None else sending
+    elif sending is not None and sending >= (cuts[-1] or 0):
         done = min(done, sending)
     edges = [begin]
     for cut in (*cuts, done):
         edges.append(_clip(cut, edges[-1], end))
     inner = [(edges[i + 1] - edges[i]) * 1e-9 for i in range(1, len(edges) - 1)]
-    network_out = end - edges[-1] if protocol else None
+    network_out = None if sending is None else end - edges[-1]
+    if answer.streamed:
+        return (_seconds(network_in), *inner[:-1], None, _seconds(network_out))
     return (_seconds(network_in), *inner, _seconds(network_out))
 
 

@@ -35,8 +35,9 @@ class OtlpTapSettings(Settings):
     """OTLP/HTTP traces sent to the tap, at /v1/traces."""
 
     max_body_bytes: int = Field(default=2 << 20, ge=1024, le=64 << 20)
-    """Largest body taken, inflated too. Triton sends about 300 kB; a hostile body takes
-    up to 32 times this size of memory while it is read, one at a time."""
+    """Largest body taken, inflated too. Triton sends about 300 kB, and of streamed answers
+    up to 200 bytes a response more; a hostile body takes up to 32 times this size of
+    memory while it is read, one at a time."""
     forward: str | None = Field(default=None, pattern=r"^https?://[^\s/]+(/\S*)?$")
     """Send the same bytes on to this collector, like http://otel:4318/v1/traces."""
 
@@ -119,6 +120,10 @@ class TracesCollector:
             SinkSettings(settings.window_seconds, settings.unknown_models, SOURCES),
             known=lambda: access.board.current.models,
             wanted=access.models.matches,
+            decoupled=lambda key: (
+                (spec := access.board.current.models.get(key)) is not None
+                and spec.decoupled
+            ),
             wall_clock=time.time,
         )
         self._control = _control(settings, access) if settings.control else None

@@ -17,7 +17,8 @@ function attention(found) {
   replace("attention", ...(all.length ? [
     make("h2", {}, all.length === 1 ? "One thing needs attention" : `${all.length} things need attention`),
     make("ul", {}, ...all.map(([text, section, runbook, subjects]) => make("li", {},
-      make("a", { href: `#${anchor(section)}` }, `${subjects}: ${text}`), make("span", { class: "quiet" }, ` runbook ${runbook}`)))),
+      make("a", { href: `#${anchor(section)}` }, `${subjects}: ${text}`), make("span", { class: "quiet" }, " runbook ",
+        make("a", { href: `runbooks/${runbook}` }, runbook))))),
   ] : [make("p", {}, "Nothing of what is known needs attention.")]));
 }
 

@@ -143,15 +143,17 @@ async function recall(history, model) {
 
 function named(quantile) { return `p${Number((Number(quantile) * 100).toPrecision(4))}`; }
 
-// The highest quantile up to p99 that the requests support, of the model where it is worst.
+// The highest quantile up to p99 that the requests of any model support, of the model where
+// it is worst, and how many models have none.
 function slowest(found) {
   for (const [metric, source] of [["triton_request_latency_seconds", ""], ["triton_probe_latency_seconds", " (probes)"]]) {
     const known = (found.series[metric] || []).filter((e) => Number(e.quantile) <= 0.99);
     const highest = Math.max(...known.map((e) => Number(e.quantile)));
     const worst = known.filter((e) => Number(e.quantile) === highest).sort((a, b) => b.value - a.value)[0];
-    if (worst) return { source, worst };
+    const silent = found.models.length - new Set(known.filter((e) => Number(e.quantile) === highest).map(key)).size;
+    if (worst) return { label: `${named(worst.quantile)} of ${worst.model}, the slowest${silent ? " known" : ""}${source}${silent ? `; ${silent} unknown` : ""}`, worst };
   }
-  return { source: "", worst: null };
+  return { label: "latency: too few requests", worst: null };
 }
 
 // Green only where at least one model was judged and every one is well.
@@ -167,7 +169,7 @@ function servingTile(found, tile) {
 }
 
 function tiles(found, traffic) {
-  const { source, worst } = slowest(found);
+  const { label, worst } = slowest(found);
   const least = [...(found.series.triton_slo_error_budget_remaining_ratio || [])].sort((a, b) => a.value - b.value)[0];
   const watts = [...(found.series.triton_gpu_power_watts || []), ...(found.series.triton_host_power_watts || [])];
   const tile = (label, text, state = "") => make("div", { class: "tile" }, make("b", { class: state }, text), make("span", {}, label));
@@ -175,7 +177,7 @@ function tiles(found, traffic) {
     servingTile(found, tile),
     tile("production requests a second", traffic ? quantity(traffic.perSecond) : UNKNOWN),
     tile("of them fail", traffic?.failing == null ? "–" : percent(traffic.failing), traffic?.failing > 0.01 ? "bad" : ""),
-    tile(worst ? `${named(worst.quantile)} of ${worst.model}, the slowest${source}` : "latency: too few requests", worst ? seconds(worst.value) : UNKNOWN),
+    tile(label, worst ? seconds(worst.value) : UNKNOWN),
   ];
   if (least) {
     shown.push(tile(`error budget left of ${least.slo}, the least`, least.value < 0 ? "none" : percent(least.value),

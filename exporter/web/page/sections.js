@@ -1,7 +1,7 @@
 // Sections that are there only where what they show is configured.
 
 function optional(found, time) {
-  return [slos(found), drift(found, time), energy(found), golden(found), comparisons(found), runs(found)]
+  return [streamed(found), slos(found), drift(found, time), energy(found), golden(found), comparisons(found), runs(found)]
     .filter(Boolean);
 }
 
@@ -10,6 +10,31 @@ function anchor(title) { return title.toLowerCase().replace(/[^a-z]+/g, "-").rep
 function section(title, note, ...content) {
   return make("section", { "aria-label": title, id: anchor(title) }, make("h2", {}, title),
     ...(note ? [make("p", {}, note)] : []), ...content);
+}
+
+// One row for each model version whose streamed answers were traced.
+function streamed(found) {
+  const first = found.series.triton_request_first_response_latency_seconds || [];
+  if (!first.length) return null;
+  const models = first.filter((e, i) => first.findIndex((other) => key(other) === key(e)) === i);
+  const cell = (what, quantile) => (model) => {
+    const of = (suffix, labels) => labelled(found.series[`triton_request_${what}_latency_${suffix}`] || [],
+      { model: model.model, version: model.version, quantile, ...labels })[0]?.value;
+    const lower = of("ci_seconds", { bound: "lower" }), upper = of("ci_seconds", { bound: "upper" });
+    return make("span", {}, seconds(of("seconds")),
+      ...(lower == null || upper == null ? [] : [make("span", { class: "quiet" }, ` ${seconds(lower)} – ${seconds(upper)}`)]));
+  };
+  const responses = (model) => {
+    const all = labelled(found.series.triton_request_responses || [], { model: model.model, version: model.version })[0];
+    return all?.count ? quantity(all.sum / all.count) : UNKNOWN;
+  };
+  return section("Streamed answers", "How long a user waits for the first response, and from each to the next; in grey the 95 % interval.",
+    table("Streamed answers by model", models, [
+      ["model", (m) => m.model], ["version", (m) => m.version],
+      ["first response, p50", cell("first_response", "0.5"), "number"], ["p99", cell("first_response", "0.99"), "number"],
+      ["gap, p50", cell("response_gap", "0.5"), "number"], ["p99", cell("response_gap", "0.99"), "number"],
+      ["responses a request", responses, "number"],
+    ]));
 }
 
 function slos(found) {
@@ -115,10 +140,33 @@ function headlineScores(scores) {
     HEADLINE_SCORES.map((name) => all.find((s) => s.metric === name)).find(Boolean) || all[0]);
 }
 
+const ESTIMATED = "Accuracy estimated without labels (not measured; cannot see a changed relation of inputs to truth)";
+
+// Bounds of a 95 % interval; `same` are the labels that find them.
+function interval(bounds, score, same) {
+  const bound = (which) => (bounds || []).find((b) => b.bound === which && same.every((label) => b[label] === score[label]));
+  const [lower, upper] = [bound("lower"), bound("upper")];
+  return lower && upper ? `${quantity(lower.value)} to ${quantity(upper.value)}` : UNKNOWN;
+}
+
+function estimates(found) {
+  const known = (e) => (found.series.triton_estimated_accuracy_valid || []).filter((v) => key(v) === key(e));
+  const doubts = (e) => {
+    const failing = known(e).filter((v) => !v.value).map((v) => v.condition);
+    return failing.length ? make("span", { class: "bad" }, `do not rely on it: not ${failing.join(", ")}`) : "none found; labels alone can show";
+  };
+  return table(ESTIMATED, found.series.triton_estimated_accuracy_ratio || [], [
+    ["model", (e) => e.model], ["version", (e) => e.version], ["estimate", (e) => quantity(e.value), "number"],
+    ["95 % interval", (e) => interval(found.series.triton_estimated_accuracy_ci_ratio, e, ["model", "version"]), "number"],
+    ["doubts", doubts],
+  ]);
+}
+
 function golden(found) {
   const scores = found.series.triton_golden_score_ratio || [];
   const charts = found.series.triton_spc_alarm || [];
-  if (!scores.length && !charts.length) return null;
+  const estimated = found.series.triton_estimated_accuracy_ratio || [];
+  if (!scores.length && !charts.length && !estimated.length) return null;
   const baseline = (s) => (found.series.triton_golden_baseline_ratio || [])
     .find((b) => key(b) === key(s) && b.dataset === s.dataset && b.metric === s.metric)?.value;
   const checks = (s) => {
@@ -129,6 +177,7 @@ function golden(found) {
   const columns = [
     ["model", (s) => s.model], ["version", (s) => s.version], ["data set", (s) => s.dataset],
     ["metric", (s) => s.metric], ["score", (s) => quantity(s.value), "number"],
+    ["95 % interval", (s) => interval(found.series.triton_golden_score_ci_ratio, s, ["model", "version", "dataset", "metric"]), "number"],
     ["baseline", (s) => (baseline(s) == null ? "" : quantity(baseline(s))), "number"],
   ];
   const parts = [];
@@ -140,6 +189,7 @@ function golden(found) {
     parts.push(make("details", { id: "all-scores", ...(isOpen ? { open: "" } : {}) },
       make("summary", {}, `All ${scores.length} scores`), table("All golden scores", scores, columns)));
   }
+  if (estimated.length) parts.push(estimates(found));
   if (charts.length) {
     parts.push(table("Process control", charts, [
       ["signal", (c) => c.signal], ["chart", (c) => c.chart],

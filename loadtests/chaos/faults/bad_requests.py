@@ -1,7 +1,6 @@
 """Clients that send what a server has to refuse, beside the load of an experiment.
 
 One connection and one request at a time, so that what it costs the server is bounded.
-What became of them is counted in a file, since the sender is a process of its own.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ import functools
 import http.client
 import itertools
 import json
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -30,14 +27,12 @@ if TYPE_CHECKING:
     from loadtests.mix import Body
 
 _TIMEOUT_SECONDS: Final = 10.0
-_COUNT_SECONDS: Final = 0.2
 _BEHIND_SECONDS: Final = 1.0
 _ERROR: Final = 400
 _HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 _VARIANTS: Final = 24
 _MEGABYTE: Final = 1 << 20
 _CHUNK: Final = bytes(1 << 16)
-Outcome = Literal["refused", "accepted", "unanswered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +54,9 @@ class BadRequests(SustainedFault):
     """How many; fewer where the server takes longer to refuse one."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return where to send, and the sender's token and file."""
+        """Return where to send what, and the sender's token."""
         needs.loaded(site, self.model)
-        token = new_token()
-        return {
-            "token": token,
-            "http": site.http,
-            "tally": str(Path(tempfile.gettempdir()) / f"{token}.tally"),
-            **self.model_dump(),
-        }
+        return {"token": new_token(), "http": site.http, **self.model_dump()}
 
     @classmethod
     def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:
@@ -76,46 +65,24 @@ class BadRequests(SustainedFault):
 
     @classmethod
     def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Send them for ever; ready when the first is answered.
+        """Send them for ever; ready when the first is refused.
 
         Raises:
-            FaultFailedError: there was no answer to the first.
+            FaultFailedError: there was no answer to the first, or it was taken for right.
         """
         path = f"{model_path(record['model'])}/infer"
         sender = _Sender(record["http"], path)
-        tally: dict[Outcome, int] = {"refused": 0, "accepted": 0, "unanswered": 0}
-        due, counted = time.monotonic(), 0.0
-        for request in itertools.cycle(cls.requests(record)):
-            outcome = sender.send(request)
-            tally[outcome] += 1
-            if sum(tally.values()) == 1:
-                if outcome == "unanswered":
-                    raise FaultFailedError(
-                        f"http://{record['http']}{path} did not answer"
-                    )
-                ready()
+        requests = itertools.cycle(cls.requests(record))
+        became = sender.send(next(requests))
+        if became is not None:
+            raise FaultFailedError(f"http://{record['http']}{path} {became}")
+        ready()
+        due = time.monotonic()
+        for request in requests:
             now = time.monotonic()
-            if now - counted > _COUNT_SECONDS:
-                file, draft = _files(record)
-                draft.write_text(json.dumps(tally), "utf-8")
-                draft.replace(file)
-                counted = now
             due = max(due + 1 / record["requests_per_second"], now - _BEHIND_SECONDS)
             time.sleep(max(due - now, 0.0))
-
-    @classmethod
-    def revert(cls, record: dict[str, Any]) -> None:
-        """End the sender, and remove its file."""
-        super().revert(record)
-        for file in _files(record):
-            file.unlink(missing_ok=True)
-
-    @classmethod
-    def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report the sender, and its file."""
-        return super().residue(record) + [
-            f"file {file} is left" for file in _files(record) if file.exists()
-        ]
+            sender.send(request)
 
 
 class CorruptInputs(BadRequests):
@@ -143,12 +110,6 @@ class CorruptInputs(BadRequests):
             for _ in range(_VARIANTS)
         )
         return [_request(corrupted(body, rng)) for body in good]
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report a sender that has ended, and a server that accepts what it sends."""
-        accepted = tally_of(record)["accepted"]
-        taken = [f"{accepted} of them were answered as if they were right"]
-        return super().missing(record) + (taken if accepted else [])
 
 
 class OversizedInputs(BadRequests):
@@ -182,16 +143,6 @@ class OversizedInputs(BadRequests):
         return [BadRequest(header, size, functools.partial(_zeros, size))]
 
 
-def tally_of(record: dict[str, Any]) -> dict[Outcome, int]:
-    """Return how many were refused, accepted, and left without an answer so far."""
-    found: dict[Outcome, int] = {"refused": 0, "accepted": 0, "unanswered": 0}
-    try:
-        found |= json.loads(Path(record["tally"]).read_text("utf-8"))
-    except (OSError, ValueError):
-        return found
-    return found
-
-
 class _Sender:
     """One connection, opened anew when it has ended."""
 
@@ -199,7 +150,8 @@ class _Sender:
         self._connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_SECONDS)
         self._path = path
 
-    def send(self, request: BadRequest) -> Outcome:
+    def send(self, request: BadRequest) -> str | None:
+        """Send it; None where it is refused, as it has to be."""
         headers = {
             "Content-Type": "application/octet-stream",
             "Content-Length": str(len(request.header) + request.content_bytes),
@@ -212,8 +164,10 @@ class _Sender:
             answer.read()
         except (OSError, http.client.HTTPException):
             self._connection.close()
-            return "unanswered"
-        return "refused" if answer.status >= _ERROR else "accepted"
+            return "did not answer"
+        if answer.status >= _ERROR:
+            return None
+        return "answered a bad request as if it were right"
 
 
 def _specification(record: dict[str, Any]) -> Any:
@@ -241,8 +195,3 @@ def _zeros(size: int) -> Iterator[bytes]:
     while size > 0:
         yield _CHUNK[:size]
         size -= len(_CHUNK)
-
-
-def _files(record: dict[str, Any]) -> tuple[Path, Path]:
-    file = Path(record["tally"])
-    return file, file.with_suffix(".draft")

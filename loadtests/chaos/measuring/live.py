@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.histograms.quantiles import quantile_rank
-from loadtests.result import Outcome
+from loadtests.result import Outcome, quantile_of
 
 if TYPE_CHECKING:
     from loadtests.engine import Progress
@@ -71,8 +70,7 @@ class LiveWindow:
         found = self._look(window_seconds, now)
         if found is None or not found.seconds.size:
             return None
-        rank = quantile_rank(found.seconds.size, quantile)
-        return float(np.sort(found.seconds)[rank - 1])
+        return quantile_of(found.seconds, quantile)
 
     def _look(self, window_seconds: float, now: float | None) -> _Window | None:
         seen = self._seen

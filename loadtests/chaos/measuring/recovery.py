@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from exporter.histograms.quantiles import quantile_rank
 from exporter.settings import Settings
 from loadtests.chaos.measuring.served import Outage, outage_of
 from loadtests.chaos.measuring.windows import BAD, GOOD, UNKNOWN, Judged, stretches
+from loadtests.result import quantile_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,8 +142,7 @@ def latency_limit(
     before = answers.latency[answers.right & (answers.ended < fault_seconds)]
     if before.size < _LEAST_BASELINE:
         return None
-    rank = quantile_rank(before.size, 0.99)
-    return settings.latency_factor * float(np.sort(before)[rank - 1])
+    return settings.latency_factor * quantile_of(before, 0.99)
 
 
 def recovery_of(

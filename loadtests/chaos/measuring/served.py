@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from exporter.histograms.quantiles import quantile_rank
 from exporter.settings import Settings
 from loadtests.errors import PlanError
-from loadtests.result import Outcome
+from loadtests.result import Outcome, quantile_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -184,10 +183,9 @@ def served(answers: Answers, mine: Mask, start: float, end: float) -> Served:
     known = mine & ~answers.unsent
     count, right = int(known.sum()), int((known & answers.right).sum())
     wrong = int((known & (answers.outcome == Outcome.WRONG)).sum())
-    latency = np.sort(answers.latency[known])
+    latency = answers.latency[known]
     p50, p95, p99 = (
-        float(latency[quantile_rank(count, q) - 1]) if count else None
-        for q in (0.5, 0.95, 0.99)
+        quantile_of(latency, q) if count else None for q in (0.5, 0.95, 0.99)
     )
     return Served(
         start_seconds=start,

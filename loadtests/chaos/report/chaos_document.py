@@ -6,8 +6,10 @@ repetitions follow, each with its course over time.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,7 +22,12 @@ from loadtests.chaos.report.repetition_report import (
     repetition_name,
     strength_name,
 )
-from loadtests.chaos.results.repetitions import TITLES, curve, repetitions
+from loadtests.chaos.results.repetitions import (
+    TITLES,
+    by_strength,
+    repeated,
+    repetitions,
+)
 from loadtests.chaos.running.users import LoadSettings
 from pages import units
 from pages.blocks import (
@@ -41,8 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from loadtests.chaos.measuring.findings import Findings
+    from loadtests.chaos.measuring.served import Served
     from loadtests.chaos.results.journal_file import Journal
-    from loadtests.chaos.results.repetitions import Curve, Repeated, Repetitions
+    from loadtests.chaos.results.repetitions import Repeated, Repetitions
     from loadtests.chaos.results.scorecard import Scorecard, ScorecardChange
     from pages.blocks import Block, Tone
 
@@ -152,7 +160,8 @@ def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
         yield Tiles(_tiles(journal.findings, whole))
     yield _scores(card)
     if swept is not None:
-        yield Section("Degradation over the fault's strength", _degradation(swept))
+        title = "Degradation over the fault's strength"
+        yield Section(title, _degradation(swept, journal.findings))
     elif len(journal.findings) > 1:
         yield Section("Over all repetitions", _repeated(whole))
     alone = len(journal.findings) == 1
@@ -262,70 +271,82 @@ def _repeated(found: Repetitions) -> Iterator[Block]:
         )
 
 
-def _swept(journal: Journal) -> Curve | None:
-    extension = extension_of(journal.evidence[0].experiment)
-    sweep: Mapping[str, Any] = extension.get("sweep") or {}
-    return curve(str(sweep.get("setting", "strength")), journal.findings)
+def _swept(journal: Journal) -> str | None:
+    """Return the setting whose strength varies; None where there are not two of them."""
+    if len(by_strength(journal.findings)) == 1:
+        return None
+    sweep = extension_of(journal.evidence[0].experiment).get("sweep") or {}
+    return str(sweep.get("setting", "strength"))
 
 
-def _degradation(found: Curve) -> Iterator[Block]:
-    stood = "no strength tried" if found.stands is None else f"{found.stands:g}"
-    broke = "" if found.breaks is None else f", and not at {found.breaks:g}"
-    chance = "" if found.falls else " A stronger fault did less: something else varies."
-    yield Paragraph(
-        f"The hypothesis held up to {stood} of {found.setting}{broke}.{chance}"
+def _degradation(setting: str, found: Sequence[Findings]) -> Iterator[Block]:
+    """Blocks on the strengths that held in every repetition, and on service at each."""
+    groups = {at: group for at, group in by_strength(found).items() if at is not None}
+    broken = [at for at, group in groups.items() if any(one.deviated for one in group)]
+    held = list(takewhile(lambda at: at not in broken, groups))
+    during = [[one.during for one in group if one.during] for group in groups.values()]
+    low, high, share = np.array(list(map(_share, during))).T
+    stood = f"{held[-1]:g}" if held else "no strength tried"
+    broke = f", and not at {broken[0]:g}" if broken else ""
+    chance = ""
+    if (low[1:] > high[:-1]).any():
+        chance = " A stronger fault did less: something else varies."
+    yield Paragraph(f"The hypothesis held up to {stood} of {setting}{broke}.{chance}")
+    strengths = np.array(list(groups))
+    order = np.argsort(strengths)
+    x = strengths[order]
+    low, high, share = (100 * part[order] for part in (low, high, share))
+    p50, p95 = (
+        _MS * np.array([_typical(part, name) for part in during])[order]
+        for name in ("p50", "p95")
     )
-    yield from map(Figure, _degradation_plots(found))
-    heads = (
-        "strength", "runs", "requests", "availability", "interval", "p50", "p95",
-        "did not hold",
-    )  # fmt: skip
-    rows = [
-        (
-            "none" if point.strength is None else f"{point.strength:g}",
-            "" if point.strength is None else str(point.runs),
-            str(point.requests),
-            units.percent(point.availability),
-            f"{units.percent(point.low)} to {units.percent(point.high)}",
-            units.duration(point.p50),
-            units.duration(point.p95),
-            "" if point.strength is None else str(point.deviated),
+    axis = Axis(setting.replace("_", " "), low=float(x[0]), high=float(x[-1]))
+    yield Figure(
+        Plot(
+            "Availability during the fault",
+            axis,
+            Axis("percent", low=0.0, high=105.0),
+            (
+                Series("95 % interval", x, low, "band", upper=high, colour=2),
+                Series("right answers", x, share, colour=2),
+                Series("", x, share, "points", colour=2),
+            ),
         )
-        for point in (found.without, *found.points)
-    ]
-    yield Table(heads, rows)
+    )
+    yield Figure(
+        Plot(
+            "Latency during the fault",
+            axis,
+            Axis("milliseconds", log=True),
+            (
+                Series("median", x, p50, colour=0),
+                Series("p95", x, p95, colour=3),
+                Series("", x, p95, "points", colour=3),
+            ),
+        )
+    )
 
 
-def _degradation_plots(found: Curve) -> Iterator[Plot]:
-    points = sorted(found.points, key=lambda point: point.strength or 0.0)
-    x = np.array([point.strength for point in points], np.float64)
-    low, high, share, p50, p95 = (
-        np.array([units.or_nan(getattr(point, name)) for point in points])
-        for name in ("low", "high", "availability", "p50", "p95")
+def _share(parts: Sequence[Served]) -> tuple[float, float, float]:
+    """Ends of the 95 % interval of the share of right answers, and that share.
+
+    As if requests failed independently (Wilson 1927).
+    """
+    from scipy.stats import binomtest  # noqa: PLC0415 - heavy, only here
+
+    right, asked = (
+        sum(getattr(p, name) for p in parts) for name in ("right", "requests")
     )
-    axis = Axis(
-        found.setting.replace("_", " "), low=float(x.min()), high=float(x.max())
-    )
-    yield Plot(
-        "Availability during the fault",
-        axis,
-        Axis("percent", low=0.0, high=105.0),
-        (
-            Series("95 % interval", x, low * 100, "band", upper=high * 100, colour=2),
-            Series("right answers", x, share * 100, colour=2),
-            Series("", x, share * 100, "points", colour=2),
-        ),
-    )
-    yield Plot(
-        "Latency during the fault",
-        axis,
-        Axis("milliseconds", log=True),
-        (
-            Series("median", x, p50 * _MS, colour=0),
-            Series("p95", x, p95 * _MS, colour=3),
-            Series("", x, p95 * _MS, "points", colour=3),
-        ),
-    )
+    if not asked:
+        return math.nan, math.nan, math.nan
+    ends = binomtest(right, asked).proportion_ci(method="wilson")
+    return float(ends.low), float(ends.high), right / asked
+
+
+def _typical(parts: Sequence[Served], name: str) -> float:
+    """Median over the repetitions of their quantile."""
+    found = repeated([getattr(part, name) for part in parts])
+    return math.nan if found is None else found.median
 
 
 def _origin(journal: Journal) -> Facts:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from exporter.histograms.quantiles import quantile_rank
 from loadtests.chaos.measuring.served import answers_of
+from loadtests.result import quantile_of
 from pages.plots import Axis, Mark, Plot, Series
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _latency(answers: Answers, edges: Floats, found: Findings, end: float) -> Pl
     bounds = np.searchsorted(answers.due, edges)
     pairs = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
     median, p95 = (
-        np.array([_quantile(latency[a:b][~answers.unsent[a:b]], q) for a, b in pairs])
+        np.array([quantile_of(latency[a:b][~answers.unsent[a:b]], q) for a, b in pairs])
         for q in (0.5, 0.95)
     )
     known = latency[~answers.unsent]
@@ -140,12 +140,6 @@ def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """At most some hundreds of points: more are not seen, and make the file large."""
     step = max(x.size // 400, 1)
     return x[::step], y[::step]
-
-
-def _quantile(values: Floats, q: float) -> float:
-    if not values.size:
-        return math.nan
-    return float(np.sort(values)[quantile_rank(values.size, q) - 1])
 
 
 def _effect(fault: FaultFindings, end: float) -> tuple[float, float]:

@@ -1,12 +1,9 @@
-"""Statistics over the repetitions of one experiment: medians, and a curve over strengths."""
+"""Statistics over the repetitions of one experiment, together and by strength."""
 
 from __future__ import annotations
 
-import math
 import statistics
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,7 +11,7 @@ from exporter.histograms.quantiles import interval_ranks
 from exporter.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from loadtests.chaos.measuring.findings import FaultFindings, Findings
 
@@ -32,8 +29,6 @@ TITLES: Final = {
     "budget_burnt_ratio": "error budget burnt",
 }
 """The numbers of a repetition, by name. Times count from the injection of the last fault."""
-_Z: Final = 1.959963984540054
-"""The normal distribution's quantile of 97.5 %."""
 
 
 class Repeated(Settings):
@@ -63,88 +58,6 @@ class Repetitions(Settings):
     """In which users were served again, or were never hit."""
     numbers: dict[str, Repeated]
     """By name; one that is not known in any repetition is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Service in one phase, over the repetitions with one strength of a fault."""
-
-    strength: float | None
-    runs: int
-    deviated: int
-    """Repetitions in which the hypothesis did not hold."""
-    requests: int
-    availability: float | None
-    """Right answers of all these requests."""
-    low: float | None
-    """Its 95 % interval, as if requests failed independently (Wilson 1927)."""
-    high: float | None
-    p50: float | None
-    """Median over the repetitions of their quantile, in seconds."""
-    p95: float | None
-
-    @classmethod
-    def of(
-        cls,
-        found: Sequence[Findings],
-        phase: Literal["before", "during"],
-        strength: float | None = None,
-    ) -> Self:
-        """The point of these repetitions."""
-        parts = [part for one in found if (part := getattr(one, phase)) is not None]
-        requests, right = (
-            sum(getattr(part, name) for part in parts) for name in ("requests", "right")
-        )
-        low, high = wilson(right, requests)
-        p50, p95 = (
-            repeated([getattr(part, name) for part in parts]) for name in ("p50", "p95")
-        )
-        return cls(
-            strength=strength,
-            runs=len(found),
-            deviated=sum(one.deviated for one in found),
-            requests=requests,
-            availability=right / requests if requests else None,
-            low=low,
-            high=high,
-            p50=None if p50 is None else p50.median,
-            p95=None if p95 is None else p95.median,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Service over the strength of a fault, from the mildest on."""
-
-    setting: str
-    without: Point
-    """Before the fault."""
-    points: tuple[Point, ...]
-
-    @property
-    def _held(self) -> int:
-        """Points from the mildest on before the first that deviated."""
-        deviated = (i for i, point in enumerate(self.points) if point.deviated)
-        return next(deviated, len(self.points))
-
-    @property
-    def stands(self) -> float | None:
-        """The strongest that it withstood in every repetition, as it did all milder ones."""
-        return self.points[self._held - 1].strength if self._held else None
-
-    @property
-    def breaks(self) -> float | None:
-        """The mildest that it did not withstand in some repetition."""
-        broken = self.points[self._held :]
-        return broken[0].strength if broken else None
-
-    @property
-    def falls(self) -> bool:
-        """Whether availability rises nowhere, beyond what chance does."""
-        return not any(
-            a.high is not None and b.low is not None and b.low > a.high
-            for a, b in pairwise(self.points)
-        )
 
 
 def repeated(values: Sequence[float | None]) -> Repeated | None:
@@ -192,37 +105,16 @@ def repetitions(found: Sequence[Findings]) -> Repetitions:
     )
 
 
-def curve(setting: str, found: Sequence[Findings]) -> Curve | None:
-    """Return the curve of a sweep, strengths in the order in which they were run first.
+def by_strength(found: Iterable[Findings]) -> dict[float | None, list[Findings]]:
+    """Return the repetitions with each strength, in the order in which they were run.
 
     An experiment lists its strengths from the mildest on: a smaller quota is a stronger
-    fault. A repetition withstood the fault if the hypothesis held throughout. None where
-    there are not two strengths.
+    fault.
     """
-    groups: dict[float, list[Findings]] = {}
+    groups: dict[float | None, list[Findings]] = {}
     for one in found:
-        if one.strength is not None:
-            groups.setdefault(one.strength, []).append(one)
-    if len(groups) < 2:  # noqa: PLR2004 - no curve through one point
-        return None
-    points = (Point.of(group, "during", at) for at, group in groups.items())
-    return Curve(setting, Point.of(found, "before"), tuple(points))
-
-
-def wilson(right: int, count: int) -> tuple[float | None, float | None]:
-    """Return the 95 % score interval of a share (Wilson 1927); unknown for no requests.
-
-    Example:
-        >>> [round(end, 3) for end in wilson(9, 10)]
-        [0.596, 0.982]
-    """
-    if not count:
-        return None, None
-    share, z2 = right / count, _Z * _Z
-    middle = (share + z2 / (2 * count)) / (1 + z2 / count)
-    spread = share * (1 - share) / count + z2 / (4 * count * count)
-    reach = _Z / (1 + z2 / count) * math.sqrt(spread)
-    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+        groups.setdefault(one.strength, []).append(one)
+    return groups
 
 
 def _is_well(one: Findings) -> bool:

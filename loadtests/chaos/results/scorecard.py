@@ -8,14 +8,18 @@ from exporter.settings import Settings
 from loadtests import json_file
 from loadtests.chaos.measuring.findings import Verdict
 from loadtests.chaos.results import journal_file
-from loadtests.chaos.results.repetitions import Repeated, Repetitions, repetitions
+from loadtests.chaos.results.repetitions import (
+    Repeated,
+    Repetitions,
+    by_strength,
+    repetitions,
+)
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from loadtests.chaos.measuring.findings import Findings
     from loadtests.chaos.results.journal_file import Journal
 
 FORMAT: Final = "tritonwatch-chaos-scorecard"
@@ -192,10 +196,7 @@ def compared(before: Scorecard, after: Scorecard) -> ScorecardChange:
 
 
 def _rows(journal: Journal) -> Iterator[Row]:
-    groups: dict[float | None, list[Findings]] = {}
-    for one in journal.findings:
-        groups.setdefault(one.strength, []).append(one)
-    for strength, found in groups.items():
+    for strength, found in by_strength(journal.findings).items():
         verdicts: list[Verdict] = [one.verdict for one in found]
         kept = [one.sidecar for one in found if one.sidecar is not None]
         yield Row(

@@ -170,6 +170,42 @@ def test_no_look_ever_sees_a_request_twice_or_not_at_all():
     assert ledger.counts(KEY) == OwnCounts(ok=3000, done=Booking(3000, 3000, {1: 3000}))
 
 
+def test_a_pause_waits_for_requests_under_way_and_holds_back_new_ones():
+    ledger = OwnTraffic(run_id="run")
+    order = []
+    begun, end = threading.Event(), threading.Event()
+
+    def first():
+        with ledger.request([(KEY, 1)]):
+            begun.set()
+            end.wait(10)
+        order.append("first ended")
+
+    def second():
+        with ledger.request([(KEY, 1)]):
+            order.append("second began")
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    begun.wait(10)
+    threading.Timer(0.05, end.set).start()
+    with ledger.paused(10):
+        threads[0].join()
+        threads[1].start()
+        threads[1].join(0.1)
+        order.append("pause ended")
+    threads[1].join()
+    assert order == ["first ended", "pause ended", "second began"]
+
+
+def test_neither_a_pause_nor_a_request_waits_for_ever():
+    ledger = OwnTraffic(run_id="run")
+    with ledger.request([(KEY, 1)]), ledger.paused(0.01):
+        assert ledger.counts(KEY).in_flight == ONE
+        with ledger.request([(STEP, 1)]):
+            assert ledger.counts(STEP).in_flight == ONE
+
+
 @PATIENT
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["ok", "fail", "late"]))))
 def test_counts_add_up(requests):

@@ -160,7 +160,7 @@ def test_every_one_of_many_models_is_asked_in_parallel_and_bounded(scenes):
     assert (
         sum(v for (name, _), v in said.items() if name == "triton_model_ready") == 300
     )
-    assert fake.concurrency("model_ready").peak <= readiness.MAX_IN_FLIGHT
+    assert fake.peak("model_ready") <= readiness.MAX_IN_FLIGHT
 
 
 def test_a_server_without_the_call_is_taken_at_its_index(scenes):

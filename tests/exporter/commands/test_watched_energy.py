@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import http.server
 import socket
-import threading
 
 import numpy as np
 import pytest
+from receiver import Asked, Receiver
 
 from exporter.commands.watched_energy import WatchedEnergy
 from exporter.features.comparison.confidence import WARM_UP_PAIRS
@@ -15,35 +14,20 @@ from exporter.features.comparison.confidence import WARM_UP_PAIRS
 KEYS = (("m", "1"), ("m", "2"))
 
 
-class Page:
+class Page(Receiver):
     """A sidecar's page that goes on at every look: 20 inferences of each version."""
 
     def __init__(self, joules: tuple[float, ...], status: int = 200) -> None:
+        super().__init__(status)
         self._rng = np.random.default_rng(3)
+        self._each = joules
         self._joules = [0.0 for _ in joules]
         self._inferences = 0
-        outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = outer.next(joules)
-                self.send_response(status)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/metrics"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-
-    def next(self, joules: tuple[float, ...]) -> bytes:
+    def answer(self, asked: Asked) -> tuple[bytes, dict[str, str]]:  # noqa: ARG002 - any request is a look
         self._inferences += 20
         lines = []
-        for place, each in enumerate(joules):
+        for place, each in enumerate(self._each):
             self._joules[place] += 20 * each * self._rng.lognormal(0, 0.1)
             labels = f'model="m",version="{place + 1}"'
             # Two boundaries, which add up.
@@ -54,12 +38,7 @@ class Page:
                     f"{self._joules[place] / 2}"
                 )
             lines.append(f"triton_inferences_total{{{labels}}} {self._inferences}")
-        return ("\n".join(lines) + "\n").encode()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        return ("\n".join(lines) + "\n").encode(), {}
 
 
 @pytest.fixture
@@ -68,7 +47,7 @@ def watch():
 
     def start(*joules: float, status: int = 200) -> WatchedEnergy:
         page = Page(joules, status)
-        energy = WatchedEnergy(page.url, 0.05)
+        energy = WatchedEnergy(f"{page.url}/metrics", 0.05)
         started.extend((energy, page))
         return energy
 

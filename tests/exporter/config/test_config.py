@@ -143,8 +143,9 @@ def levels(node, definitions, document=None, seen=()):
     for option in [*node.get("anyOf", ()), *node.get("oneOf", ())]:
         yield from levels(option, definitions, build, seen)
     if "properties" in node:
-        kind = node["properties"].get("kind", {}).get("const")
-        base = {"kind": kind} if kind else {}
+        kind = node["properties"].get("kind", {})
+        kinds = kind.get("enum", [kind["const"]] if "const" in kind else [])
+        base = {"kind": kinds[0]} if kinds else {}
         yield build, base, sorted(node["properties"])
         for key, child in node["properties"].items():
             yield from levels(

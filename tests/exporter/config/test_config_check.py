@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import tritonwatch
 
 
 def check(path):
     # A process of its own: what other tests leave behind writes to this one's output.
-    done = subprocess.run(
-        [sys.executable, "-m", "exporter.cli", "check", "--config", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = tritonwatch("check", "--config", path, timeout=120)
     return done.returncode, done.stdout, done.stderr
 
 

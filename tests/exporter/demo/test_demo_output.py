@@ -70,6 +70,30 @@ def test_without_a_source_energy_is_unknown():
     assert read("").energy == "energy ? (no power was attributed yet)"
 
 
+def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace():
+    first, gap = (
+        "".join(
+            f'triton_request_{what}_seconds{{{OF_IT},quantile="{quantile}"}} {value}\n'
+            for quantile, value in (("0.5", half), ("0.99", 10 * half))
+        )
+        for what, half in (
+            ("first_response_latency", 0.0098),
+            ("response_gap_latency", 0.00437),
+        )
+    )
+    assert read(SERVES).streamed == ()
+    (line,) = read(SERVES + first).streamed
+    assert line == "diabetes streams: first response p50 9.8 ms, gaps p50 ? ms"
+    (line,) = read(SERVES + first + gap).streamed
+    assert line == "diabetes streams: first response p50 9.8 ms, gaps p50 4.37 ms"
+    out = io.StringIO()
+    Screen(out).show(read(SERVES + first), 0.0)
+    assert "diabetes streams" in out.getvalue()
+    table = Terminal()
+    Screen(table).show(read(SERVES + first), 0.0)
+    assert "diabetes streams" in table.getvalue()
+
+
 def test_a_quantile_is_shown_with_its_interval_or_with_what_it_needs():
     assert read(SERVES).models[0].tail == "? (120 of 368 traces)"
     assert read(SERVES + LATENCY).models[0].tail == "2.79 [2.43, 56.6]"

@@ -10,9 +10,8 @@ import re
 import grpc
 import numpy as np
 import pytest
-from fake_triton import FakeTriton
+from fake_triton import FakeModel, FakeTensor, FakeTriton
 from google.protobuf.json_format import MessageToDict
-from likeness_models import CONFIG, DECOUPLED, DOUBLE, MODELS, THREE
 from parts import require_triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
@@ -21,16 +20,43 @@ from exporter.triton.embedded import EmbeddedTriton
 
 pytestmark = pytest.mark.triton
 
+CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [{ name: "X" data_type: TYPE_FP32 dims: [4] }]
+output [{ name: "Y" data_type: TYPE_FP32 dims: [4] }]
+dynamic_batching {}
+instance_group [{ kind: KIND_CPU count: 1 }]
+"""
+DOUBLE = """
+import triton_python_backend_utils as pb
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb.get_input_tensor_by_name(request, "X").as_numpy()
+            answers.append(pb.InferenceResponse([pb.Tensor("Y", x * 2)]))
+        return answers
+"""
+
+
+def double(inputs):
+    with np.errstate(over="ignore"):
+        return {"Y": inputs["X"] * 2}
+
+
+MODEL = FakeModel("m", (FakeTensor("X"),), (FakeTensor("Y"),), answer=double)
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """The real server and the fake, with the same two models."""
+    """The real server and the fake, with the same model."""
     require_triton()
     folder = tmp_path_factory.mktemp("repository")
-    for name, config, source in (("m", CONFIG, DOUBLE), ("three", DECOUPLED, THREE)):
-        (folder / name / "1").mkdir(parents=True)
-        (folder / name / "config.pbtxt").write_text(config)
-        (folder / name / "1" / "model.py").write_text(source)
+    (folder / "m" / "1").mkdir(parents=True)
+    (folder / "m" / "config.pbtxt").write_text(CONFIG)
+    (folder / "m" / "1" / "model.py").write_text(DOUBLE)
     trace_file = folder.parent / "trace.json"
     with (
         EmbeddedTriton(
@@ -42,7 +68,7 @@ def pair(tmp_path_factory):
                 f"triton,file={trace_file}",
             ),
         ) as real,
-        FakeTriton(MODELS, version=real.version, trace_file=str(trace_file)) as fake,
+        FakeTriton([MODEL], version=real.version, trace_file=str(trace_file)) as fake,
     ):
         yield real, fake
 
@@ -65,33 +91,19 @@ HTTP = {
     "live": ("GET", "/v2/health/live", None),
     "ready": ("GET", "/v2/health/ready", None),
     "metadata": ("GET", "/v2/models/m", None),
-    "metadata of a version": ("GET", "/v2/models/three/versions/1", None),
+    "metadata of a version": ("GET", "/v2/models/m/versions/1", None),
     "unknown model": ("GET", "/v2/models/nope", None),
     "unknown version": ("GET", "/v2/models/m/versions/7", None),
     "model ready": ("GET", "/v2/models/m/ready", None),
     "unknown model ready": ("GET", "/v2/models/nope/ready", None),
     "escaped name": ("GET", "/v2/models/%6d", None),
     "unknown model's statistics": ("GET", "/v2/models/nope/stats", None),
-    "index": ("POST", "/v2/repository/index", None),
-    "ready index": ("POST", "/v2/repository/index", '{"ready":true}'),
     "version that is no number": ("GET", "/v2/models/m/versions/x", None),
     "readiness of a version that is no number": (
         "GET",
         "/v2/models/m/versions/x/ready",
         None,
     ),
-    "index, broken": ("POST", "/v2/repository/index", "xx"),
-    "trace": ("GET", "/v2/trace/setting", None),
-    "trace of a model": ("GET", "/v2/models/m/trace/setting", None),
-    "trace of no model": ("GET", "/v2/models/nope/trace/setting", None),
-    "trace file": ("POST", "/v2/trace/setting", '{"trace_file":"x"}'),
-    "trace, unknown key": ("POST", "/v2/trace/setting", '{"nope":"1"}'),
-    "trace, set": (
-        "POST",
-        "/v2/models/m/trace/setting",
-        '{"trace_rate":"3","log_frequency":"5"}',
-    ),
-    "trace, cleared": ("POST", "/v2/models/m/trace/setting", '{"trace_rate":null}'),
     "no such path": ("GET", "/nope", None),
     "trailing slash": ("GET", "/v2/models/m/", None),
     "wrong method": ("POST", "/v2", ""),
@@ -128,14 +140,6 @@ HTTP = {
     "no input": ("POST", "/v2/models/m/infer", '{"inputs":[]}'),
     "no JSON": ("POST", "/v2/models/m/infer", "zz"),
     "unknown model's inference": ("POST", "/v2/models/nope/infer", infer_json()),
-    "decoupled": (
-        "POST",
-        "/v2/models/three/infer",
-        infer_json(dtype="INT32", shape=[1], data=[1]),
-    ),
-    "load": ("POST", "/v2/repository/models/m/load", ""),
-    "load of none": ("POST", "/v2/repository/models/nope/load", ""),
-    "unload of none": ("POST", "/v2/repository/models/nope/unload", ""),
 }
 
 
@@ -157,11 +161,9 @@ def comparable(body):
     return document
 
 
-@pytest.mark.parametrize("model", ["m", "three"])
-def test_the_configuration_is_a_part_of_tritons(pair, model):
+def test_the_configuration_is_a_part_of_tritons(pair):
     real, fake = (
-        json.loads(ask_http(server, "GET", f"/v2/models/{model}/config")[1])
-        for server in pair
+        json.loads(ask_http(server, "GET", "/v2/models/m/config")[1]) for server in pair
     )
     assert_part(fake, real)
 
@@ -260,10 +262,6 @@ GRPC = {
         "ModelMetadata",
         pb.ModelMetadataRequest(name="m", version="x"),
     ),
-    "unload of none": (
-        "RepositoryModelUnload",
-        pb.RepositoryModelUnloadRequest(model_name="nope"),
-    ),
     "statistics of none": (
         "ModelStatistics",
         pb.ModelStatisticsRequest(name="nope"),
@@ -282,7 +280,6 @@ GRPC = {
     "too few bytes": ("ModelInfer", infer(raw=b"123")),
     "wrong name": ("ModelInfer", infer(name="Z")),
     "unknown inference": ("ModelInfer", infer("nope")),
-    "decoupled": ("ModelInfer", infer("three", dtype="INT32", shape=(1,))),
 }
 
 
@@ -299,36 +296,6 @@ def ask_grpc(server, method, message):
 @pytest.mark.parametrize("case", GRPC)
 def test_grpc_answers_are_those_of_triton(pair, case):
     real, fake = (ask_grpc(server, *GRPC[case]) for server in pair)
-    assert fake == real
-
-
-def streamed(server, *messages):
-    """Answers in any order, without their values.
-
-    One stream never holds requests for a decoupled and another model at once: Triton
-    2.51 aborts on that ("ASSERTION FAILED: !byte_buffer->Valid()").
-    """
-    with grpc.insecure_channel(server.grpc) as channel:
-        service = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        stream = service.ModelStreamInfer(iter(messages), timeout=10)
-        found = [MessageToDict(each) for each in stream]
-    for each in found:
-        each.get("inferResponse", {}).pop("rawOutputContents", None)
-    return sorted(found, key=lambda each: json.dumps(each, sort_keys=True))
-
-
-@pytest.mark.parametrize("final", [False, True])
-def test_streams_of_a_decoupled_model_are_those_of_triton(pair, final):
-    message = infer("three", dtype="INT32", shape=(1,), raw=bytes(4), id="s")
-    if final:
-        message.parameters["triton_enable_empty_final_response"].bool_param = True
-    real, fake = (streamed(server, message) for server in pair)
-    assert fake == real
-
-
-def test_streams_with_an_error_in_them_are_those_of_triton(pair):
-    wrong, right = infer(dtype="INT32", id="w"), infer(id="r")
-    real, fake = (streamed(server, wrong, right) for server in pair)
     assert fake == real
 
 

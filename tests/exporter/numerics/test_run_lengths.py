@@ -147,9 +147,9 @@ def simulated(chart, limit, sides, runs, shift=0.0, seed=6):
 
 
 def test_a_cusum_of_failures_is_exact() -> None:
-    # Up by one at each failure, never down, speaks at 5: five failures have to come.
-    assert run_length.bernoulli_cusum(0.1, (1, 0), 5) == pytest.approx(50)
-    assert run_length.bernoulli_cusum(0.5, (1, 1), 1) == pytest.approx(2)
+    # The first failure speaks; or two in a row, else it begins anew.
+    assert run_length.bernoulli_limit(0.1, 5, 2.0, 100) == (1, pytest.approx(10))
+    assert run_length.bernoulli_limit(0.5, 1, 3.0, 100) == (2, pytest.approx(6))
 
 
 def test_a_run_length_that_no_limit_gives_is_refused() -> None:

@@ -148,8 +148,8 @@ def test_whatever_is_raised_is_a_failed_run_and_the_next_one_works(error):
     assert scene.failure == ""
 
 
-OTHER = MetricSpec("triton_made_up", "gauge", "Not in the catalogue.")
-SAME_NAME = MetricSpec("triton_up", "gauge", "Another one of that name.")
+OTHER = MetricSpec("triton_made_up", "Not in the catalogue.")
+SAME_NAME = MetricSpec("triton_up", "Another one of that name.")
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,14 @@ SIGNAL = SignalObjective(
     ("objective", "states"),
     [
         (LATENCY, BOTH_WELL | {KEY: "SLOW"}),
+        (
+            LATENCY.model_copy(update={"kind": "first_response"}),
+            BOTH_WELL | {KEY: "SLOW"},
+        ),
+        (
+            LATENCY.model_copy(update={"kind": "response_gap"}),
+            BOTH_WELL | {KEY: "SLOW"},
+        ),
         (AVAILABLE, BOTH_WELL | {OTHER: "FAILING"}),
         (SIGNAL, BOTH_WELL),
         (LATENCY.model_copy(update={"models": "*"}), BOTH_WELL),  # which one?

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import python
 
 NO_GLIBC = platform.libc_ver()[0] != "glibc"
 ARENAS = """
@@ -80,14 +81,7 @@ print(Cycle.most)
 
 def said(program: str, call: str) -> str:
     """What a Python of its own prints."""
-    ended = subprocess.run(
-        [sys.executable, "-c", program.format(call=call)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return ended.stdout
+    return python(program.format(call=call))
 
 
 @pytest.mark.skipif(NO_GLIBC, reason="mallopt is glibc's")

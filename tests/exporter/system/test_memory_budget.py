@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from exporter.system.memory_budget import MemoryBudget, give_back, group_limit
@@ -106,5 +109,17 @@ def test_a_process_that_stays_large_is_trimmed_now_and_then_only():
     assert 10 <= process.trims <= 40
 
 
-def test_giving_back_does_no_harm():
-    give_back()
+class Ring:
+    def __init__(self):
+        self.itself = self
+
+
+def test_what_is_given_back_includes_garbage_in_cycles():
+    gc.disable()
+    try:
+        gone = weakref.ref(Ring())
+        assert gone() is not None
+        give_back()
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+import structlog
 from attacks import NOWHERE, Target, half_sent_bodies, tried
 from bombs import gzip_bomb
 from running_taps import Crowded, HttpTap
@@ -35,6 +36,7 @@ def new_sink():
         SinkSettings(300.0, 20, ("otlp",)),
         known=tuple,
         wanted=lambda _: True,
+        decoupled=lambda _: False,
         wall_clock=time.time,
     )
 
@@ -112,6 +114,18 @@ def test_a_body_that_is_none_is_refused_and_counted(served, name):
     assert len(text) < 300
     assert served.outcomes() == {("otlp", outcome): 1}
     assert served.post(JSON)[0] == 200
+
+
+def test_a_body_of_spans_that_is_too_large_is_logged_with_what_to_do(served):
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            served.post(b" " * (LIMIT + 1))
+    assert served.outcomes() == {("otlp", "too_large"): 3}
+    (line,) = [each for each in logs if each["event"] == "trace_body_too_large"]
+    assert line["log_level"] == "warning"
+    assert line["most_bytes"] == LIMIT
+    assert "bsp_max_export_batch_size" in line["advice"]
+    assert "max_body_bytes" in line["advice"]
 
 
 def test_other_paths_and_methods_are_told_so(served):

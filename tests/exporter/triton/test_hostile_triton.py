@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2
 from exporter import errors
 from exporter.access.inventory import Inventory
 from exporter.catalogue import BATCH_SIZE, INFERENCES
-from exporter.features.statistics.crosscheck import MAX_SERIES, CrossCheck
+from exporter.features.statistics.crosscheck import MAX_SERIES, CrossCheck, Page
 from exporter.output import exposition, otlp
 from exporter.output.protobuf import CONTENT_TYPE as PROTOBUF
 from exporter.own_requests.answer_checks import output_fault
@@ -249,17 +249,18 @@ def test_counters_near_their_end_cost_no_page_and_no_push():
 
 def test_a_page_of_countless_series_is_not_read():
     line = b'nv_inference_count{model="m",version="1"} 1\n'
-    assert read_page(line) == {(("m", "1"), "inferences"): 1}
-    assert read_page(line * (MAX_SERIES + 1)) == {}
+    assert read_page(line).counters == {(("m", "1"), "inferences"): 1}
+    assert read_page(line * (MAX_SERIES + 1)) is None
 
 
 def test_what_is_not_compared_is_not_parsed():
     garbage = b"{]garbage\xff\n" * 10
     line = b'nv_inference_count{model="a\rb\xe2\x80\xa8",version="1"} 1\n'
-    assert read_page(garbage + line) == {(("a\rb\u2028", "1"), "inferences"): 1}
+    page = read_page(garbage + line)
+    assert page.counters == {(("a\rb\u2028", "1"), "inferences"): 1}
 
 
-def read_page(page: bytes) -> dict[tuple[tuple[str, str], str], float]:
+def read_page(page: bytes) -> Page | None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
     with endless(head % len(page) + page) as server:
         client = HttpClient(server.address)

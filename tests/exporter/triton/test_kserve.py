@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 
 import pytest
+from commands import python
 
 
 def run(code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    python(code, env={**os.environ, "PYTHONWARNINGS": "error"})
 
 
 def test_the_clients_are_not_imported() -> None:

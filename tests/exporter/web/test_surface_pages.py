@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import hashlib
 import json
 import re
 import time
+from pathlib import Path
 
 from fake_triton import HOSTILE_NAMES, INTERNAL, FakeModel, FakeTriton, Hung
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from surfaces import OPENMETRICS, PAGES, serving
+
+from exporter import catalogue
+from exporter.samples import Sample
 
 
 async def test_head_is_get_without_its_body():
@@ -31,6 +36,18 @@ def is_counted(answer):
     """The model was probed, and the server's statistics were read."""
     requests = answer.values("triton_requests_total", outcome="success")
     return answer.values("triton_model_serving") == [1] and requests == [0]
+
+
+async def test_every_runbook_can_be_read_and_nothing_else_of_its_folder():
+    runbooks = Path(__file__).parents[3] / "deploy" / "runbooks"
+    async with serving() as served:
+        for path in runbooks.glob("*.md"):
+            answer = await served.ask(f"/runbooks/{path.stem}")
+            assert answer.status == 200
+            assert answer.body == path.read_bytes()
+            assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        for name in ("", "None", "../alertmanager", "TritonDown.md"):
+            assert (await served.ask(f"/runbooks/{name}")).status == 404
 
 
 async def test_the_pages_are_what_they_say():
@@ -147,3 +164,28 @@ async def test_the_page_runs_nothing_but_its_own_script_and_is_not_kept():
         assert [f"'sha256-{base64.b64encode(d).decode()}'" for d in digests] == allowed
     assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", page.text)
     assert page.headers["cache-control"] == "no-store"
+
+
+async def test_a_flood_of_the_pages_documents_is_rendered_now_and_then():
+    """A document of six hours takes as long as a large scrape."""
+    async with serving(start=False) as served:
+        history = served.sidecar.status._history
+        for step in range(2_000):
+            samples = [
+                Sample(catalogue.REQUESTS, step * (n + 0.3), (f"m{n}", "1", "success"))
+                for n in range(20)
+            ]
+            history.record(samples, 10.0 * step)
+        began = time.process_time()
+        assert (await served.ask("/api/v1/history")).status == 200
+        alone_seconds = time.process_time() - began
+        began = time.process_time()
+        for turn in range(30):
+            flood = [
+                served.ask(f"/api/v1/history{query}")
+                for query in ("", "?model=m1&version=1", f"?model=x{turn}")
+                for _ in range(5)
+            ]
+            assert {a.status for a in await asyncio.gather(*flood)} == {200}
+        spent_seconds = time.process_time() - began
+        assert spent_seconds < 150 * alone_seconds / 2

@@ -5,21 +5,19 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import http.client
-import os
 import re
-import signal
 import ssl
 import statistics
-import subprocess
-import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bcrypt
 import pytest
 import yaml
 from attacks import Target, basic, idle_connections, tried
+from commands import tritonwatch
 from monitoring import free_port
+from sidecars import SidecarProcess
 from waiting import wait_until
 from web_files import make_pair, make_pairs, openssl, tls_of, trusting
 
@@ -27,7 +25,9 @@ from exporter.errors import ConfigError
 from exporter.web import web_config
 from exporter.web.basic_auth import _matches
 
-COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PASSWORD = "correct horse battery staple"  # noqa: S105 - of this test alone
 HASHED = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
 
@@ -41,40 +41,20 @@ def pairs(tmp_path_factory, require_commands) -> Path:
     return folder
 
 
-class Served:
+class Served(SidecarProcess):
     """A sidecar without a Triton, with a web configuration."""
 
     def __init__(self, folder: Path, web: dict) -> None:
-        self.port = free_port()
         self.web = folder / "web.yaml"
         self.web.write_text(yaml.safe_dump(web))
+        nowhere = {"grpc": f"127.0.0.1:{free_port()}", "http": None, "metrics": None}
         config = {
-            "target": {
-                "grpc": f"127.0.0.1:{free_port()}",
-                "http": None,
-                "metrics": None,
-            },
-            "listen": {"address": "127.0.0.1", "port": self.port},
+            "target": nowhere,
+            "listen": {"address": "127.0.0.1", "port": 0},
             "power": None,
         }
-        file = folder / "tritonwatch.yaml"
-        file.write_text(yaml.safe_dump(config))
-        self.log = folder / "log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(COMMAND, "serve", "--config", str(file)),
-                    *("--web.config.file", str(self.web)),
-                ],
-                stdout=log,
-                stderr=log,
-            )
-        wait_until(self._serving, self.log.read_text)
-
-    def _serving(self) -> bool:
-        log = self.log.read_text()
-        assert self.process.poll() is None, log
-        return "event=serving" in log
+        super().__init__(config, folder, "--web.config.file", str(self.web))
+        self.wait_listening()
 
     def get(
         self,
@@ -96,10 +76,6 @@ class Served:
                 connection.sock.getpeercert(binary_form=True) if tls else None
             )
             return answer
-
-    def close(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
 
 
 @pytest.fixture
@@ -128,8 +104,8 @@ def test_a_password_is_asked_for_and_taken(serve) -> None:
         assert served.get(authorization=basic("prometheus", PASSWORD)).status == 200
     for nonsense in ("Basic", "Basic ?", "Bearer x", "Basic " + "A" * 5000):
         assert served.get(authorization=nonsense).status == 401
-    assert PASSWORD not in served.log.read_text()
-    assert HASHED not in served.log.read_text()
+    assert PASSWORD not in served.log
+    assert HASHED not in served.log
 
 
 def test_a_flood_of_wrong_passwords_keeps_nobody_out_who_was_in(serve) -> None:
@@ -207,7 +183,7 @@ def test_a_changed_password_counts_without_a_restart(serve) -> None:
 
 def poked(served: Served) -> str:
     served.get()
-    return served.log.read_text()
+    return served.log
 
 
 def test_tls_is_spoken_and_nothing_else(serve, pairs) -> None:
@@ -280,7 +256,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
     (here / "server.pem").write_text("no certificate\n")
     time.sleep(web_config.LOOK_SECONDS * 1.5)
     assert served.get(trusting(pairs)).status == 200
-    assert "web_config_refused" in served.log.read_text()
+    assert "web_config_refused" in served.log
 
 
 def test_headers_are_added_to_every_answer(serve) -> None:
@@ -353,14 +329,7 @@ def test_a_wrong_file_is_told_and_no_secret_of_it(web, message, tmp_path) -> Non
 
 
 def test_the_command_ends_with_2_over_a_wrong_file(tmp_path) -> None:
-    done = subprocess.run(
-        [COMMAND, "serve", "--web.config.file", str(tmp_path / "none.yaml")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ,
-        check=False,
-    )
+    done = tritonwatch("serve", "--web.config.file", tmp_path / "none.yaml")
     assert done.returncode == 2
     assert "cannot be read" in done.stderr
 

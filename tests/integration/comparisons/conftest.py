@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from compared_versions import DEMO, HELD_OUT
+from streaming_models import STREAM
 
 from exporter.triton.embedded import EmbeddedTriton
 from exporter.triton.faulty_model import Fault, set_fault, write_faulty_model
@@ -32,7 +33,7 @@ def repository(tmp_path_factory):
     for name in ("digits_int8", "hangs", "crashes", "errs"):
         write_faulty_model(folder, name, source=DEMO / "digits_int8")
     shutil.copytree(DEMO / "diabetes", folder / "diabetes")
-    shutil.copytree(DEMO / "stream", folder / "stream")
+    shutil.copytree(STREAM, folder / "stream")
     return folder
 
 

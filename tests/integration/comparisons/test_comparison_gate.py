@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
 
 import pytest
-from compared_versions import COMMAND, HELD_OUT, Load
+from commands import tritonwatch
+from compared_versions import HELD_OUT, Load
 
 from exporter.triton.faulty_model import Fault, set_fault
 
@@ -21,15 +21,9 @@ def gate(server, tmp_path):
     file.write_text(json.dumps({"target": target, "power": None}), "utf-8")
 
     def run(*arguments, challenger="digits:2"):
-        return subprocess.run(
-            [
-                *(COMMAND, "compare", "--gate", "--config", file),
-                *("--champion", "digits:1", "--challenger", challenger, *arguments),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=55,
-            check=False,
+        return tritonwatch(
+            *("compare", "--gate", "--config", file),
+            *("--champion", "digits:1", "--challenger", challenger, *arguments),
         )
 
     return run

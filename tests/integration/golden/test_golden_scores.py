@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import numpy as np
 import pytest
 from golden_probing import DEMO, Probing, labelled
+from production import Production
 
 from exporter.features.statistics.statistics_collector import StatisticsSettings
-from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
 pytestmark = pytest.mark.triton
@@ -82,33 +81,13 @@ class TestCache:
         assert first.failing() == {"labels"}
 
 
-class Load:
+class Load(Production):
     """Requests to a model, one after another, until the block ends."""
 
-    def __init__(self, grpc, per_second):
-        self._client = GrpcClient(grpc)
-        self._pause = 1 / per_second
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self.sent = 0
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join(10)
-        self._client.close()
-
-    def _send(self):
-        pixels = np.zeros((1, 64), np.float32)
-        while not self._stop.wait(self._pause):
-            request = InferRequest(
-                "digits_fp32", "", "load", {"pixels": pixels}, {"pixels": "FP32"}
-            )
-            self._client.infer(request, timeout_seconds=10)
-            self.sent += 1
+    def ask(self, user):  # noqa: ARG002 - there is one
+        inputs = {"pixels": np.zeros((1, 64), np.float32)}
+        request = InferRequest("digits_fp32", "", "load", inputs, {"pixels": "FP32"})
+        self.client.infer(request, timeout_seconds=10)
 
 
 def test_under_load_the_budget_is_never_exceeded(access, server) -> None:
@@ -125,7 +104,7 @@ def test_under_load_the_budget_is_never_exceeded(access, server) -> None:
         idle_busy_ratio=0.001,
     )
     asked = refused = 0
-    with Load(server.grpc, 100) as load:
+    with Load(server.grpc, pause_seconds=0.01) as load:
         until = time.monotonic() + 6
         while time.monotonic() < until:
             statistics.collect()
@@ -169,7 +148,7 @@ def test_under_load_busy_time_stays_within_its_share_by_tritons_own_books(
     )
     theirs, ours = booked(access)
     asked = refused = 0
-    with Load(server.grpc, 100) as load:
+    with Load(server.grpc, pause_seconds=0.01) as load:
         until = time.monotonic() + 8
         while time.monotonic() < until:
             statistics.collect()

@@ -7,10 +7,10 @@ import shutil
 import pytest
 from monitoring import free_port
 from parts import require_triton
+from streaming_models import STREAM
 from traced_tritons import (
     CALLER,
     CALLER_CONFIG,
-    DEMO,
     MODELS,
     PIPELINE,
     files_of_five,
@@ -24,7 +24,7 @@ def repository(tmp_path_factory):
     folder = tmp_path_factory.mktemp("traced")
     shutil.copytree(MODELS / "double", folder / "double")
     shutil.copytree(MODELS / "double", folder / "second")
-    shutil.copytree(DEMO / "stream", folder / "stream")
+    shutil.copytree(STREAM, folder / "stream")
     (folder / "caller" / "1").mkdir(parents=True)
     (folder / "caller" / "config.pbtxt").write_text(CALLER_CONFIG, "ascii")
     (folder / "caller" / "1" / "model.py").write_text(CALLER, "ascii")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
-import json
-import threading
 import time
 
 import pytest
 from traced_tritons import (
     FEW,
     REQUESTS,
+    Collector,
     Sender,
     assert_phases_add_up,
     assert_quantiles_match,
@@ -22,59 +20,17 @@ from traced_tritons import (
 pytestmark = pytest.mark.triton
 
 
-class Collector:
-    """A collector that keeps the bodies it was sent."""
-
-    def __init__(self):
-        bodies = self.bodies = []
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                length = int(self.headers["content-length"])
-                bodies.append((self.headers["content-type"], self.rfile.read(length)))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1/traces"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-
-    def seconds(self, model):
-        """Arrival to last answer of every request to `model`, from the raw spans."""
-        spans = [
-            span
-            for _, body in self.bodies
-            for resource in json.loads(body)["resourceSpans"]
-            for scope in resource["scopeSpans"]
-            for span in scope["spans"]
-        ]
-        roots = {s["spanId"]: s for s in spans if s["name"] == "InferRequest"}
-        found = []
-        for span in spans:
-            if span["name"] == model and span["parentSpanId"] in roots:
-                at = {}
-                for event in roots[span["parentSpanId"]]["events"]:
-                    at[event["name"]] = int(event["timeUnixNano"])
-                begin = at.get("GRPC_WAITREAD_END") or at["HTTP_RECV_START"]
-                end = at.get("GRPC_SEND_END") or at["HTTP_SEND_END"]
-                found.append((end - begin) / 1e9)
-        return found
-
-
 def test_spans_of_the_real_triton_become_the_latency_of_production(
     spans_server, settings, start_sidecar
 ):
     triton, port = spans_server
     collector = Collector()
     config = traces_config(
-        settings, triton, port, otlp={"forward": collector.url}, window_seconds=600
+        settings,
+        triton,
+        port,
+        otlp={"forward": f"{collector.url}/v1/traces"},
+        window_seconds=600,
     )
     sidecar = start_sidecar(config)
     sidecar.wait(lambda page: page.sum("triton_probe_total", outcome="ok") > 10)
@@ -87,7 +43,7 @@ def test_spans_of_the_real_triton_become_the_latency_of_production(
         )
     )
     assert_phases_add_up(page, "double")
-    assert_phases_add_up(page, "stream")
+    assert_phases_add_up(page, "stream", streamed=True)
     exact = collector.seconds("double")
     own = len(exact) - REQUESTS
     assert own > 0, "the probes of this test leave spans as well"
@@ -119,7 +75,9 @@ def test_quantiles_of_spans_are_those_of_the_very_requests(
 ):
     triton, port = spans_server
     collector = Collector()
-    config = traces_config(settings, triton, port, otlp={"forward": collector.url})
+    config = traces_config(
+        settings, triton, port, otlp={"forward": f"{collector.url}/v1/traces"}
+    )
     config["probes"] = []
     # What earlier tests left in Triton's buffer has gone by then.
     time.sleep(0.5)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from process_experiments import document as experiment
+from process_experiments import of_process
 from receiver import Receiver
 
 if TYPE_CHECKING:
@@ -32,35 +34,10 @@ def document(server: EmbeddedTriton, url: str) -> dict[str, Any]:
         "secrets": ["gateway"],
     }
     action = {"type": "action", "name": "call", "provider": call}
-    probe = {
-        "type": "probe",
-        "name": "availability",
-        "tolerance": [0.0, 1.0],
-        "provider": {
-            "type": "python",
-            "module": "loadtests.chaos.toolkit",
-            "func": "availability",
-            "arguments": {"window_seconds": 0.5},
-        },
-    }
-    target = {"kind": "process", "called": "test"}
-    profile = {"kind": "poisson", "requests_per_second": 20}
     return {
+        **experiment(of_process(server), action),
         "title": "Secretive",
-        "description": "A test.",
         "secrets": {"gateway": {"token": {"type": "env", "key": "CANARY"}}},
-        "steady-state-hypothesis": {"title": "Users are served", "probes": [probe]},
-        "method": [action],
-        "rollbacks": [],
-        "extensions": [
-            {
-                "name": "tritonwatch",
-                "target": {**target, "grpc": server.grpc, "http": server.http},
-                "load": {"models": [{"model": "digits_fp32"}], "profile": profile},
-                "timing": {"before_seconds": 1, "after_seconds": 1},
-                "recovery": {"window_seconds": 0.5, "hold_seconds": 0.5},
-            }
-        ],
     }
 
 

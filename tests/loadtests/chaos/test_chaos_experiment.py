@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,8 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from process_experiments import FREEZE, MODEL, injecting, provider
+from process_experiments import document as short_experiment
 
 from exporter import cli
 from exporter.errors import ConfigError
@@ -23,54 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TOOLKIT = "loadtests.chaos.toolkit"
 SHIPPED = experiment.names()
 
 
-def provider(func: str, **arguments: Any) -> dict[str, Any]:
-    return {"type": "python", "module": TOOLKIT, "func": func, "arguments": arguments}
-
-
-def document(**changes: Any) -> dict[str, Any]:
-    whole: dict[str, Any] = {
-        "version": "1.0.0",
-        "title": "Frozen",
-        "description": "The server is stopped.",
-        "steady-state-hypothesis": {
-            "title": "Users are served",
-            "probes": [
-                {
-                    "type": "probe",
-                    "name": "availability",
-                    "tolerance": {"type": "range", "range": [0.9, 1.0]},
-                    "provider": provider("availability", window_seconds=1.0),
-                }
-            ],
-        },
-        "method": [
-            {
-                "type": "action",
-                "name": "freeze",
-                "provider": provider("inject", fault={"kind": "freeze_server"}),
-                "pauses": {"after": 1},
-            }
-        ],
-        "rollbacks": [{"type": "action", "name": "undo", "provider": provider("undo")}],
-        "extensions": [
-            {
-                "name": "tritonwatch",
-                "target": {"kind": "embedded", "models": ["digits_fp32"]},
-                "load": {"models": [{"model": "digits_fp32"}]},
-            }
-        ],
-    }
-    return {**whole, **changes}
-
-
-def with_extension(**changes: Any) -> dict[str, Any]:
-    whole = document()
-    whole["extensions"][0].update(changes)
-    return whole
+def document(**extension: Any) -> dict[str, Any]:
+    target = {"kind": "embedded", "models": [MODEL]}
+    return short_experiment(target, injecting(FREEZE, 1.0), **extension)
 
 
 def problems(given: dict[str, Any]) -> list[str]:
@@ -148,14 +107,14 @@ def _neither_action_nor_probe(whole: dict[str, Any]) -> None:
 def test_what_is_wrong_is_told_with_its_place(
     spoil: Callable[[dict[str, Any]], None], said: str
 ) -> None:
-    whole = copy.deepcopy(document())
+    whole = document()
     spoil(whole)
     found = problems(whole)
     assert any(said in problem for problem in found), found
 
 
 def test_every_problem_is_told_at_once() -> None:
-    whole = with_extension(seed=-1, repetitions=0)
+    whole = document(seed=-1, repetitions=0)
     del whole["title"]
     found = problems(whole)
     assert [text.split(":")[0] for text in found] == [
@@ -166,7 +125,7 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 def test_a_sweep_changes_the_fault_and_nothing_else() -> None:
-    whole = with_extension(sweep={"setting": "cpu_percent", "values": [50, 10]})
+    whole = document(sweep={"setting": "cpu_percent", "values": [50, 10]})
     whole["method"][0]["provider"] = provider("inject", fault={"kind": "cpu_limit"})
     loaded = experiment.parse(whole, "test")
     changed = loaded.with_strength(10.0).document

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import stats
 from simulated_outages import evidence, poisson, run
 
-from loadtests.chaos import journal_commands
+from loadtests.chaos import cli
 from loadtests.chaos.measuring.findings import findings
+from loadtests.chaos.measuring.observations import Check
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file, scorecard
-from loadtests.chaos.results.repetitions import curve, repeated, repetitions, wilson
+from loadtests.chaos.results.repetitions import repeated, repetitions
 from loadtests.errors import PlanError
 from pages import page_html, page_text
 
@@ -70,8 +68,8 @@ def reported(journal: journal_file.Journal) -> Document:
 
 def command(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
-    journal_commands.add_report(parser.add_subparsers())
-    options = parser.parse_args(["report", *map(str, arguments)])
+    cli.add(parser.add_subparsers())
+    options = parser.parse_args(["chaos", "report", *map(str, arguments)])
     return int(options.run(options))
 
 
@@ -94,18 +92,6 @@ def test_a_median_of_few_values_has_a_range_and_no_interval() -> None:
     assert repeated([None]) is None
 
 
-@settings(deadline=None)
-@given(st.integers(1, 500), st.data())
-def test_the_score_interval_is_the_one_of_the_textbooks(
-    count: int, data: st.DataObject
-) -> None:
-    right = data.draw(st.integers(0, count))
-    expected = stats.binomtest(right, count).proportion_ci(method="wilson")
-    low, high = wilson(right, count)
-    assert low == pytest.approx(expected.low, abs=1e-9)
-    assert high == pytest.approx(expected.high, abs=1e-9)
-
-
 def test_repetitions_have_medians_of_what_is_known() -> None:
     found = [
         findings(repetition(i, outage)) for i, outage in enumerate((1.0, 1.1, 1.2))
@@ -119,23 +105,17 @@ def test_repetitions_have_medians_of_what_is_known() -> None:
     assert "alert_seconds" not in whole.numbers
 
 
-def test_a_curve_says_what_it_stands_and_where_it_breaks() -> None:
+def test_a_sweep_says_what_it_stands_and_where_it_breaks() -> None:
     """Milder first, as the experiment has them; of a quota, less is stronger."""
-    found = [findings(repetition(0, 1e-3, strength)) for strength in (100.0, 50.0)]
-    broken = findings(repetition(1, 1.0, 10.0)).model_copy(update={"deviated": True})
-    swept = curve("percent", [*found, broken])
-    assert swept is not None
-    assert [point.strength for point in swept.points] == [100.0, 50.0, 10.0]
-    assert (swept.stands, swept.breaks, swept.falls) == (50.0, 10.0, True)
-    assert swept.without.availability == 1.0
-    before = [one.before for one in (*found, broken)]
-    assert swept.without.requests == sum(part.requests for part in before if part)
-    last = swept.points[-1]
-    assert last.low is not None
-    assert last.high is not None
-    assert last.availability is not None
-    assert last.low < last.availability + 1e-9 < last.high
-    assert curve("percent", found[:1]) is None
+    extension = {"sweep": {"setting": "percent", "values": [100, 50, 10]}}
+    never = Check(6.0, "during", "availability", 0.0, met=False)
+    found = [repetition(0, 1e-3, at, extension) for at in (100.0, 50.0)]
+    found.append(repetition(1, 1.0, 10.0, extension, checks=(never,)))
+    told = page_text.render(reported(_journal(*found)))
+    assert "The hypothesis held up to 50 of percent, and not at 10." in told
+    assert "Degradation" not in page_text.render(reported(_journal(found[0])))
+    told = page_text.render(reported(_journal(*found[::-1])))
+    assert "held up to no strength tried of percent, and not at 10." in told
 
 
 def test_a_card_has_every_experiment_once(tmp_path: Path) -> None:
@@ -187,8 +167,8 @@ def test_one_repetition_each_shows_no_change_and_a_missing_one_none() -> None:
     assert scorecard.compared(one, nothing).call == "unknown"
 
 
-def _journal(one: Evidence) -> journal_file.Journal:
-    return journal_file.from_document(journal_file.to_document([one]))
+def _journal(*found: Evidence) -> journal_file.Journal:
+    return journal_file.from_document(journal_file.to_document(found))
 
 
 def test_a_card_that_was_written_is_read_again(tmp_path: Path) -> None:
@@ -222,7 +202,7 @@ def swept() -> journal_file.Journal:
         repetition(0, 0.01, 5.0, extension),
         repetition(1, 2.0, 50.0, extension),
     ]
-    return journal_file.from_document(journal_file.to_document(found))
+    return _journal(*found)
 
 
 def test_a_page_holds_everything_itself_and_nothing_from_elsewhere() -> None:

@@ -19,6 +19,7 @@ from process_experiments import (
     Experiments,
     injecting,
 )
+from process_experiments import document as short_experiment
 from waiting import patience, wait_until
 
 from exporter import cli
@@ -107,19 +108,7 @@ def test_a_command_that_is_killed_leaves_nothing_of_its_own_target(
     (tmp_path / "scratch").mkdir()
     state = tmp_path / "state"
     target = {"kind": "embedded", "models": [MODEL], "sidecar": {}, "proxy": True}
-    document = {
-        "title": "Frozen",
-        "description": "A test.",
-        "method": [injecting(FREEZE, 60.0)],
-        "extensions": [
-            {
-                "name": "tritonwatch",
-                "target": target,
-                "load": {"models": [{"model": MODEL}]},
-                "timing": {"before_seconds": 1, "after_seconds": 1},
-            }
-        ],
-    }
+    document = short_experiment(target, injecting(FREEZE, 60.0))
     file = tmp_path / "frozen.yaml"
     file.write_text(yaml.safe_dump(document))
     with frozen_by("run", str(file), "--state", str(state)) as process:

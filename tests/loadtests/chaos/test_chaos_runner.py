@@ -22,6 +22,7 @@ from process_experiments import (
     injecting,
     provider,
 )
+from process_experiments import document as short_experiment
 
 from exporter import cli
 from loadtests.chaos import experiment, toolkit
@@ -197,34 +198,16 @@ def test_without_its_library_what_is_not_ours_is_refused(
 
 def test_the_embedded_target_is_killed_found_out_and_back(tmp_path: Path) -> None:
     """The whole: its own server, sidecar and restart, and what the sidecar said."""
-    document = {
-        "title": "Killed",
-        "description": "A test.",
-        "steady-state-hypothesis": {
-            "title": "Users are served",
-            "probes": [availability(0.0)],
-        },
-        "method": [injecting({"kind": "kill_server"}, 4.0)],
-        "extensions": [
-            {
-                "name": "tritonwatch",
-                # Away for longer than from one look of the sidecar to the next.
-                "target": {
-                    "kind": "embedded",
-                    "models": [MODEL],
-                    "sidecar": {},
-                    "restart": {"delay_seconds": 2.0},
-                },
-                "load": {
-                    "models": [{"model": MODEL}],
-                    "profile": {"kind": "poisson", "requests_per_second": 30},
-                },
-                "timing": {"before_seconds": 2, "after_seconds": 3},
-                "recovery": {"window_seconds": 0.5, "hold_seconds": 1},
-                "detect": {"metric": "triton_up == 0", "within_seconds": 5},
-            }
-        ],
-    }
+    # Away for longer than from one look of the sidecar to the next.
+    again = {"delay_seconds": 2.0}
+    target = {"kind": "embedded", "models": [MODEL], "sidecar": {}, "restart": again}
+    document = short_experiment(
+        target,
+        injecting({"kind": "kill_server"}, 4.0),
+        timing={"before_seconds": 2, "after_seconds": 3},
+        recovery={"window_seconds": 0.5, "hold_seconds": 1},
+        detect={"metric": "triton_up == 0", "within_seconds": 5},
+    )
     loaded = experiment.parse(document, "killed")
     evidence = run(loaded, RunOptions(state=tmp_path / "state"))[0]
     assert evidence.status == "completed"

@@ -7,9 +7,10 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from bad_networks import ask_model
+from fault_cycles import injected, is_undone
 from parts import require_root
-from resource_faults import DOUBLE, infer, is_undone, prepared
-from sites import EmbeddedSite, empty_site
+from sites import MODELS, EmbeddedSite, empty_site
 from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
@@ -34,10 +35,8 @@ def test_a_volume_over_the_trace_folder_is_full_and_hides_what_is_there(
     here = EmbeddedSite(site.triton, trace_folder=tmp_path)
     (tmp_path / "trace.0").write_text("kept")
     fault = DiskFull()
-    record = prepared(fault, here, undone)
+    record = injected(fault, here, undone)
     assert record["mechanism"] == "mount"
-    fault.inject(record)
-    assert fault.missing(record) == []
     with pytest.raises(OSError, match="No space left"):
         (tmp_path / "trace.1").write_text("x")
     assert "is mounted over" in fault.residue(record)[0]
@@ -52,8 +51,7 @@ def test_a_file_that_is_open_there_does_not_keep_the_volume(
 ):
     require_root("this fault")
     fault = DiskFull(mechanism="mount")
-    record = prepared(fault, empty_site(trace_folder=tmp_path), undone)
-    fault.inject(record)
+    record = injected(fault, empty_site(trace_folder=tmp_path), undone)
     with (tmp_path / f".{record['token']}").open("rb"):
         is_undone(fault, record)
 
@@ -75,10 +73,8 @@ def volume(tmp_path: Path) -> Generator[Path]:
 def test_a_small_volume_is_filled_by_a_file(volume: Path, undone: list):
     (volume / "trace.0").write_text("kept")
     fault = DiskFull()
-    record = prepared(fault, empty_site(trace_folder=volume), undone)
+    record = injected(fault, empty_site(trace_folder=volume), undone)
     assert record["mechanism"] == "fill"
-    fault.inject(record)
-    assert fault.missing(record) == []
     with pytest.raises(OSError, match="No space left"):
         (volume / "trace.1").write_text("x" * 10_000)
     is_undone(fault, record)
@@ -89,8 +85,7 @@ def test_a_small_volume_is_filled_by_a_file(volume: Path, undone: list):
 def test_room_that_somebody_makes_is_missed(volume: Path, undone: list):
     (volume / "trace.0").write_text("x" * 100_000)
     fault = DiskFull(mechanism="fill")
-    record = prepared(fault, empty_site(trace_folder=volume), undone)
-    fault.inject(record)
+    record = injected(fault, empty_site(trace_folder=volume), undone)
     (volume / "trace.0").unlink()
     assert "bytes free" in fault.missing(record)[0]
 
@@ -108,7 +103,7 @@ def test_triton_answers_while_its_trace_files_cannot_be_written(
     start_triton: Callable[..., EmbeddedTriton], tmp_path: Path, undone: list
 ):
     require_root("this fault")
-    shutil.copytree(DOUBLE, tmp_path / "models" / "double")
+    shutil.copytree(MODELS / "double", tmp_path / "models" / "double")
     traces = tmp_path / "traces"
     traces.mkdir()
     options = ("mode=triton", f"triton,file={traces / 'trace.json'}")
@@ -117,16 +112,15 @@ def test_triton_answers_while_its_trace_files_cannot_be_written(
         tmp_path / "models",
         arguments=[f"--trace-config={each}" for each in (*options, *level)],
     )
-    infer(server)
+    ask_model(server.http)
     wait_until(lambda: any(traces.iterdir()))
     fault = DiskFull()
-    record = prepared(fault, EmbeddedSite(server, trace_folder=traces), undone)
-    fault.inject(record)
+    record = injected(fault, EmbeddedSite(server, trace_folder=traces), undone)
     for _ in range(5):
-        infer(server)
+        ask_model(server.http)
     assert fault.missing(record) == []
     assert sum(path.stat().st_size for path in traces.glob("trace*")) == 0
     is_undone(fault, record)
     seen = set(traces.iterdir())
-    infer(server)
+    ask_model(server.http)
     wait_until(lambda: bool(set(traces.iterdir()) - seen))

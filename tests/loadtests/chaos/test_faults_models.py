@@ -13,6 +13,7 @@ import pytest
 from fault_cycles import Client, asking, in_effect, recorded, undone
 from parts import as_nobody
 from sites import EmbeddedSite, empty_site
+from streaming_models import STREAM
 from waiting import wait_until
 
 from exporter.triton.faulty_model import Fault as ModelFault
@@ -264,7 +265,7 @@ def test_a_model_that_is_not_there_is_refused_with_those_that_are(site) -> None:
 
 
 def test_a_decoupled_model_is_refused(start_triton, tmp_path, caches) -> None:
-    shutil.copytree(WRAPPER.parents[1] / "models" / "stream", tmp_path / "m" / "stream")
+    shutil.copytree(STREAM, tmp_path / "m" / "stream")
     arguments = ["--load-model=stream", "--cache-config=local,size=1048576"]
     arguments.append(f"--cache-directory={caches}")
     triton = start_triton(tmp_path / "m", model_control="explicit", arguments=arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from bad_networks import ask_model, echoed, in_own_network, tables
+from fault_cycles import injected, is_undone
 from fault_needs import require_root_for
 from parts import as_nobody, require_root
 from sites import EmbeddedSite, empty_site
@@ -19,7 +19,7 @@ from waiting import patience
 
 from exporter.errors import TritonError
 from exporter.triton.grpc import GrpcClient
-from loadtests.chaos.faults import FAULTS, FaultRefusedError
+from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.network import (
     Bandwidth,
     NetworkDelay,
@@ -110,21 +110,9 @@ def test_a_client_sees_it_and_after_it_is_undone_no_more(
 ):
     require_root_for(fault.mechanism)
     address = site.proxy.http if fault.mechanism == "proxy" else site.http
-    fault.require(site)
-    record = json.loads(json.dumps(fault.prepare(site)))
-    assert fault.missing(record)
-    assert fault.residue(record) == []
-    undone.append((type(fault), record))
-
-    fault.inject(record)
-    assert fault.missing(record) == []
-    assert fault.residue(record)
+    record = injected(fault, site, undone)
     seen(address)
-
-    for _ in range(2):
-        type(fault).revert(record)
-        assert fault.residue(record) == []
-    assert fault.missing(record)
+    is_undone(fault, record)
     assert min(ask_model(address) for _ in range(5)) < 0.1
 
 
@@ -159,17 +147,6 @@ def test_a_grpc_client_sees_them_on_the_connection_that_it_keeps(
                 if ready() < 0.08:
                     break
             assert time.monotonic() < deadline
-
-
-@pytest.mark.parametrize("mechanism", ["nft", "proxy"])
-def test_to_undo_what_was_never_done_does_nothing(site: EmbeddedSite, mechanism: str):
-    require_root_for(mechanism)
-    record = Partition(mechanism=mechanism).prepare(site)
-    for _ in range(2):
-        Partition.revert(record)
-        assert Partition.residue(record) == []
-    ask_model(site.http)
-    ask_model(site.proxy.http)
 
 
 def test_rules_are_in_a_table_of_their_own_for_the_servers_ports_alone():
@@ -217,9 +194,7 @@ def test_two_of_a_kind_are_undone_one_by_one(site: EmbeddedSite, undone: list):
 def test_rules_that_somebody_removes_are_missed(site: EmbeddedSite, undone: list):
     require_root_for("nft")
     fault = Partition(mechanism="nft")
-    record = fault.prepare(site)
-    undone.append((Partition, record))
-    fault.inject(record)
+    record = injected(fault, site, undone)
     subprocess.run(["nft", "flush", "table", "inet", record["token"]], check=True)
     assert fault.missing(record) == [
         f"the nftables table {record['token']} has 0 rules of 2"
@@ -337,28 +312,6 @@ def test_a_kernel_without_netem_is_refused_with_its_own_words():
             assert "proxy: true" in no.value.alternative
 
     in_own_network(act)
-
-
-def test_every_fault_of_the_network_is_known_by_its_kind():
-    for fault, _ in CASES:
-        assert FAULTS[fault.kind] is type(fault)
-
-
-def test_what_netem_and_nft_cannot_do_is_refused_where_there_is_no_proxy(loaded):
-    require_root_for("nft")
-    fault = Bandwidth(mechanism="nft")
-    with pytest.raises(FaultRefusedError, match="cannot make a link narrow") as refused:
-        fault.require(EmbeddedSite(loaded))
-    assert "`target: {proxy: true}`" in refused.value.alternative
-    if not has_netem():
-        with pytest.raises(FaultRefusedError) as refused:
-            NetworkDelay().require(EmbeddedSite(loaded))
-        for reason in (
-            "netem: the kernel refuses it",
-            "nft: cannot delay packets",
-            "proxy: no fault proxy stands before the server",
-        ):
-            assert reason in refused.value.reason
 
 
 def test_a_mechanism_of_another_version_is_left_to_that_version(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import subprocess
 import sys
 import time
@@ -10,38 +10,37 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fault_cycles import injected, is_undone
 from monitoring import Job, free_port
 from parts import as_nobody, require_root
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, empty_site
 from tcp_peers import TcpServer, connect, echo
+from waiting import wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway, TapStalled
+from loadtests.chaos.measuring.polling import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from loadtests.chaos.faults import Fault
 
 EXPORTS = "tritonwatch_otlp_exports_total"
 IN_A_ROW = "tritonwatch_otlp_consecutive_failures"
 TAP = "tritonwatch_tap_requests_total"
-COLLECTOR = """
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(200)
-        self.send_header("content-length", "0")
-        self.end_headers()
-    def log_message(self, *args):
-        pass
-server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
-print("listening", flush=True)
-server.serve_forever()
-"""
+
+
+@contextlib.contextmanager
+def collector(port: str) -> Generator[subprocess.Popen[bytes]]:
+    module = "loadtests.chaos.running.collector"
+    command = [sys.executable, "-m", module, "127.0.0.1", port]
+    with subprocess.Popen(command) as process:
+        try:
+            wait_until(lambda: fetch(f"127.0.0.1:{port}", "/-/ready") is not None)
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -72,27 +71,6 @@ def site(loaded, tmp_path_factory) -> Generator[EmbeddedSite]:
         sidecar.close()
 
 
-def injected(fault: Fault, site: Any, undone: list) -> dict[str, Any]:
-    """Its record, once it is in effect; undone before that too, which does nothing."""
-    fault.require(site)
-    record = json.loads(json.dumps(fault.prepare(site)))
-    undone.append((type(fault), record))
-    type(fault).revert(record)
-    assert fault.residue(record) == []
-    assert fault.missing(record)
-    fault.inject(record)
-    assert fault.missing(record) == []
-    assert fault.residue(record)
-    return record
-
-
-def is_undone(fault: Fault, record: dict[str, Any]) -> None:
-    for _ in range(2):
-        type(fault).revert(record)
-        assert fault.residue(record) == []
-    assert fault.missing(record)
-
-
 def rises(sidecar: SidecarProcess, name: str, **labels: str) -> None:
     """The counter goes up from now on."""
     before = sidecar.page().sum(name, **labels)
@@ -102,23 +80,16 @@ def rises(sidecar: SidecarProcess, name: str, **labels: str) -> None:
 def test_a_collector_that_hangs_costs_its_pushes_and_nothing_else(
     site: EmbeddedSite, undone: list
 ):
-    port = site.peers["otlp"].rpartition(":")[2]
-    with subprocess.Popen(
-        [sys.executable, "-c", COLLECTOR, port], stdout=subprocess.PIPE
-    ) as collector:
-        try:
-            assert collector.stdout.readline()
-            rises(site.beside, EXPORTS, outcome="ok")
-            fault = OtlpHang()
-            record = injected(fault, site, undone)
-            assert record["process"][0] == collector.pid
-            rises(site.beside, EXPORTS, outcome="failed")
-            site.beside.wait(lambda page: page.value(IN_A_ROW, kind="metrics") > 1, 20)
-            is_undone(fault, record)
-            rises(site.beside, EXPORTS, outcome="ok")
-            site.beside.wait(lambda page: page.value(IN_A_ROW, kind="metrics") == 0, 20)
-        finally:
-            collector.kill()
+    with collector(site.peers["otlp"].rpartition(":")[2]) as process:
+        rises(site.beside, EXPORTS, outcome="ok")
+        fault = OtlpHang()
+        record = injected(fault, site, undone)
+        assert record["process"][0] == process.pid
+        rises(site.beside, EXPORTS, outcome="failed")
+        site.beside.wait(lambda page: page.value(IN_A_ROW, kind="metrics") > 1, 20)
+        is_undone(fault, record)
+        rises(site.beside, EXPORTS, outcome="ok")
+        site.beside.wait(lambda page: page.value(IN_A_ROW, kind="metrics") == 0, 20)
 
 
 def test_where_there_is_no_collector_one_that_hangs_is_stood_in(
@@ -209,19 +180,13 @@ def test_nobody_can_be_away_who_is_not_there():
 
 def test_what_is_anothers_is_refused():
     require_root("to be two users")
-    port = free_port()
-    with subprocess.Popen(
-        [sys.executable, "-c", COLLECTOR, str(port)], stdout=subprocess.PIPE
-    ) as collector:
-        try:
-            assert collector.stdout.readline()
-            here = empty_site(peers={"otlp": f"127.0.0.1:{port}"})
-            # Root may. What it imports for that may lie where nobody can read it.
+    port = str(free_port())
+    with collector(port):
+        here = empty_site(peers={"otlp": f"127.0.0.1:{port}"})
+        # Root may. What it imports for that may lie where nobody can read it.
+        OtlpHang().require(here)
+        with as_nobody(), pytest.raises(FaultRefusedError, match="not to be seen"):
             OtlpHang().require(here)
-            with as_nobody(), pytest.raises(FaultRefusedError, match="not to be seen"):
-                OtlpHang().require(here)
-        finally:
-            collector.kill()
 
 
 def test_a_program_does_not_stop_itself():

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from bad_networks import ask_model
+from fault_cycles import injected, is_undone, recorded
 from parts import as_nobody, require_root
-from resource_faults import DOUBLE, infer, is_undone, prepared
-from sites import EmbeddedSite, empty_site
+from sites import MODELS, EmbeddedSite, empty_site
 from waiting import patience
 
 from loadtests.chaos.faults import FaultRefusedError
@@ -79,20 +80,17 @@ def test_a_limited_server_gets_no_more_than_its_share_and_goes_home(
     processes = [site.server(), *site.stubs()]
     homes = [group_of(process, "cpu") for process in processes]
     fault = CpuLimit(cpu_percent=5)
-    record = prepared(fault, site, undone)
-    fault.inject(record)
-    assert fault.missing(record) == []
-    assert fault.residue(record)
+    record = injected(fault, site, undone)
     before, started = cpu_seconds(processes), time.monotonic()
     while time.monotonic() - started < 1.0:
-        infer(site.triton)
+        ask_model(site.http)
     used = cpu_seconds(processes) - before
     taken = time.monotonic() - started
     # A quota may be run over by a tick of each CPU in each period.
     assert used < 0.05 * taken * 2 + 0.1
     is_undone(fault, record)
     assert [group_of(process, "cpu") for process in processes] == homes
-    infer(site.triton)
+    ask_model(site.http)
 
 
 def test_what_a_limited_server_starts_goes_home_too(
@@ -102,8 +100,7 @@ def test_what_a_limited_server_starts_goes_home_too(
     server, later = (ProcessRef.of(sleeper.pid) for sleeper in sleepers)
     home = group_of(server, "cpu")
     fault = CpuLimit()
-    record = prepared(fault, empty_site(pid=server.pid), undone)
-    fault.inject(record)
+    record = injected(fault, empty_site(pid=server.pid), undone)
     Group.from_record(record).take([later])
     is_undone(fault, record)
     assert group_of(later, "cpu") == home
@@ -133,8 +130,7 @@ def test_a_group_of_version_2_is_left_and_removed(sleepers: list[subprocess.Pope
 def test_a_process_that_leaves_the_group_is_missed(site: EmbeddedSite, undone: list):
     require_root("this fault")
     fault = CpuLimit(cpu_percent=50)
-    record = prepared(fault, site, undone)
-    fault.inject(record)
+    record = injected(fault, site, undone)
     group = Group.from_record(record)
     server = site.server()
     (group.home / "cgroup.procs").write_text(str(server.pid))
@@ -145,9 +141,7 @@ def test_a_process_that_leaves_the_group_is_missed(site: EmbeddedSite, undone: l
 
 def test_hogs_run_take_their_share_and_end(site: EmbeddedSite, undone: list):
     fault = CpuHog(processes=2, busy_percent=20)
-    record = prepared(fault, site, undone)
-    fault.inject(record)
-    assert fault.missing(record) == []
+    record = injected(fault, site, undone)
     hogs = started_with(record["token"])
     assert len(hogs) == 2
     before, started = cpu_seconds(hogs), time.monotonic()
@@ -161,8 +155,7 @@ def test_hogs_run_take_their_share_and_end(site: EmbeddedSite, undone: list):
 
 def test_hogs_end_with_the_first_of_them(undone: list):
     fault = CpuHog(processes=3, busy_percent=1)
-    record = prepared(fault, empty_site(), undone)
-    fault.inject(record)
+    record = injected(fault, empty_site(), undone)
     hogs = started_with(record["token"])
     parents = {Path(f"/proc/{hog.pid}/stat").read_text().split()[3] for hog in hogs}
     first = next(hog for hog in hogs if str(hog.pid) in parents)
@@ -187,15 +180,13 @@ def test_a_server_that_wants_more_than_its_limit_is_killed_by_the_kernel(
     start_triton: Callable[..., EmbeddedTriton], tmp_path: Path, undone: list
 ):
     require_root("this fault")
-    shutil.copytree(DOUBLE, tmp_path / "models" / "double")
+    shutil.copytree(MODELS / "double", tmp_path / "models" / "double")
     server = start_triton(tmp_path / "models")
     site = EmbeddedSite(server)
     process = site.server()
     fault = MemoryLimit(headroom_mebibytes=24)
-    record = prepared(fault, site, undone)
-    fault.inject(record)
-    assert fault.missing(record) == []
-    infer(server)
+    record = injected(fault, site, undone)
+    ask_model(server.http)
     assert oom_kills(record) == 0
     deadline = time.monotonic() + patience()
     while process.alive:
@@ -203,18 +194,15 @@ def test_a_server_that_wants_more_than_its_limit_is_killed_by_the_kernel(
         with contextlib.suppress(
             OSError, ValueError, KeyError, http.client.HTTPException
         ):
-            # Refused by its shape, after it was read.
-            infer(server, rows=2_000_000, timeout=5)
+            ask_model(server.http, padding=64 << 20, timeout=5)
     assert oom_kills(record) >= 1
     is_undone(fault, record)
 
 
 def test_a_hog_holds_its_share_and_leaves_the_rest(undone: list):
     fault = MemoryHog(available_percent=2)
-    record = prepared(fault, empty_site(), undone)
+    record = injected(fault, empty_site(), undone)
     assert record["leave_bytes"] >= record["bytes"] * (100 - MOST_PERCENT) / 2 * 0.99
-    fault.inject(record)
-    assert fault.missing(record) == []
     (hog,) = started_with(record["token"])
     assert Path(f"/proc/{hog.pid}/oom_score_adj").read_text().strip() == "1000"
     is_undone(fault, record)
@@ -222,7 +210,8 @@ def test_a_hog_holds_its_share_and_leaves_the_rest(undone: list):
 
 def test_a_hog_takes_nothing_that_is_to_be_left_to_others(undone: list):
     fault = MemoryHog(available_percent=1)
-    record = prepared(fault, empty_site(), undone)
+    record = recorded(fault, empty_site())
+    undone.append((MemoryHog, record))
     record["leave_bytes"] = 1 << 60
     fault.inject(record)
     assert "bytes of" in fault.missing(record)[0]

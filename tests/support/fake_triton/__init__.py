@@ -18,88 +18,14 @@ script it with the behaviours named here, while it runs:
 What came is in `fake.requests`, `fake.received()`, `fake.max_concurrent`; tests wait for
 it with `fake.wait_for("infer", count=3)` rather than sleep. How far the fake is like a
 real Triton is tested against one. It knows no TLS, no shared memory, no sequences, no
-response cache and no log settings.
+response cache, no log settings, and trace settings over gRPC alone.
 """
 
+# ruff: noqa: F403 - each behaviour is named once, where it is
 from __future__ import annotations
 
-from fake_triton.behaviours import (
-    INTERNAL,
-    INVALID_ARGUMENT,
-    NOT_FOUND,
-    PYTHON_BACKEND_ERROR,
-    QUEUE_FULL,
-    RESOURCE_EXHAUSTED,
-    UNAVAILABLE,
-    Behaviour,
-    Body,
-    Dripping,
-    Dropped,
-    EmptyTensor,
-    Filled,
-    Frozen,
-    Garbage,
-    HalfAnswer,
-    Hung,
-    MissingOutput,
-    NotReady,
-    Shifted,
-    ShortTensor,
-    Slow,
-    Status,
-    WrongDtype,
-    WrongShape,
-    Zeroed,
-)
-from fake_triton.calls import Limits
+from fake_triton.behaviours import *
 from fake_triton.fake_triton import FakeTriton
-from fake_triton.journal import Concurrency, ReceivedRequest, ReceivedTensor
-from fake_triton.models import (
-    HOSTILE_NAMES,
-    FakeModel,
-    FakeTensor,
-    Timings,
-    many,
-)
-from fake_triton.script import On, Rule
+from fake_triton.models import HOSTILE_NAMES, FakeModel, FakeTensor, Timings, many
 
-__all__ = [
-    "HOSTILE_NAMES",
-    "INTERNAL",
-    "INVALID_ARGUMENT",
-    "NOT_FOUND",
-    "PYTHON_BACKEND_ERROR",
-    "QUEUE_FULL",
-    "RESOURCE_EXHAUSTED",
-    "UNAVAILABLE",
-    "Behaviour",
-    "Body",
-    "Concurrency",
-    "Dripping",
-    "Dropped",
-    "EmptyTensor",
-    "FakeModel",
-    "FakeTensor",
-    "FakeTriton",
-    "Filled",
-    "Frozen",
-    "Garbage",
-    "HalfAnswer",
-    "Hung",
-    "Limits",
-    "MissingOutput",
-    "NotReady",
-    "On",
-    "ReceivedRequest",
-    "ReceivedTensor",
-    "Rule",
-    "Shifted",
-    "ShortTensor",
-    "Slow",
-    "Status",
-    "Timings",
-    "WrongDtype",
-    "WrongShape",
-    "Zeroed",
-    "many",
-]
+__all__ = ["HOSTILE_NAMES", "FakeModel", "FakeTensor", "FakeTriton", "Timings", "many"]

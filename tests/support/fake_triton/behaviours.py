@@ -15,25 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Phase = Literal["queue", "compute_infer", "network"]
-GrpcCode = Literal[
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-]
 Counted = Literal["no", "success", "REJECTED", "CANCELED", "BACKEND", "OTHER"]
 
 
@@ -46,7 +27,7 @@ class Slow:
     """
 
     seconds: float
-    phase: Phase = "compute_infer"
+    phase: Literal["compute_infer", "network"] = "compute_infer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +39,14 @@ class Hung:
 class Status:
     """Fail: `grpc` is the status code on gRPC, `http` the one on HTTP.
 
-    `body` replaces Triton's ``{"error": message}`` on HTTP (a proxy's error page, say).
     `counted` says where the statistics put a failed inference: the reason of
     nv_inference_request_failure, "no" for a request refused before it was scheduled,
     or "success" (what Triton 2.51 does with an error response of its Python backend).
     """
 
-    grpc: GrpcCode
+    grpc: str
     http: int
     message: str
-    body: bytes | None = None
-    content_type: str = "application/json"
     counted: Counted = "no"
 
 
@@ -82,7 +60,6 @@ PYTHON_BACKEND_ERROR: Final = Status(
 )
 INVALID_ARGUMENT: Final = Status("INVALID_ARGUMENT", 400, "the request does not fit")
 NOT_FOUND: Final = Status("NOT_FOUND", 404, "Request for unknown model")
-RESOURCE_EXHAUSTED: Final = Status("RESOURCE_EXHAUSTED", 429, "too many requests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +72,20 @@ class Body:
     """A well-framed answer with this content: HTTP 200 or one gRPC message of it."""
 
     data: bytes
-    content_type: str = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
     """Bytes that are neither HTTP nor HTTP/2, then the end of the connection."""
 
-    data: bytes = bytes(range(256))
-
 
 @dataclass(frozen=True, slots=True)
 class HalfAnswer:
-    """The beginning of the answer, then the end of the connection.
+    """Half of the answer, then the end of the connection.
 
-    HTTP promises the whole Content-Length; gRPC is reset inside the message. `fraction`
-    is the part of the body (HTTP) or of the first data frame (gRPC) that arrives.
+    HTTP promises the whole Content-Length; gRPC is reset inside the message: half of the
+    body (HTTP) or of the first data frame (gRPC) arrives.
     """
-
-    fraction: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,30 +105,22 @@ class Dripping:
 
 @dataclass(frozen=True, slots=True)
 class WrongDtype:
-    """Outputs come as `dtype`, consistently encoded; `output=None` means every output."""
-
-    dtype: str = "INT64"
-    output: str | None = None
+    """Outputs come as INT64, consistently encoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrongShape:
-    """Outputs come in `shape` with as many elements; None makes the last axis longer."""
-
-    shape: tuple[int, ...] | None = None
-    output: str | None = None
+    """Outputs come with a last axis that is longer by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Outputs hold `value` in the first `elements` places (None: everywhere).
+    """Outputs hold `value` everywhere.
 
     NaN and infinities leave integer, boolean and BYTES outputs as they are.
     """
 
     value: float
-    elements: int | None = None
-    output: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +132,12 @@ class EmptyTensor:
     """
 
     output: str | None = None
+    """The only one; None: every output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShortTensor:
-    """Success with the declared shape, but the last `missing_bytes` are not there."""
-
-    missing_bytes: int = 1
-    output: str | None = None
+    """Success with the declared shape, but the last byte is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +167,7 @@ class Shifted:
     by: int
 
 
+GARBAGE: Final = bytes(range(256))
 Delivery = Garbage | HalfAnswer | Dropped | Dripping
 TensorFault = (
     WrongDtype | WrongShape | Filled | EmptyTensor | ShortTensor | MissingOutput

@@ -18,16 +18,10 @@ if TYPE_CHECKING:
     from fake_triton.journal import Operation, Protocol
 
 
-MEBIBYTE: Final = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What keeps a fake bounded: records kept, bytes of a request, connections a port."""
-
-    kept_requests: int = 10_000
-    request_bytes: int = 64 * MEBIBYTE
-    connections: int = 256
+REQUEST_BYTES: Final = 64 << 20
+"""Most bytes of a request."""
+CONNECTIONS: Final = 256
+"""Most connections of a port."""
 
 
 class EndedError(Exception):
@@ -72,15 +66,10 @@ class Text:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """The responses to one streamed request."""
-
-    answers: tuple[InferAnswer, ...]
-    interval_seconds: float
-
-
-Content = Ready | Document | Text | Status | Body | InferAnswer | Answers
+Content = (
+    Ready | Document | Text | Status | Body | InferAnswer | tuple[InferAnswer, ...]
+)
+"""The last of them are the responses to one streamed request."""
 
 
 @dataclass(frozen=True, slots=True)

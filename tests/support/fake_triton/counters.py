@@ -177,79 +177,46 @@ class MetricsRow:
     pending: int
 
 
-_FAMILIES: Final[tuple[tuple[str, str, Callable[[Counters], int]], ...]] = (
-    (
-        "nv_inference_request_success",
-        "Number of successful inference requests, all batch sizes",
-        lambda c: c.success.count,
+_FAMILIES: Final[Mapping[str, Callable[[Counters], int]]] = {
+    "nv_inference_request_success": lambda c: c.success.count,
+    "nv_inference_count": lambda c: c.inference_count,
+    "nv_inference_exec_count": lambda c: c.execution_count,
+    "nv_inference_request_duration_us": lambda c: c.success.ns // 1000,
+    "nv_inference_queue_duration_us": lambda c: c.queue.ns // 1000,
+    "nv_inference_compute_input_duration_us": lambda c: (
+        c.compute["compute_input"].ns // 1000
     ),
-    (
-        "nv_inference_count",
-        "Number of inferences performed (does not include cached requests)",
-        lambda c: c.inference_count,
+    "nv_inference_compute_infer_duration_us": lambda c: (
+        c.compute["compute_infer"].ns // 1000
     ),
-    (
-        "nv_inference_exec_count",
-        "Number of model executions performed (does not include cached requests)",
-        lambda c: c.execution_count,
+    "nv_inference_compute_output_duration_us": lambda c: (
+        c.compute["compute_output"].ns // 1000
     ),
-    (
-        "nv_inference_request_duration_us",
-        "Cumulative inference request duration in microseconds (includes cached requests)",
-        lambda c: c.success.ns // 1000,
-    ),
-    (
-        "nv_inference_queue_duration_us",
-        "Cumulative inference queuing duration in microseconds (includes cached requests)",
-        lambda c: c.queue.ns // 1000,
-    ),
-    (
-        "nv_inference_compute_input_duration_us",
-        "Cumulative compute input duration in microseconds (does not include cached requests)",
-        lambda c: c.compute["compute_input"].ns // 1000,
-    ),
-    (
-        "nv_inference_compute_infer_duration_us",
-        "Cumulative compute inference duration in microseconds (does not include cached requests)",
-        lambda c: c.compute["compute_infer"].ns // 1000,
-    ),
-    (
-        "nv_inference_compute_output_duration_us",
-        "Cumulative inference compute output duration in microseconds (does not include cached requests)",
-        lambda c: c.compute["compute_output"].ns // 1000,
-    ),
-)
+}
 
 
 def metrics_text(rows: Iterable[MetricsRow], *, load_durations: bool) -> str:
     """The page of the metrics port, in Prometheus text format 0.0.4."""
     listed = tuple(rows)
     lines: list[str] = []
-    for family, help_text, value in _FAMILIES:
-        lines += _heading(family, help_text, "counter")
+    for family, value in _FAMILIES.items():
+        lines.append(f"# TYPE {family} counter")
         lines += [f"{family}{{{_labels(row)}}} {value(row.counters)}" for row in listed]
     lines += _failure_lines(listed)
     pending = "nv_inference_pending_request_count"
-    lines += _heading(
-        pending,
-        "Instantaneous number of pending requests awaiting execution per-model.",
-        "gauge",
-    )
+    lines.append(f"# TYPE {pending} gauge")
     lines += [f"{pending}{{{_labels(row)}}} {row.pending}" for row in listed]
     if load_durations:
         family = "nv_model_load_duration_secs"
-        lines += _heading(family, "Model load time in seconds", "gauge")
+        lines.append(f"# TYPE {family} gauge")
         lines += [f"{family}{{{_labels(row)}}} 0.25" for row in listed]
-    lines += _heading("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", "gauge")
-    lines.append("nv_cpu_utilization 0.25")
+    lines += ["# TYPE nv_cpu_utilization gauge", "nv_cpu_utilization 0.25"]
     return "\n".join(lines) + "\n"
 
 
 def _failure_lines(rows: Iterable[MetricsRow]) -> list[str]:
     family = "nv_inference_request_failure"
-    lines = _heading(
-        family, "Number of failed inference requests, all batch sizes", "counter"
-    )
+    lines = [f"# TYPE {family} counter"]
     for row in rows:
         for reason in FAILURE_REASONS:
             labels = (
@@ -259,10 +226,6 @@ def _failure_lines(rows: Iterable[MetricsRow]) -> list[str]:
             count = row.counters.failures.get(reason, 0)
             lines.append(f"{family}{{{labels}}} {count}")
     return lines
-
-
-def _heading(family: str, help_text: str, kind: str) -> list[str]:
-    return [f"# HELP {family} {help_text}", f"# TYPE {family} {kind}"]
 
 
 def _labels(row: MetricsRow) -> str:

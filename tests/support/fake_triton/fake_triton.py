@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
-from fake_triton.calls import Limits
 from fake_triton.grpc_port import GrpcPort
 from fake_triton.http_port import HttpPort
 from fake_triton.models import FakeModel
@@ -14,18 +12,14 @@ from fake_triton.script import On
 from fake_triton.server_core import ServerCore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Generator, Iterable
 
     from fake_triton.counters import FailureReason
     from fake_triton.journal import (
-        Concurrency,
-        Operation,
         Protocol,
         ReceivedRequest,
         Scripted,
     )
-
-DEFAULT_LIMITS: Final = Limits()
 
 
 class FakeTriton:
@@ -43,8 +37,7 @@ class FakeTriton:
     Unscripted it behaves well: answers are right in type and shape and depend on the
     inputs alone, requests that do not fit are refused in Triton's words, and statistics
     and metrics agree with what was served. With `strict_readiness` one model that is not
-    ready makes the server not ready, as in Triton. `decodes_urls` makes HTTP resolve percent
-    escapes in model names, which Triton 2.51 does not. `limits` keep it bounded.
+    ready makes the server not ready, as in Triton.
     `version` decides what readiness means (`kill_stub`, `hang_is_ready`) and which
     metrics the page has. With another `name` it lists no extensions and takes no binary
     tensors over HTTP, as other servers of the protocol.
@@ -58,9 +51,6 @@ class FakeTriton:
         version: str = "2.51.0",
         trace_file: str = "/traces/trace.json",
         strict_readiness: bool = True,
-        decodes_urls: bool = False,
-        limits: Limits = DEFAULT_LIMITS,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._core = ServerCore(
             models,
@@ -68,24 +58,29 @@ class FakeTriton:
             version=version,
             trace_file=trace_file,
             strict_readiness=strict_readiness,
-            kept_requests=limits.kept_requests,
-            clock=clock,
         )
-        self._grpc = GrpcPort(
-            self._core,
-            limits=limits,
-        )
-        self._http = HttpPort(
-            self._core,
-            decodes_urls=decodes_urls,
-            limits=limits,
-        )
+        self._grpc = GrpcPort(self._core)
+        self._http = HttpPort(self._core)
         self.grpc = self._grpc.listener.address
         """Address of the gRPC port, "127.0.0.1:PORT"."""
         self.http = self._http.listener.address
         """Address of the HTTP port."""
         self.metrics = self._http.metrics.address
         """Address of the metrics port; the page is /metrics."""
+        repository, journal = self._core.repository, self._core.journal
+        self.add, self.remove = repository.add, repository.remove
+        self.vanish, self.unload, self.load = (
+            repository.vanish,
+            repository.unload,
+            repository.load,
+        )
+        self.kill_stub, self.hang_is_ready = (
+            repository.kill_stub,
+            repository.hang_is_ready,
+        )
+        self.reset_counters = repository.restart
+        self.received, self.wait_for = journal.received, journal.wait_for
+        self.peak, self.forget = journal.peak, journal.forget
 
     def __enter__(self) -> Self:
         return self
@@ -135,47 +130,6 @@ class FakeTriton:
             for listener in listeners:
                 listener.open()
 
-    # Models.
-
-    def add(self, model: FakeModel) -> None:
-        """Put a model in, or replace the one of that name; its counters start at 0."""
-        self._core.repository.add(model)
-
-    def remove(self, name: str) -> None:
-        """Take a model out of the repository and of every answer."""
-        self._core.repository.remove(name)
-
-    def vanish(self, name: str) -> None:
-        """The index still lists the model as READY; no other call finds it any more."""
-        self._core.repository.vanish(name)
-
-    def unload(self, name: str, reason: str = "unloaded") -> None:
-        """The index lists it as UNAVAILABLE with `reason`; its counters are gone."""
-        self._core.repository.unload(name, reason)
-
-    def load(self, name: str) -> None:
-        """Make a model ready. Of a ready model this is a reload.
-
-        A reload sets the statistics to 0 while the nv_* counters go on (Triton 2.51).
-        """
-        self._core.repository.load(name)
-
-    def kill_stub(self, name: str) -> None:
-        """Kill the model's Python process: every request fails, the index says READY.
-
-        Readiness stays before version 2.65; from there on the model is not ready, and
-        with strict readiness the server neither. Unload and load repair it.
-        """
-        self._core.repository.kill_stub(name)
-
-    def hang_is_ready(self, name: str, *, hangs: bool = True) -> None:
-        """Let the model's `is_ready()` hang, which it has from version 2.67 on.
-
-        Each question about its readiness is answered "no" after 5 s; over gRPC every
-        other control call waits meanwhile.
-        """
-        self._core.repository.hang_is_ready(name, hangs=hangs)
-
     # Counters.
 
     def served(
@@ -224,10 +178,6 @@ class FakeTriton:
             requests=requests,
         )
 
-    def reset_counters(self) -> None:
-        """Statistics and metrics of every model at 0, as after a restart."""
-        self._core.repository.restart()
-
     def add_metrics(self, text: str) -> None:
         """Show these lines at the end of the metrics page as well (nv_gpu_*, say)."""
         self._core.extra_metrics = text
@@ -236,48 +186,10 @@ class FakeTriton:
 
     @property
     def requests(self) -> tuple[ReceivedRequest, ...]:
-        """What was received on every port, oldest first, the last ones (`Limits.kept_requests`)."""
+        """What was received on every port, oldest first: the last `KEPT_REQUESTS`."""
         return self._core.journal.records()
 
     @property
     def max_concurrent(self) -> int:
         """The most inferences in progress at any one time."""
-        return self.concurrency().peak
-
-    def concurrency(
-        self,
-        operation: Operation = "infer",
-        *,
-        model: str | None = None,
-        protocol: Protocol | None = None,
-    ) -> Concurrency:
-        """Calls of one operation in progress: now, and at most."""
-        return self._core.journal.concurrency(operation, model, protocol)
-
-    def received(
-        self,
-        operation: Operation,
-        *,
-        model: str | None = None,
-        protocol: Protocol | None = None,
-    ) -> int:
-        """How many calls of this kind came in all, kept or not."""
-        return self._core.journal.received(operation, model, protocol)
-
-    def wait_for(
-        self,
-        operation: Operation,
-        *,
-        model: str | None = None,
-        protocol: Protocol | None = None,
-        count: int = 1,
-        timeout_seconds: float = 10.0,
-    ) -> int:
-        """Wait until `count` such calls have come in all; TimeoutError if they do not."""
-        return self._core.journal.wait_for(
-            operation, model, protocol, count=count, timeout_seconds=timeout_seconds
-        )
-
-    def forget(self) -> None:
-        """Drop the records, counts and peaks of what was received."""
-        self._core.journal.clear()
+        return self._core.journal.peak()

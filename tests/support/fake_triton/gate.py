@@ -12,7 +12,8 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fake_triton.behaviours import Dripping, Dropped, Garbage, HalfAnswer
+from fake_triton.behaviours import GARBAGE, Dripping, Dropped, Garbage, HalfAnswer
+from fake_triton.calls import CONNECTIONS
 from fake_triton.listener import LOOPBACK, Listener, reset_on_close
 
 if TYPE_CHECKING:
@@ -43,14 +44,12 @@ class _CutError(OSError):
 class Gate:
     """Listens for gRPC clients and connects each to the server at `server_port`."""
 
-    def __init__(
-        self, server_port: int, *, stopping: threading.Event, max_connections: int
-    ) -> None:
+    def __init__(self, server_port: int, *, stopping: threading.Event) -> None:
         self._server_port = server_port
         self._stopping = stopping
         self._links: dict[int, _Link] = {}
         self.listener = Listener(
-            self._serve, name="fake-triton-grpc", max_connections=max_connections
+            self._serve, name="fake-triton-grpc", max_connections=CONNECTIONS
         )
 
     def spoil(self, peer: str, delivery: Delivery) -> None:
@@ -95,15 +94,14 @@ class Gate:
     def _spoilt(self, link: _Link, delivery: Delivery, frame: bytes) -> None:
         kind = frame[3]
         match delivery:
-            case Garbage(data=garbage) if kind in (DATA, HEADERS):
-                link.client.sendall(garbage)
+            case Garbage() if kind in (DATA, HEADERS):
+                link.client.sendall(GARBAGE)
                 raise _CutError
             case Dropped() if kind in (DATA, HEADERS):
                 reset_on_close(link.client)
                 raise _CutError
-            case HalfAnswer(fraction=fraction) if kind == DATA:
-                payload = len(frame) - FRAME_HEADER_BYTES
-                kept = max(min(int(payload * fraction), payload - 1), 0)
+            case HalfAnswer() if kind == DATA:
+                kept = (len(frame) - FRAME_HEADER_BYTES) // 2
                 link.client.sendall(frame[: FRAME_HEADER_BYTES + kept])
                 link.client.shutdown(socket.SHUT_WR)
                 raise _CutError

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from exporter.triton.kserve import service_pb2
+from exporter.triton.tensors import DATATYPES
 from fake_triton.behaviours import INVALID_ARGUMENT
 from fake_triton.inference import InferAnswer, InferRequest
 from fake_triton.repository import refused
-from fake_triton.tensors import NUMPY_TYPES, WireTensor, encode
+from fake_triton.tensors import WireTensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,34 +17,16 @@ if TYPE_CHECKING:
 pb: Final[Any] = service_pb2
 """The protocol's messages; protobuf makes them at import, where no checker sees them."""
 
-_CONTENTS: Final = {
-    "BOOL": "bool_contents",
-    "INT8": "int_contents",
-    "INT16": "int_contents",
-    "INT32": "int_contents",
-    "INT64": "int64_contents",
-    "UINT8": "uint_contents",
-    "UINT16": "uint_contents",
-    "UINT32": "uint_contents",
-    "UINT64": "uint64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-    "BYTES": "bytes_contents",
-}
-
 
 def infer_request(message: Any) -> InferRequest:
-    """A ModelInferRequest, raw or typed contents; RefusedError if it holds no data."""
+    """A ModelInferRequest with raw contents; RefusedError if it has none."""
     raw = list(message.raw_input_contents)
-    if raw and len(raw) != len(message.inputs):
+    if len(raw) != len(message.inputs):
         raise refused(
             INVALID_ARGUMENT,
             f"expected {len(message.inputs)} raw inputs but got {len(raw)}",
         )
-    tensors = tuple(
-        _tensor(each, raw[place] if raw else None)
-        for place, each in enumerate(message.inputs)
-    )
+    tensors = tuple(map(_tensor, message.inputs, raw))
     return InferRequest(
         message.id,
         tensors,
@@ -54,25 +35,10 @@ def infer_request(message: Any) -> InferRequest:
     )
 
 
-def _tensor(message: Any, raw: bytes | None) -> WireTensor:
-    if message.datatype not in NUMPY_TYPES:
+def _tensor(message: Any, raw: bytes) -> WireTensor:
+    if message.datatype not in DATATYPES:
         raise refused(INVALID_ARGUMENT, f"invalid datatype for input '{message.name}'")
-    if raw is None:
-        raw = _typed_contents(message)
     return WireTensor(message.name, message.datatype, tuple(message.shape), raw)
-
-
-def _typed_contents(message: Any) -> bytes:
-    member = _CONTENTS.get(message.datatype)
-    if member is None:
-        raise refused(
-            INVALID_ARGUMENT,
-            f"{message.datatype} of input '{message.name}' has to be sent raw",
-        )
-    items = list(getattr(message.contents, member))
-    values = np.empty(len(items), dtype=NUMPY_TYPES[message.datatype])
-    values[:] = items
-    return encode(message.datatype, values)
 
 
 def _parameter(message: Any) -> object:
@@ -86,13 +52,13 @@ def infer_response(answer: InferAnswer) -> Any:
     message = pb.ModelInferResponse(
         model_name=answer.model, model_version=answer.version, id=answer.request_id
     )
-    for key, value in answer.parameters.items():
-        message.parameters[key].bool_param = value
     for tensor in answer.outputs:
         message.outputs.add(
             name=tensor.name, datatype=tensor.dtype, shape=list(tensor.shape)
         )
         message.raw_output_contents.append(tensor.raw)
+    if answer.is_final is not None:
+        message.parameters["triton_final_response"].bool_param = answer.is_final
     return message
 
 

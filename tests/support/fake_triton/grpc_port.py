@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from exporter.network.grpc_core import grpc
 from fake_triton.behaviours import Body, Status
-from fake_triton.calls import Answers, Call, Document, EndedError, Ready
+from fake_triton.calls import REQUEST_BYTES, Call, Document, EndedError, Ready
 from fake_triton.gate import Gate
 from fake_triton.grpc_messages import (
     infer_request,
@@ -27,7 +27,7 @@ from fake_triton.repository import RefusedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fake_triton.calls import Content, Limits, Reply
+    from fake_triton.calls import Content, Reply
     from fake_triton.journal import Operation
     from fake_triton.server_core import ServerCore
 
@@ -54,13 +54,13 @@ _METHODS: Final[dict[str, Operation]] = {
 class GrpcPort:
     """KServe-v2 with Triton's extensions over gRPC."""
 
-    def __init__(self, core: ServerCore, *, limits: Limits) -> None:
+    def __init__(self, core: ServerCore) -> None:
         self._core = core
         self._workers = ThreadPoolExecutor(WORKERS, "fake-triton-rpc")
         self._server = grpc.server(
             self._workers,
             options=[
-                ("grpc.max_receive_message_length", limits.request_bytes),
+                ("grpc.max_receive_message_length", REQUEST_BYTES),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
             ],
@@ -77,9 +77,7 @@ class GrpcPort:
         )
         server_port = self._server.add_insecure_port(f"{LOOPBACK}:0")
         self._server.start()
-        self._gate = Gate(
-            server_port, stopping=core.stopping, max_connections=limits.connections
-        )
+        self._gate = Gate(server_port, stopping=core.stopping)
         self.listener = self._gate.listener
 
     def stop(self) -> None:
@@ -124,35 +122,30 @@ class GrpcPort:
 
     def _stream(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         for data in messages:
-            request = pb.ModelInferRequest()
+            request = pb.ModelInferRequest.FromString(data)
+            call = _call("infer", request, context, streamed=True)
             try:
-                request.ParseFromString(data)
-                call = _call("infer", request, context, streamed=True)
                 with self._core.serving(call) as reply:
-                    yield from self._streamed(reply, request, context)
-            except DecodeError:
-                context.abort(grpc.StatusCode.INTERNAL, "Unable to parse request")
-            except RefusedError as refusal:
-                yield _stream_error(refusal.status, request)
+                    if reply.delivery is not None:
+                        self._gate.spoil(context.peer(), reply.delivery)
+                    yield from _stream_messages(reply.content, request)
             except EndedError:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "nobody is waiting")
 
-    def _streamed(self, reply: Reply, request: Any, context: Any) -> Iterator[bytes]:
-        if reply.delivery is not None:
-            self._gate.spoil(context.peer(), reply.delivery)
-        match reply.content:
-            case Status() as status:
-                yield _stream_error(status, request)
-            case Body(data=data):
-                yield data
-            case Answers(answers=answers, interval_seconds=interval):
-                for place, answer in enumerate(answers):
-                    if place:
-                        self._core.sleep(interval)
-                    message = pb.ModelStreamInferResponse(
-                        infer_response=infer_response(answer)
-                    )
-                    yield message.SerializeToString()
+
+def _stream_messages(content: Content, request: Any) -> Iterator[bytes]:
+    if isinstance(content, Body):
+        yield content.data
+    elif isinstance(content, Status):
+        yield pb.ModelStreamInferResponse(
+            error_message=content.message,
+            infer_response=pb.ModelInferResponse(id=request.id),
+        ).SerializeToString()
+    elif isinstance(content, tuple):
+        for answer in content:
+            yield pb.ModelStreamInferResponse(
+                infer_response=infer_response(answer)
+            ).SerializeToString()
 
 
 def _call(
@@ -216,12 +209,3 @@ def _document(value: Any, response_type: Any) -> Any:
     elif response_type is pb.ModelConfigResponse:
         value = {"config": value}
     return ParseDict(value, response_type())
-
-
-def _stream_error(status: Status, request: Any) -> bytes:
-    message = pb.ModelStreamInferResponse(
-        error_message=status.message,
-        infer_response=pb.ModelInferResponse(id=request.id),
-    )
-    data: bytes = message.SerializeToString()
-    return data

@@ -7,12 +7,14 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from exporter.errors import ProtocolError
+from exporter.triton.tensors import DATATYPES
 from fake_triton.behaviours import INVALID_ARGUMENT, Status
+from fake_triton.calls import REQUEST_BYTES
 from fake_triton.inference import InferAnswer, InferRequest
 from fake_triton.repository import RefusedError, refused
 from fake_triton.tensors import (
     NOT_IN_JSON,
-    NUMPY_TYPES,
     WireTensor,
     from_json,
     to_json,
@@ -47,7 +49,7 @@ class HttpRequest:
         return self.headers.get("connection", "").lower() == "close"
 
 
-def read_request(stream: BinaryIO, max_bytes: int) -> HttpRequest | None:
+def read_request(stream: BinaryIO) -> HttpRequest | None:
     """The next request, None at the end of the connection; RefusedError if unreadable."""
     line = stream.readline(LINE_BYTES + 1)
     if not line.strip():
@@ -67,7 +69,7 @@ def read_request(stream: BinaryIO, max_bytes: int) -> HttpRequest | None:
     length = headers.get("content-length", "0")
     if not length.isdecimal():
         raise RefusedError(BAD_REQUEST)
-    if int(length) > max_bytes:
+    if int(length) > REQUEST_BYTES:
         raise RefusedError(TOO_LARGE)
     body = stream.read(int(length))
     if len(body) < int(length):
@@ -144,7 +146,7 @@ def _parse_document(document: Any, binary: bytes) -> ParsedInfer:
 def _parse_tensor(item: Any, binary: bytes) -> tuple[WireTensor, bytes]:
     name, dtype = str(item["name"]), str(item["datatype"])
     shape = tuple(int(size) for size in item["shape"])
-    if dtype not in NUMPY_TYPES:
+    if dtype not in DATATYPES:
         raise refused(INVALID_ARGUMENT, f"invalid datatype for input '{name}'")
     size = item.get("parameters", {}).get("binary_data_size")
     if size is not None:
@@ -189,9 +191,7 @@ def json_answer(value: Any, status: int = 200) -> HttpAnswer:
 
 
 def status_answer(status: Status) -> HttpAnswer:
-    """A failure, with Triton's error body or the scripted one."""
-    if status.body is not None:
-        return HttpAnswer(status.http, status.body, status.content_type)
+    """A failure, with Triton's error body."""
     return json_answer({"error": status.message}, status.http)
 
 
@@ -237,7 +237,7 @@ def _json_data(tensor: WireTensor) -> list[Any]:
         )
     try:
         return to_json(tensor)
-    except ValueError:
+    except ProtocolError:
         raise refused(
             JSON_ERROR,
             f"output tensor shape does not match size of output for '{tensor.name}'",

@@ -6,9 +6,10 @@ import select
 import socket
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from fake_triton.behaviours import (
+    GARBAGE,
     Body,
     Dripping,
     Dropped,
@@ -16,9 +17,8 @@ from fake_triton.behaviours import (
     HalfAnswer,
     Status,
 )
-from fake_triton.calls import Call, Document, EndedError, Ready, Text
+from fake_triton.calls import CONNECTIONS, Call, Document, EndedError, Ready, Text
 from fake_triton.http_messages import (
-    BAD_REQUEST,
     HEADER_LENGTH,
     HttpAnswer,
     HttpRequest,
@@ -26,21 +26,17 @@ from fake_triton.http_messages import (
     infer_answer,
     json_answer,
     parse_infer,
-    parse_json,
     read_request,
     status_answer,
 )
 from fake_triton.http_routes import METHOD_NOT_ALLOWED, NO_SUCH_PATH, route
-from fake_triton.inference import InferRequest
+from fake_triton.inference import InferAnswer, InferRequest
 from fake_triton.listener import Listener, reset_on_close
-from fake_triton.repository import RefusedError, refused
+from fake_triton.repository import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from fake_triton.behaviours import Delivery
-    from fake_triton.calls import Content, Limits
-    from fake_triton.inference import InferAnswer
+    from fake_triton.calls import Content
     from fake_triton.server_core import ServerCore
 
 METRICS_TYPE: Final = "text/plain; charset=utf-8"
@@ -56,17 +52,15 @@ class _ConnectionOverError(OSError):
 class HttpPort:
     """KServe-v2 with Triton's extensions over HTTP/1.1, connections kept alive."""
 
-    def __init__(self, core: ServerCore, *, decodes_urls: bool, limits: Limits) -> None:
+    def __init__(self, core: ServerCore) -> None:
         self._core = core
-        self._decodes_urls = decodes_urls
-        self._max_request_bytes = limits.request_bytes
         self.listener = Listener(
-            self._serve, name="fake-triton-http", max_connections=limits.connections
+            self._serve, name="fake-triton-http", max_connections=CONNECTIONS
         )
         self.metrics = Listener(
             self._serve_metrics,
             name="fake-triton-metrics",
-            max_connections=limits.connections,
+            max_connections=CONNECTIONS,
         )
 
     def _serve(self, connection: socket.socket) -> None:
@@ -74,7 +68,7 @@ class HttpPort:
         with connection.makefile("rb") as stream:
             while True:
                 try:
-                    request = read_request(stream, self._max_request_bytes)
+                    request = read_request(stream)
                 except RefusedError as refusal:
                     _refuse(connection, status_answer(refusal.status))
                     return
@@ -119,22 +113,13 @@ class HttpPort:
             raise _ConnectionOverError from None
 
     def _call(self, connection: socket.socket, request: HttpRequest) -> Call:
-        found = route(request.method, request.target, decodes=self._decodes_urls)
-        settings = None
-        ready_only = False
-        if found.operation == "trace_setting" and request.method == "POST":
-            settings = _settings(parse_json(request.body))
-        if found.operation == "repository_index":
-            document = parse_json(request.body)
-            ready_only = isinstance(document, dict) and document.get("ready") is True
+        found = route(request.method, request.target)
         return Call(
             "http",
             found.operation,
             found.model,
             found.version,
             headers=request.headers,
-            settings=settings,
-            ready_only=ready_only,
             gone=lambda: _has_left(connection),
         )
 
@@ -142,7 +127,7 @@ class HttpPort:
         with connection.makefile("rb") as stream:
             while True:
                 try:
-                    request = read_request(stream, self._max_request_bytes)
+                    request = read_request(stream)
                     if request is None:
                         return
                     _check_metrics_request(request)
@@ -166,13 +151,11 @@ class HttpPort:
             case None:
                 _send(connection, answer)
                 return
-            case Garbage(data=garbage):
-                connection.sendall(garbage)
-            case HalfAnswer(fraction=fraction):
-                kept = max(
-                    min(int(len(answer.body) * fraction), len(answer.body) - 1), 0
-                )
-                connection.sendall(answer.head() + answer.body[:kept])
+            case Garbage():
+                connection.sendall(GARBAGE)
+            case HalfAnswer():
+                half = answer.body[: len(answer.body) // 2]
+                connection.sendall(answer.head() + half)
             case Dropped():
                 reset_on_close(connection)
             case Dripping(interval_seconds=interval):
@@ -191,32 +174,22 @@ def _check_metrics_request(request: HttpRequest) -> None:
         raise RefusedError(METHOD_NOT_ALLOWED)
 
 
-def _settings(document: Any) -> Mapping[str, Sequence[str] | None]:
-    if not isinstance(document, dict):
-        raise refused(BAD_REQUEST, "the trace settings are not a JSON object")
-    return {str(key): _setting(value) for key, value in document.items()}
-
-
-def _setting(value: Any) -> list[str] | None:
-    if value is None:
-        return None
-    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
-
-
 def _written(content: Content, call: Call, parsed: ParsedInfer) -> HttpAnswer:
     match content:
         case Ready(yes=yes):
             return _readiness(call, yes=yes)
         case Status():
             return status_answer(content)
-        case Body(data=data, content_type=content_type):
-            return HttpAnswer(200, data, content_type)
+        case Body(data=data):
+            return HttpAnswer(200, data)
         case Text(value=text):
             return HttpAnswer(200, text.encode(), METRICS_TYPE)
         case Document(value=value):
-            return _document(value, call)
+            return json_answer(value)
+        case InferAnswer():
+            return infer_answer(content, parsed)
         case _:
-            return infer_answer(cast("InferAnswer", content), parsed)
+            raise AssertionError("streams are asked for over gRPC")
 
 
 def _readiness(call: Call, *, yes: bool) -> HttpAnswer:
@@ -225,18 +198,6 @@ def _readiness(call: Call, *, yes: bool) -> HttpAnswer:
     model = call.operation == "model_ready"
     body = b'{"error":"Model version not ready"}' if model else b""
     return HttpAnswer(400, body, "text/plain")
-
-
-def _document(value: Any, call: Call) -> HttpAnswer:
-    if call.operation in ("repository_load", "repository_unload"):
-        return HttpAnswer(200)
-    if call.operation == "trace_setting":
-        # Only the level is a list on HTTP.
-        value = {
-            key: setting if key == "trace_level" else setting[0]
-            for key, setting in value.items()
-        }
-    return json_answer(value)
 
 
 def _send(connection: socket.socket, answer: HttpAnswer) -> None:

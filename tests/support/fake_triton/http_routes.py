@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from fake_triton.behaviours import Status
 from fake_triton.repository import RefusedError
@@ -21,9 +20,6 @@ _SERVER: Final[Mapping[tuple[str, ...], tuple[str, Operation]]] = {
     (): ("GET", "server_metadata"),
     ("health", "live"): ("GET", "server_live"),
     ("health", "ready"): ("GET", "server_ready"),
-    ("models", "stats"): ("GET", "statistics"),
-    ("repository", "index"): ("POST", "repository_index"),
-    ("trace", "setting"): ("GET POST", "trace_setting"),
 }
 _MODEL: Final[Mapping[tuple[str, ...], tuple[str, Operation]]] = {
     (): ("GET", "model_metadata"),
@@ -31,11 +27,6 @@ _MODEL: Final[Mapping[tuple[str, ...], tuple[str, Operation]]] = {
     ("config",): ("GET", "model_config"),
     ("stats",): ("GET", "statistics"),
     ("infer",): ("POST", "infer"),
-    ("trace", "setting"): ("GET POST", "trace_setting"),
-}
-_CONTROL: Final[Mapping[tuple[str, ...], tuple[str, Operation]]] = {
-    ("load",): ("POST", "repository_load"),
-    ("unload",): ("POST", "repository_unload"),
 }
 
 
@@ -48,21 +39,18 @@ class Route:
     version: str = ""
 
 
-def route(method: str, target: str, *, decodes: bool) -> Route:
+def route(method: str, target: str) -> Route:
     """The operation, model and version; RefusedError with 404 or 405.
 
-    Triton 2.51 takes the model name from the path as it stands; `decodes` resolves
-    percent escapes first, for names that cannot stand in a path.
+    Triton 2.51 takes the model name from the path as it stands, escapes and all.
     """
     path = target.partition("?")[0].removeprefix("/")
-    parts = tuple(unquote(part) if decodes else part for part in path.split("/"))
+    parts = tuple(path.split("/"))
     if parts[0] != "v2":
         raise RefusedError(NO_SUCH_PATH)
     rest = parts[1:]
     if rest in _SERVER:
         return Route(_allowed(method, _SERVER[rest]))
-    if rest[:2] == ("repository", "models") and rest[3:] in _CONTROL:
-        return Route(_allowed(method, _CONTROL[rest[3:]]), rest[2])
     match rest:
         case ("models", model, *others) if model:
             version, tail = "", tuple(others)

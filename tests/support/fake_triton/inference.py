@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from exporter.errors import ProtocolError
+from exporter.triton.tensors import FLOATS, array_dtype
 from fake_triton.behaviours import (
     INVALID_ARGUMENT,
     EmptyTensor,
@@ -22,11 +24,8 @@ from fake_triton.behaviours import (
 from fake_triton.models import wire_shape
 from fake_triton.repository import refused
 from fake_triton.tensors import (
-    FLOATS,
-    NUMPY_TYPES,
     WireTensor,
     decode,
-    element_bytes,
     encode,
     plausible,
 )
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fake_triton.models import FakeModel, FakeTensor
-
-FINAL: Final = "triton_final_response"
-EMPTY_FINAL: Final = "triton_enable_empty_final_response"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,8 @@ class InferAnswer:
     version: str
     request_id: str
     outputs: tuple[WireTensor, ...]
-    parameters: Mapping[str, bool] = field(default_factory=dict)
+    is_final: bool | None = None
+    """None where the answer is no stream's."""
 
 
 def check(model: FakeModel, request: InferRequest) -> None:
@@ -84,13 +81,12 @@ def check(model: FakeModel, request: InferRequest) -> None:
 
 def _check_presence(model: FakeModel, request: InferRequest, prefix: str) -> None:
     given = [tensor.name for tensor in request.inputs]
-    required = [tensor.name for tensor in model.inputs if not tensor.optional]
-    missing = [name for name in required if name not in given]
+    missing = [tensor.name for tensor in model.inputs if tensor.name not in given]
     if missing or len(set(given)) != len(given):
         raise refused(
             INVALID_ARGUMENT,
-            f"{prefix} expected number of inputs between {len(required)} and "
-            f"{len(model.inputs)} but got {len(given)} inputs for model "
+            f"{prefix} expected {len(model.inputs)} inputs but "
+            f"got {len(given)} inputs for model "
             f"'{model.name}'. Got input(s) {given}, but missing required input(s) "
             f"{missing}. Please provide all required input(s).",
         )
@@ -122,13 +118,13 @@ def _check_input(
 
 
 def _check_size(model: FakeModel, given: WireTensor, prefix: str) -> None:
-    size = element_bytes(given.dtype)
-    if size is None:
+    if given.dtype == "BYTES":
         try:
             decode(given)
-        except ValueError as problem:
+        except ProtocolError as problem:
             raise refused(INVALID_ARGUMENT, f"{prefix} {problem}") from None
         return
+    size = 2 if given.dtype == "BF16" else array_dtype(given.dtype).itemsize
     expected = size * math.prod(given.shape)
     if len(given.raw) != expected:
         raise refused(
@@ -157,10 +153,8 @@ def rows(model: FakeModel, request: InferRequest) -> int:
     return shape[0] if shape else 1
 
 
-def answer(
-    model: FakeModel, version: str, request: InferRequest, *, turn: int = 0
-) -> InferAnswer:
-    """The well-behaved answer; `turn` numbers the responses of a decoupled model."""
+def answer(model: FakeModel, version: str, request: InferRequest) -> InferAnswer:
+    """The well-behaved answer."""
     declared = [
         tensor
         for tensor in model.outputs
@@ -170,7 +164,7 @@ def answer(
         values = model.answer({each.name: decode(each) for each in request.inputs})
         outputs = [_given(tensor, values[tensor.name]) for tensor in declared]
     else:
-        seed = _seed(request, turn)
+        seed = _seed(request)
         outputs = [_plausible(model, tensor, request, seed) for tensor in declared]
     return InferAnswer(model.name, version, request.request_id, tuple(outputs))
 
@@ -178,16 +172,12 @@ def answer(
 def stream(
     model: FakeModel, version: str, request: InferRequest
 ) -> Iterable[InferAnswer]:
-    """The responses to a streamed request, the last one marked as Triton does.
-
-    A decoupled model ends with an empty response where the client asked for one.
-    """
-    turns = model.responses if model.decoupled else 1
-    for turn in range(turns):
-        good = answer(model, version, request, turn=turn)
-        yield replace(good, parameters={FINAL: not model.decoupled})
-    if model.decoupled and request.parameters.get(EMPTY_FINAL) is True:
-        yield InferAnswer(model.name, "", request.request_id, (), {FINAL: True})
+    """The responses to a streamed request, and the empty last one where it is wanted."""
+    good = answer(model, version, request)
+    for _ in range(model.responses or 0):
+        yield replace(good, is_final=False)
+    if request.parameters.get("triton_enable_empty_final_response") is True:
+        yield InferAnswer(model.name, "", request.request_id, (), is_final=True)
 
 
 def _given(tensor: FakeTensor, values: np.ndarray[Any, Any]) -> WireTensor:
@@ -204,8 +194,8 @@ def _plausible(
     return WireTensor(tensor.name, tensor.dtype, shape, raw)
 
 
-def _seed(request: InferRequest, turn: int) -> int:
-    seed = turn
+def _seed(request: InferRequest) -> int:
+    seed = 0
     for tensor in sorted(request.inputs, key=lambda each: each.name):
         seed = zlib.crc32(tensor.name.encode(errors="replace") + tensor.raw, seed)
     return seed
@@ -233,8 +223,9 @@ def spoilt(good: InferAnswer, faults: Iterable[TensorFault]) -> InferAnswer:
 def _spoilt_outputs(
     outputs: tuple[WireTensor, ...], fault: TensorFault
 ) -> Iterable[WireTensor]:
+    only = fault.output if isinstance(fault, EmptyTensor | MissingOutput) else None
     for tensor in outputs:
-        if fault.output not in (None, tensor.name):
+        if only not in (None, tensor.name):
             yield tensor
         elif not isinstance(fault, MissingOutput):
             yield _spoilt_tensor(tensor, fault)
@@ -244,38 +235,25 @@ def _spoilt_tensor(tensor: WireTensor, fault: TensorFault) -> WireTensor:
     match fault:
         case EmptyTensor():
             return replace(tensor, raw=b"")
-        case ShortTensor(missing_bytes=missing):
-            return replace(tensor, raw=tensor.raw[: max(len(tensor.raw) - missing, 0)])
-        case WrongDtype(dtype=dtype):
-            return _retyped(tensor, dtype)
-        case WrongShape(shape=shape):
-            return _reshaped(tensor, shape)
-        case Filled():
-            return _filled(tensor, fault)
+        case ShortTensor():
+            return replace(tensor, raw=tensor.raw[:-1])
+        case WrongDtype():
+            values = decode(tensor).astype(np.int64)
+            return replace(tensor, dtype="INT64", raw=encode("INT64", values))
+        case WrongShape():
+            *others, last = tensor.shape or (0,)
+            shape = (*others, last + 1)
+            values = np.resize(decode(tensor), shape)
+            return replace(tensor, shape=shape, raw=encode(tensor.dtype, values))
+        case Filled(value=value):
+            return _filled(tensor, value)
         case MissingOutput():
             raise AssertionError("a missing output has no tensor")
 
 
-def _retyped(tensor: WireTensor, dtype: str) -> WireTensor:
-    values = decode(tensor)
-    if tensor.dtype == "BYTES" or dtype == "BYTES":
-        values = plausible(dtype, tensor.shape, seed=len(tensor.raw))
-    else:
-        values = values.astype(NUMPY_TYPES[dtype])
-    return replace(tensor, dtype=dtype, raw=encode(dtype, values))
-
-
-def _reshaped(tensor: WireTensor, shape: tuple[int, ...] | None) -> WireTensor:
-    if shape is None:
-        shape = (*tensor.shape[:-1], (tensor.shape[-1] if tensor.shape else 0) + 1)
-    values = np.resize(decode(tensor), shape)
-    return replace(tensor, shape=shape, raw=encode(tensor.dtype, values))
-
-
-def _filled(tensor: WireTensor, fault: Filled) -> WireTensor:
-    holds_value = tensor.dtype in FLOATS or math.isfinite(fault.value)
+def _filled(tensor: WireTensor, value: float) -> WireTensor:
+    holds_value = tensor.dtype in FLOATS or math.isfinite(value)
     if not holds_value or tensor.dtype == "BYTES":
         return tensor
-    values = decode(tensor).copy()
-    values.reshape(-1)[: fault.elements] = fault.value
+    values = np.full_like(decode(tensor), value)
     return replace(tensor, raw=encode(tensor.dtype, values))

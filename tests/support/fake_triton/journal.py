@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ Operation = Literal[
 ]
 Scripted = Operation | Literal["any"]
 KEPT_DATA_BYTES: Final = 4096
+KEPT_REQUESTS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +65,15 @@ class ReceivedRequest:
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrency:
-    """Calls in progress now, and the most at any one time."""
-
-    current: int
-    peak: int
-
-
 _Key = tuple[Protocol | None, Operation, str | None]
 
 
 class Journal:
-    """Keeps the last `capacity` requests and counts those in progress."""
+    """Keeps the last `KEPT_REQUESTS` and counts those in progress."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._records: deque[ReceivedRequest] = deque(maxlen=capacity)
+        self._records: deque[ReceivedRequest] = deque(maxlen=KEPT_REQUESTS)
         self._received: Counter[_Key] = Counter()
         self._current: Counter[_Key] = Counter()
         self._peak: Counter[_Key] = Counter()
@@ -112,49 +104,48 @@ class Journal:
         with self._changed:
             return tuple(self._records)
 
-    def clear(self) -> None:
-        """Forget the records and the peaks; calls in progress stay counted."""
+    def forget(self) -> None:
+        """Drop the records, counts and peaks; calls in progress stay counted."""
         with self._changed:
             self._records.clear()
             self._received.clear()
             self._peak = Counter(self._current)
 
     def received(
-        self, operation: Operation, model: str | None, protocol: Protocol | None
+        self,
+        operation: Operation,
+        *,
+        model: str | None = None,
+        protocol: Protocol | None = None,
     ) -> int:
-        """How many came since the start or the last clear(), kept or not."""
+        """How many calls of this kind came in all, kept or not, since the last forget()."""
         with self._changed:
             return self._received[protocol, operation, model]
 
-    def concurrency(
-        self, operation: Operation, model: str | None, protocol: Protocol | None
-    ) -> Concurrency:
-        """Calls in progress."""
-        key = (protocol, operation, model)
+    def peak(self, operation: Operation = "infer") -> int:
+        """The most calls of this kind in progress at any one time."""
         with self._changed:
-            return Concurrency(self._current[key], self._peak[key])
+            return self._peak[None, operation, None]
 
     def wait_for(
         self,
         operation: Operation,
-        model: str | None,
-        protocol: Protocol | None,
         *,
-        count: int,
-        timeout_seconds: float,
+        model: str | None = None,
+        protocol: Protocol | None = None,
+        count: int = 1,
+        timeout_seconds: float = 10.0,
     ) -> int:
-        """Wait until `count` have come in all; how many have. TimeoutError if not."""
+        """Wait until `count` such calls have come in all; TimeoutError if they do not."""
         key = (protocol, operation, model)
-        deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            while self._received[key] < count:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError(
-                        f"{self._received[key]} {operation} requests came in "
-                        f"{timeout_seconds} s, {count} were awaited"
-                    )
-                self._changed.wait(left)
+            if not self._changed.wait_for(
+                lambda: self._received[key] >= count, timeout_seconds
+            ):
+                raise TimeoutError(
+                    f"{self._received[key]} {operation} requests came in "
+                    f"{timeout_seconds} s, {count} were awaited"
+                )
             return self._received[key]
 
 

@@ -26,7 +26,6 @@ class FakeTensor:
     name: str
     dtype: str = "FP32"
     shape: tuple[int, ...] = (4,)
-    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,8 @@ class FakeModel:
 
     Without `answer` the outputs are plausible values of the declared type that depend
     on the inputs alone, so that a golden sample stays golden. `max_batch_size` 0 means
-    no batch axis. A decoupled model sends `responses` answers to each streamed request,
-    `response_interval_seconds` apart.
+    no batch axis. One with `responses` is decoupled: it is asked over a stream and sends
+    so many.
     """
 
     name: str = "fake"
@@ -54,14 +53,7 @@ class FakeModel:
     outputs: tuple[FakeTensor, ...] = (FakeTensor("OUTPUT0"),)
     versions: tuple[str, ...] = ("1",)
     max_batch_size: int = 8
-    dynamic_batching: bool = True
-    platform: str = ""
-    backend: str = "python"
-    decoupled: bool = False
-    responses: int = 1
-    response_interval_seconds: float = 0.0
-    ready: bool = True
-    reason: str = ""
+    responses: int | None = None
     timings: Timings = field(default_factory=Timings)
     answer: Answer | None = None
 
@@ -99,7 +91,7 @@ def metadata_document(model: FakeModel) -> dict[str, Any]:
     return {
         "name": model.name,
         "versions": list(model.versions),
-        "platform": model.platform or model.backend,
+        "platform": "python",
         "inputs": [_tensor_metadata(model, tensor) for tensor in model.inputs],
         "outputs": [_tensor_metadata(model, tensor) for tensor in model.outputs],
     }
@@ -117,8 +109,8 @@ def config_document(model: FakeModel) -> dict[str, Any]:
     """The answer to ``GET v2/models/M/config``: the members a client may rely on."""
     document: dict[str, Any] = {
         "name": model.name,
-        "platform": model.platform,
-        "backend": model.backend,
+        "platform": "",
+        "backend": "python",
         "runtime": "",
         "version_policy": {"latest": {"num_versions": len(model.versions)}},
         "max_batch_size": model.max_batch_size,
@@ -128,12 +120,12 @@ def config_document(model: FakeModel) -> dict[str, Any]:
         "default_model_filename": "model.py",
         "parameters": {},
     }
-    if model.dynamic_batching and model.max_batch_size > 0:
+    if model.max_batch_size > 0:
         document["dynamic_batching"] = {
             "preferred_batch_size": [model.max_batch_size],
             "max_queue_delay_microseconds": 0,
         }
-    if model.decoupled:
+    if model.responses is not None:
         document["model_transaction_policy"] = {"decoupled": True}
     return document
 
@@ -150,7 +142,7 @@ def _input_config(tensor: FakeTensor) -> dict[str, Any]:
         "dims": list(tensor.shape),
         "is_shape_tensor": False,
         "allow_ragged_batch": False,
-        "optional": tensor.optional,
+        "optional": False,
     }
 
 

@@ -35,8 +35,8 @@ def refused(status: Status, message: str) -> RefusedError:
 @dataclass(slots=True)
 class _Entry:
     model: FakeModel
-    ready: bool
-    reason: str
+    ready: bool = True
+    reason: str = ""
     vanished: bool = False
     stub_dead: bool = False
     readiness_hangs: bool = False
@@ -66,7 +66,7 @@ class Repository:
 
     def add(self, model: FakeModel) -> None:
         """Put a model in, or replace the one of that name; its counters start at 0."""
-        entry = _Entry(model, ready=model.ready, reason=model.reason)
+        entry = _Entry(model)
         entry.reset(metrics=True)
         with self._lock:
             self._entries[model.name] = entry
@@ -81,7 +81,7 @@ class Repository:
         with self._lock:
             self._entries[name].vanished = True
 
-    def unload(self, name: str, reason: str) -> None:
+    def unload(self, name: str, reason: str = "unloaded") -> None:
         """State UNAVAILABLE with `reason`; the counters are gone, as in Triton."""
         with self._lock:
             entry = self._entries[name]
@@ -101,7 +101,11 @@ class Repository:
             entry.reset(metrics=False)
 
     def kill_stub(self, name: str) -> None:
-        """The model's backend process is dead until it is unloaded and loaded."""
+        """Kill the model's Python process: every request fails, the index says READY.
+
+        Readiness stays before version 2.65; from there on the model is not ready, and
+        with strict readiness the server neither. Unload and load repair it.
+        """
         with self._lock:
             self._entries[name].stub_dead = True
 
@@ -110,8 +114,12 @@ class Repository:
         with self._lock:
             return name in self._entries and self._entries[name].stub_dead
 
-    def hang_is_ready(self, name: str, *, hangs: bool) -> None:
-        """Whether the model's `is_ready()` hangs."""
+    def hang_is_ready(self, name: str, *, hangs: bool = True) -> None:
+        """Let the model's `is_ready()` hang, which it has from version 2.67 on.
+
+        Each question about its readiness is answered "no" after 5 s; over gRPC every
+        other control call waits meanwhile.
+        """
         with self._lock:
             self._entries[name].readiness_hangs = hangs
 
@@ -125,7 +133,7 @@ class Repository:
             )
 
     def restart(self) -> None:
-        """Every counter at 0."""
+        """Every counter at 0, as after a restart."""
         with self._lock:
             for entry in self._entries.values():
                 entry.reset(metrics=True)

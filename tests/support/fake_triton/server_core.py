@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -11,17 +12,12 @@ from fake_triton import inference
 from fake_triton.behaviours import (
     INVALID_ARGUMENT,
     Body,
-    Dripping,
-    Dropped,
-    Garbage,
-    HalfAnswer,
     Hung,
     NotReady,
     Slow,
     Status,
 )
 from fake_triton.calls import (
-    Answers,
     Document,
     EndedError,
     Ready,
@@ -42,7 +38,7 @@ from fake_triton.script import Plan, Script
 from fake_triton.trace_settings import TraceSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Generator, Iterable
 
     from fake_triton.calls import Call, Content
     from fake_triton.journal import Scripted
@@ -65,18 +61,6 @@ EXTENSIONS: Final = (
     "logging",
 )
 GONE_CHECK_SECONDS: Final = 0.05
-DECOUPLED: Final = {
-    "http": Status(
-        "UNIMPLEMENTED",
-        501,
-        "HTTP end point doesn't support models with decoupled transaction policy",
-    ),
-    "grpc": Status(
-        "UNIMPLEMENTED",
-        501,
-        "ModelInfer RPC doesn't support models with decoupled transaction policy",
-    ),
-}
 LOAD_DURATIONS: Final = (2, 52)
 """From this version on the metrics page has each model's load time."""
 HEALTH_OF_STUBS: Final = (2, 65)
@@ -85,7 +69,6 @@ IS_READY: Final = (2, 67)
 """From this version on a Python model may define `is_ready()`."""
 IS_READY_SECONDS: Final = 5.0
 """When Triton gives up an `is_ready()` that hangs."""
-DELIVERIES: Final = (Garbage, HalfAnswer, Dropped, Dripping)
 
 
 class ServerCore:
@@ -99,11 +82,9 @@ class ServerCore:
         version: str,
         trace_file: str,
         strict_readiness: bool,
-        kept_requests: int,
-        clock: Callable[[], float],
     ) -> None:
         self.repository = Repository(models)
-        self.journal = Journal(kept_requests)
+        self.journal = Journal()
         self.script = Script(self._snapshot)
         self.traces = TraceSettings(trace_file)
         self.stopping = threading.Event()
@@ -114,7 +95,6 @@ class ServerCore:
         numbers = version.split(".")[:2]
         self._release = tuple(int(n) for n in numbers if n.isdecimal())
         self._control_turn = threading.Lock()
-        self._clock = clock
 
     @property
     def binary_tensors(self) -> bool:
@@ -123,7 +103,7 @@ class ServerCore:
 
     def now_ms(self) -> int:
         """The wall clock, in the statistics' unit."""
-        return int(self._clock() * 1000)
+        return int(time.time() * 1000)
 
     @contextmanager
     def serving(self, call: Call) -> Generator[Reply]:
@@ -265,17 +245,10 @@ class ServerCore:
         return {(n, v): counters for n, v, counters in self.repository.statistics()}
 
     def _control(self, call: Call) -> dict[str, Any]:
-        load = call.operation == "repository_load"
-        known = self.repository.knows(call.model)
-        if load and not known:
-            raise refused(
-                Status("INTERNAL", 500, ""),
-                f"failed to load '{call.model}', failed to poll from model repository",
-            )
-        if load:
+        if call.operation == "repository_load":
             self.repository.load(call.model)
-        elif known:
-            self.repository.unload(call.model, "unloaded")
+        else:
+            self.repository.unload(call.model)
         return {}
 
     def _trace(self, call: Call) -> dict[str, list[str]]:
@@ -288,7 +261,8 @@ class ServerCore:
     def _infer(self, call: Call, plan: Plan) -> Content:
         request = cast("inference.InferRequest", call.infer)
         try:
-            model, version = self._accepted(call, request)
+            model, version = self.repository.find(call.model, call.version)
+            inference.check(model, request)
         except RefusedError as refusal:
             self._sleep(plan)
             return plan.find(Status) or refusal.status
@@ -309,24 +283,13 @@ class ServerCore:
         instead = self._counted(model, version, request, plan)
         if instead is not None:
             return instead
-        faults = plan.tensor_faults
-        if not call.streamed:
-            good = inference.answer(model, version, request)
-            return inference.spoilt(good, faults)
-        answers = inference.stream(model, version, request)
-        return Answers(
-            tuple(inference.spoilt(good, faults) for good in answers),
-            model.response_interval_seconds,
-        )
-
-    def _accepted(
-        self, call: Call, request: inference.InferRequest
-    ) -> tuple[FakeModel, str]:
-        model, version = self.repository.find(call.model, call.version)
-        if model.decoupled and not call.streamed:
-            raise RefusedError(DECOUPLED[call.protocol])
-        inference.check(model, request)
-        return model, version
+        if call.streamed:
+            return tuple(
+                inference.spoilt(good, plan.tensor_faults)
+                for good in inference.stream(model, version, request)
+            )
+        good = inference.answer(model, version, request)
+        return inference.spoilt(good, plan.tensor_faults)
 
     def _counted(
         self,
@@ -356,8 +319,6 @@ def _timings(model: FakeModel, plan: Plan) -> Timings:
     if slow is None or slow.phase == "network":
         return model.timings
     late_ns = int(slow.seconds * 1e9)
-    if slow.phase == "queue":
-        return replace(model.timings, queue_ns=model.timings.queue_ns + late_ns)
     return replace(
         model.timings, compute_infer_ns=model.timings.compute_infer_ns + late_ns
     )

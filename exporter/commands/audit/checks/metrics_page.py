@@ -49,7 +49,8 @@ def _counters(page: Page) -> dict[tuple[ModelKey, str], float]:
 
 def zero(evidence: Evidence) -> Iterator[Finding]:
     """Counters at 0 while the statistics count: what `counter_latencies=false` does."""
-    page = evidence.first_page
+    # Of the end: what the first statistics had counted by then is on it.
+    page = evidence.last_page
     if page is None:
         return
     counters = _counters(page)

@@ -8,7 +8,6 @@ import time
 
 import pytest
 from fake_triton import (
-    HOSTILE_NAMES,
     PYTHON_BACKEND_ERROR,
     UNAVAILABLE,
     Body,
@@ -16,12 +15,10 @@ from fake_triton import (
     FakeTensor,
     FakeTriton,
     Filled,
-    Frozen,
     Garbage,
     Hung,
     Slow,
     Timings,
-    Zeroed,
     many,
 )
 
@@ -57,15 +54,6 @@ class production(threading.Thread):  # noqa: N801 - used like a function
     def run(self):
         while not self._end.wait(0.02):
             self._served()
-
-
-def test_a_healthy_server_under_traffic_has_no_finding_above_info(fake, audit):
-    with production(fake, "m"):
-        seen = audit(fake)
-    assert not seen.report.failed, seen.ids("warning") | seen.ids("critical")
-    assert seen.ids("ok") >= {"models-answer", "metrics-agree"}
-    assert seen.report.models == 1
-    assert seen.report.server_version == FIXED
 
 
 def test_shares_are_what_the_server_spent_in_the_window(audit):
@@ -127,23 +115,6 @@ def test_with_production_in_between_the_networks_share_is_unknown(fake, audit):
     assert not seen.all("network-share")
 
 
-def test_a_page_of_zeros_is_told_without_any_traffic(fake, audit):
-    fake.served("m", 100)
-    fake.on("metrics").reply(Zeroed())
-    seen = audit(fake)
-    found = seen.one("counters-frozen-at-zero")
-    assert (found.severity, found.reference) == ("warning", "server#8125")
-    assert "metrics-disagree" in seen.ids("warning")
-
-
-def test_a_page_that_stands_still_is_told_by_our_own_requests(fake, audit):
-    fake.served("m", 100)
-    fake.on("metrics").reply(Frozen())
-    seen = audit(fake)
-    assert seen.one("metrics-disagree").severity == "warning"
-    assert not seen.all("counters-frozen-at-zero")
-
-
 @pytest.mark.parametrize(
     "behaviour", [UNAVAILABLE, Garbage(), Body(b"<html>")], ids=str
 )
@@ -173,6 +144,15 @@ def test_a_model_error_counted_as_success_is_seen_all_the_same(fake, audit):
     assert not seen.all("models-answer")
     # Three times by each protocol say enough.
     assert fake.received("infer") == 6
+
+
+def test_an_answer_that_only_the_end_of_the_audit_cuts_off_is_no_failure(fake, audit):
+    fake.on("infer").reply(Slow(0.3))
+    seen = audit(fake)
+    (probed,) = [p for p in seen.evidence.probes if p.target.protocol == "grpc"]
+    assert len(probed.verdicts) >= 1
+    assert {v.outcome for p in seen.evidence.probes for v in p.verdicts} == {"ok"}
+    assert "fails-sometimes" not in seen.ids()
 
 
 def test_overrides_of_the_config_are_used(audit):
@@ -250,16 +230,6 @@ def test_it_changes_nothing_on_the_server(fake, audit):
     for operation in ("repository_load", "repository_unload"):
         assert fake.received(operation) == 0
     assert all(not r.settings for r in fake.requests if r.operation == "trace_setting")
-
-
-def test_hostile_names_break_nothing_and_are_told_whole_in_json(audit):
-    models = [FakeModel(name) for name in HOSTILE_NAMES]
-    with FakeTriton(models, version=FIXED, decodes_urls=True) as fake:
-        for name in HOSTILE_NAMES:
-            fake.served(name, 50)
-        seen = audit(fake, 3.0)
-    assert {s.model for s in seen.report.time_shares} == set(HOSTILE_NAMES)
-    assert not seen.all("ready-but-failing")
 
 
 def test_the_models_of_the_config_are_the_only_ones_looked_at(audit):

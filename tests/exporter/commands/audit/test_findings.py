@@ -104,7 +104,7 @@ SCENARIOS = {
     "probe-like-production": ("ok", WELL),
     "probe-unlike-production": ("warning", requests(infer=9 * MS, count=100)),
     "metrics-off": ("warning", having(last_page=None, problems={"metrics": "refused"})),
-    "counters-frozen-at-zero": ("warning", having(first_page=page(0.0, success=0))),
+    "counters-frozen-at-zero": ("warning", having(last_page=page(9.0, success=0))),
     "metrics-disagree": (
         "warning",
         having(disagreements=(Disagreement(KEY, "success", 0.5),)),
@@ -186,6 +186,11 @@ def test_a_healthy_server_has_nothing_at_warning_or_unknown():
     assert {
         f.id for f in conclude(WELL) if f.severity in {*FAILING, "unknown"}
     } == set()
+
+
+def test_requests_between_a_page_and_the_statistics_after_it_freeze_no_counter():
+    evidence = having(first_page=page(0.0, success=0))
+    assert not [f for f in conclude(evidence) if f.id == "counters-frozen-at-zero"]
 
 
 def test_every_module_of_checks_joins_with_all_its_functions():

@@ -48,8 +48,8 @@ def test_hundreds_of_features_stay_within_their_memory_when_judged_and_saved(
     program("--reference", kind, str(FEATURES[kind]), many)
     program("--reference", kind, "32", few)
     found = json.loads(program(kind, str(FEATURES[kind]), many, few))
-    # What they cannot do without, so that the measurement is seen to see it.
-    assert found["resident"] > 15
+    # The ledger's starts (6) and the ring of rows (4): the measurement sees them.
+    assert found["resident"] > 10
     assert found["resident"] <= found["peak"] <= MOST_KB
     assert found["state"] <= MOST_STATE_KB
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clocks import Clock
 
 from drift import codec
 from drift.reference import Profile
@@ -27,16 +28,8 @@ def rows(seed, number, shift):
     return {"x": x, "colour": COLOURS[rng.integers(0, 3, (number, 1))]}
 
 
-class Clock:
-    def __init__(self):
-        self.now = 60.0
-
-    def __call__(self):
-        return self.now
-
-
 def watch():
-    clock = Clock()
+    clock = Clock(60.0)
     settings = DriftSettings.model_validate(
         {"learn": {}, "window": {"rows": 100, "seconds": 10, "panes": 2}}
     )

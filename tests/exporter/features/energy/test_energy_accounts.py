@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -119,32 +117,6 @@ def test_models_idle_and_unattributed_are_the_board_at_every_instant(data):
         before = now
 
 
-def test_two_models_alternating_and_overlapping_are_within_five_percent_of_the_truth():
-    """Both alone, both together, in changing parts; noise on nothing but the mix."""
-    rng = np.random.default_rng(11)
-    machine = Machine(board())
-    for _ in range(30):
-        machine.second()
-    for _, phase in itertools.product(range(10), range(4)):
-        for _ in range(15):
-            ratios = {
-                0: {A: 0.9},
-                1: {B: 0.8},
-                2: {A: rng.uniform(0.2, 0.6), B: rng.uniform(0.2, 0.6)},
-                3: {A: 0.05, B: 0.4},
-            }[phase]
-            machine.second([(k, r, {A: 320, B: 130}[k]) for k, r in ratios.items()])
-    for _ in range(10):
-        machine.second()
-    machine.balance()
-    for key in (A, B):
-        assert machine.attributed(key) == pytest.approx(machine.truth[key], rel=0.05)
-    idle = machine.total(lambda t: t.idle)
-    assert idle == pytest.approx(
-        60 * machine.settled[-1].parts[0][1].seconds * 128, rel=0.1
-    )
-
-
 def test_our_own_requests_energy_is_not_the_models():
     machine = Machine(board(idle_watts=60.0))
     for _ in range(40):
@@ -177,21 +149,6 @@ def test_others_load_while_nothing_of_ours_runs_is_neither_idle_nor_a_models():
     nobody = machine.total(lambda t: t.unattributed["nothing_ran"])
     assert nobody == pytest.approx(100 * 25, rel=0.3)
     assert not machine.attributed(A)
-
-
-def test_without_statistics_energy_is_counted_and_is_nobodys():
-    machine = Machine(board())
-    for _ in range(60):
-        machine.second(look=False)
-    machine.balance()
-    assert machine.total(lambda t: t.board) > 60 * 20
-    assert machine.total(lambda t: t.unattributed["no_statistics"]) == machine.total(
-        lambda t: t.board
-    )
-    for _ in range(20):
-        machine.second([(A, 0.5, 200)])
-    machine.balance()
-    assert machine.attributed(A) > 0
 
 
 def test_a_window_with_a_gap_makes_no_inference_cheap():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from clocks import Clock
 
 from exporter import catalogue
 from exporter.features.energy.energy_accounts import DeviceAccount, Settled, Window
@@ -15,13 +16,6 @@ from exporter.features.energy.power_readings import Device, Reading
 M, N = ("m", "1"), ("n", "1")
 GPU = Device("gpu", "nvml", "GPU-1", index="0", name="NVIDIA H100 80GB HBM3")
 HOST = Device("host", "rapl", "package-0")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def window(models, busy, *, seconds=10.0, idle=600, known=True, board=None):

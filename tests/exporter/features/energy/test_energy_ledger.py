@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 
 import pytest
 from accesses import access_to
-from fake_nvml import GPU_IS_LOST, board
+from fake_nvml import board
 from metrics_page import MetricsPage
 
 from exporter import catalogue
@@ -180,36 +180,6 @@ def test_a_sensor_that_is_late_is_said_to_be(nvml):
             fleet.assert_balanced()
         lags = fleet.values(catalogue.SENSOR_LAG)
         assert list(lags.values()) == [pytest.approx(2.0, abs=0.2)]
-
-
-def test_a_lost_board_counts_nothing_and_the_other_goes_on(fleet):
-    for second in range(30):
-        fleet.second(mix(second))
-    fleet.script.change(0, lost=GPU_IS_LOST)
-    fleet.second({A: 0.5})
-    up = {labels[2][-38:]: v for labels, v in fleet.values(catalogue.SENSOR_UP).items()}
-    assert sorted(up.values()) == [0, 1]
-    assert len(fleet.values(catalogue.GPU_POWER)) == 1
-    for _ in range(9):
-        fleet.second({A: 0.5})
-    before = fleet.boards()
-    for _ in range(20):
-        fleet.second({A: 0.5})
-        fleet.assert_balanced()
-    after = fleet.boards()
-    assert after[0] == before[0]
-    assert after[1] - before[1] == pytest.approx(20 * IDLE, rel=0.3)
-    fleet.script.change(0, lost=None)
-    for _ in range(10):
-        fleet.second({A: 0.5})
-        fleet.assert_balanced()
-    assert set(fleet.values(catalogue.SENSOR_UP).values()) == {1}
-    # The counter went on meanwhile: its joules are counted, and nobody's.
-    late = {
-        labels[2]: value
-        for labels, value in fleet.values(catalogue.UNATTRIBUTED_ENERGY).items()
-    }
-    assert late["gap"] > 20 * IDLE
 
 
 def test_a_server_that_tells_nothing_makes_energy_nobodys(fleet):

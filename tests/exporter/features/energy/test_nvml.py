@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
 import pytest
+from clocks import Clock
+from commands import python
 from fake_nvml import GPU_IS_LOST, NOT_AVAILABLE, board
 
 from exporter import catalogue
@@ -15,17 +15,9 @@ from exporter.features.energy.sources.nvml import NvmlSettings, library_exists
 from exporter.features.energy.sources.power_source import Surroundings
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture
@@ -285,15 +277,7 @@ def test_nothing_is_imported_where_there_is_no_library(tmp_path):
         " or m.startswith('exporter.features.energy.') and m.split('.')[3] not in"
         " ('energy_settings', 'sources', 'power_readings')])\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-        env={"PATH": "/usr/bin"},
-    )
-    assert result.stdout.strip() == "[None] []"
+    assert python(code, env={"PATH": "/usr/bin"}) == "[None] []\n"
 
 
 def test_the_library_is_looked_for_where_the_loader_would(nvml, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import structlog
 
 from exporter.features.golden.golden_budget import (
     WINDOW_SECONDS,
@@ -13,7 +14,6 @@ from exporter.features.golden.golden_budget import (
     Budget,
     LossChart,
 )
-from exporter.numerics import run_length
 
 SHARES = Allowance(
     request_share=0.05,
@@ -64,19 +64,42 @@ def test_a_restart_of_the_counters_is_not_taken_for_traffic() -> None:
     assert budget.spent(41.0).production_requests == 10
 
 
+def solved(failing, chart, limit):
+    """Mean samples to an alarm, from the equations of all states at once."""
+    states = np.arange(limit)
+    moves = np.zeros((limit, limit))
+    moves[states, np.maximum(states - chart.down, 0)] += 1 - failing
+    stays = states + chart.up < limit
+    moves[states[stays], states[stays] + chart.up] += failing
+    return np.linalg.solve(np.eye(limit) - moves, np.ones(limit))[0]
+
+
 @pytest.mark.parametrize("accuracy", [1.0, 0.97, 0.74, 0.5])
 def test_a_loss_chart_keeps_its_false_alarm_rate_exactly(accuracy) -> None:
     chart = LossChart.of(accuracy, 0.02, 10_000.0)
     failing = max(1 - accuracy, 0.002)
-    held = run_length.bernoulli_cusum(failing, (chart.up, chart.down), chart.limit)
-    assert held >= 10_000
-    below = run_length.bernoulli_cusum(failing, (chart.up, chart.down), chart.limit - 1)
-    assert below < 10_000
+    assert solved(failing, chart, chart.limit) == pytest.approx(chart.arl, rel=1e-6)
+    assert solved(failing, chart, chart.limit - 1) < 10_000 <= chart.arl
+
+
+@pytest.mark.parametrize("accuracy", [1.0, 0.99, 0.9, 0.74, 0.5])
+@pytest.mark.parametrize("loss", [0.005, 0.02, 0.1])
+@pytest.mark.parametrize("wanted", [100.0, 1e5, 1e8])
+def test_a_loss_chart_runs_as_long_as_wanted_or_reports_how_long(
+    accuracy, loss, wanted
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        LossChart.of.cache_clear()
+        chart = LossChart.of(accuracy, loss, wanted)
+    told = [line for line in logs if line["event"] == "golden_false_alarms_oftener"]
+    assert bool(told) == (chart.arl < wanted)
+    # 0.1.0 cut 100,000 to 36,584 at an accuracy of 0.74 and did not report it.
+    assert wanted > 1e5 or chart.arl >= wanted
 
 
 def test_two_points_lost_are_told_in_the_time_theory_allows() -> None:
     chart = LossChart.of(0.9, 0.02, 10_000.0)
-    delay = run_length.bernoulli_cusum(0.12, (chart.up, chart.down), chart.limit)
+    delay = solved(0.12, chart, chart.limit)
     divergence = 0.12 * math.log(0.12 / 0.1) + 0.88 * math.log(0.88 / 0.9)
     assert delay <= 1.15 * math.log(10_000) / divergence
 

@@ -290,3 +290,21 @@ def test_whatever_a_file_holds_is_columns_or_one_clear_error(form, raw) -> None:
         told = str(error)
     assert told.startswith("FILE: ")
     assert all(isinstance(column, np.ndarray) for column in columns.values())
+
+
+def interval(probe, metric):
+    return [
+        value(probe, "triton_golden_score_ci_ratio", metric, bound)
+        for bound in ("lower", "upper")
+    ]
+
+
+def test_scores_have_an_interval_that_copies_do_not_narrow(scene) -> None:
+    probe = scene.probe()
+    for _ in range(3):
+        scene.attempt(probe)
+    low, high = interval(probe, "accuracy")
+    # 20 of 20: Wilson's is 0.84 to 1, and Student's t takes a little.
+    assert low == pytest.approx(0.84, abs=0.02)
+    assert high == 1
+    assert interval(probe, "f1") == [None, None]

@@ -41,10 +41,30 @@ def answers(rng, rows, sure=0.8):
     return rng.permuted(scores, axis=1)
 
 
-def publish(scene, outputs, *, model="m", version="", name="p"):
+def publish(scene, outputs, *, model="m", version="", name="p", **inputs):
     scene.access.mirror.publish(
-        [Mirrored("http", model, version, "1", outputs={name: outputs})]
+        [Mirrored("http", model, version, "1", inputs, {name: outputs})]
     )
+
+
+def calibrate_it(scene, rows=3000, dataset="set", lost=0.1):
+    """A golden set whose answers are right less often than they say, by `lost`."""
+    rng = np.random.default_rng(30)
+    said = answers(rng, rows).max(axis=1)
+    calibration = calibrate(said, (rng.random(rows) < said - lost).astype(float))
+    scene.access.calibration.publish(KEY, Calibrated("p", dataset, calibration))
+
+
+def width(scene):
+    low, high = (
+        value(scene, "triton_estimated_accuracy_ci_ratio", bound)
+        for bound in ("lower", "upper")
+    )
+    return high - low
+
+
+def valid(scene, condition):
+    return value(scene, "triton_estimated_accuracy_valid", condition)
 
 
 def value(scene, name, *labels):
@@ -95,12 +115,10 @@ def test_what_nobody_serves_or_answers_is_passed_over(scene) -> None:
 
 def test_accuracy_is_estimated_once_the_model_is_calibrated(scene) -> None:
     rng = np.random.default_rng(3)
-    rows = answers(rng, 200, sure=0.7)
+    rows = answers(rng, 200)
     publish(scene, rows)
     assert value(scene, "triton_estimated_accuracy_ratio") is None
-    said = rng.uniform(0.3, 1, 3000)
-    calibration = calibrate(said, (rng.random(3000) < said - 0.1).astype(float))
-    scene.access.calibration.publish(KEY, Calibrated("p", "set", calibration))
+    calibrate_it(scene)
     estimate = value(scene, "triton_estimated_accuracy_ratio")
     assert estimate == pytest.approx(rows.max(axis=1).mean() - 0.1, abs=0.04)
     low, high = (
@@ -108,11 +126,89 @@ def test_accuracy_is_estimated_once_the_model_is_calibrated(scene) -> None:
         for bound in ("lower", "upper")
     )
     assert low < estimate < high
-    valid = "triton_estimated_accuracy_valid"
-    conditions = ("calibrated", "enough_outputs", "within_calibration", "no_drift")
-    assert [value(scene, valid, name) for name in conditions] == [1, 1, 1, 1]
-    scene.exposed.append(Sample(catalogue.MODEL_DRIFT_ALARM, 1, ("m",)))
-    assert value(scene, valid, "no_drift") == 0
+    conditions = ("calibrated", "enough_outputs", "within_calibration")
+    assert [valid(scene, name) for name in conditions] == [1, 1, 1]
+
+
+def test_no_drift_is_unknown_unless_somebody_watches_the_inputs(scene) -> None:
+    publish(scene, answers(np.random.default_rng(3), 200))
+    calibrate_it(scene)
+    # The other side, and a profile that no window was held against yet.
+    scene.exposed += [
+        Sample(catalogue.MODEL_DRIFT_ALARM, 0, ("m",)),
+        Sample(catalogue.DRIFT_WINDOW_TIMESTAMP, 5.0, ("m", "outputs")),
+        Sample(catalogue.DRIFT_PROMISE, 1, ("m", "outputs")),
+        Sample(catalogue.DRIFT_WINDOW_TIMESTAMP, 5.0, ("other", "inputs")),
+    ]
+    assert valid(scene, "drift_watched") == 0
+    assert valid(scene, "no_drift") is None
+    assert valid(scene, "drift_guaranteed") is None
+    scene.exposed.append(Sample(catalogue.DRIFT_WINDOW_TIMESTAMP, 5.0, ("m", "inputs")))
+    assert valid(scene, "drift_watched") == 1
+    assert valid(scene, "no_drift") == 1
+    scene.exposed[0] = Sample(catalogue.MODEL_DRIFT_ALARM, 1, ("m",))
+    assert valid(scene, "no_drift") == 0
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_drift_reference_without_its_guarantee_makes_the_estimate_doubtful(
+    scene, kept
+) -> None:
+    publish(scene, answers(np.random.default_rng(3), 200))
+    calibrate_it(scene)
+    scene.exposed += [
+        Sample(catalogue.DRIFT_WINDOW_TIMESTAMP, 5.0, ("m", "inputs")),
+        Sample(catalogue.DRIFT_PROMISE, kept, ("m", "inputs")),
+    ]
+    assert valid(scene, "drift_guaranteed") == kept
+
+
+def test_a_repeated_request_counts_once(scene) -> None:
+    rng = np.random.default_rng(4)
+    calibrate_it(scene)
+    rows = answers(rng, 200)
+    publish(scene, rows)
+    different = width(scene)
+    for part in np.array_split(rows[:10], 5):
+        for _ in range(20):
+            publish(scene, part)
+    assert width(scene) > 2 * different
+    assert valid(scene, "enough_outputs") == 0
+
+
+@pytest.mark.parametrize("kind", ["numbers", "texts"])
+def test_equal_answers_to_different_inputs_do_not_count_as_one(scene, kind) -> None:
+    calibrate_it(scene)
+    rows = np.repeat(answers(np.random.default_rng(5), 1), 200, axis=0)
+    asked = np.arange(200.0)[:, None]
+    if kind == "texts":
+        asked = np.array([[f"text {n}".encode()] for n in range(200)], object)
+    publish(scene, rows, x=asked)
+    assert valid(scene, "enough_outputs") == 1
+    publish(scene, rows, x=asked[[0] * 200].copy())
+    assert valid(scene, "enough_outputs") == 0
+
+
+def test_a_golden_set_that_lost_accuracy_contradicts_the_estimate(scene) -> None:
+    publish(scene, answers(np.random.default_rng(6), 200))
+    calibrate_it(scene)
+    assert valid(scene, "golden_agrees") is None
+    labels = (*KEY, "set", "labels")
+    scene.exposed.append(Sample(catalogue.GOLDEN_FAILING, 0, labels))
+    assert valid(scene, "golden_agrees") == 1
+    scene.exposed[0] = Sample(catalogue.GOLDEN_FAILING, 1, labels)
+    assert valid(scene, "golden_agrees") == 0
+
+
+@pytest.mark.parametrize(("lost", "agrees"), [(0.1, 1), (0.4, 0)])
+def test_fresh_labels_that_contradict_the_calibration_are_seen(
+    scene, lost, agrees
+) -> None:
+    """A small set with labels of today beside the large one of long ago."""
+    publish(scene, answers(np.random.default_rng(7), 200))
+    calibrate_it(scene)
+    calibrate_it(scene, rows=200, dataset="fresh", lost=lost)
+    assert valid(scene, "golden_agrees") == agrees
 
 
 def test_it_says_where_it_is_shown_what_it_cannot_see() -> None:

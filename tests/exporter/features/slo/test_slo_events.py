@@ -291,6 +291,62 @@ def test_the_energy_preset_judges_joules_of_an_inference_idle_and_all() -> None:
     assert (counter.good, counter.bad) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("first_response", catalogue.FIRST_RESPONSE),
+        ("response_gap", catalogue.RESPONSE_GAP),
+    ],
+)
+def test_objectives_on_streams_count_first_responses_or_gaps(kind, spec) -> None:
+    def exposed(*seconds: float) -> list[HistogramSample]:
+        histogram = Histogram()
+        histogram.record_many(seconds)
+        return [latencies(9.0, 9.0), HistogramSample(spec, histogram, ("llm", "1"))]
+
+    (objective,) = configured(
+        f"kind: {kind}, objective_ratio: 0.9, threshold_seconds: 0.1"
+    )
+    counter = EventCounter(objective)
+    counter.look([], 0)
+    counter.look(exposed(0.05, 0.09, 0.2), 5)
+    assert (counter.good, counter.bad) == (2, 1)
+
+
+def configured(slo: str):
+    return parse(f"slos: [{{name: s, {slo}}}]".encode(), "f.yaml", {}).slos
+
+
+@pytest.mark.parametrize(
+    "slo",
+    [
+        "kind: first_response, objective_ratio: 0.9, threshold_seconds: 0.1",
+        "kind: response_gap, objective_ratio: 0.9, threshold_seconds: 0.1",
+        "kind: preset, preset: chat",
+    ],
+)
+def test_streams_are_judged_of_production_alone(slo) -> None:
+    assert configured(slo)
+    with pytest.raises(ConfigError, match=r"found .*source probes"):
+        configured(f"{slo}, source: probes")
+
+
+@pytest.mark.parametrize(
+    ("preset", "first", "gap"), [("chat", 0.5, 0.05), ("completion", 2.0, 0.2)]
+)
+def test_presets_of_streams_judge_first_responses_and_gaps(preset, first, gap) -> None:
+    objectives = PresetObjective(name="llm", preset=preset, models="l*").expand()
+    found = [
+        (o.name, o.kind, o.objective_ratio, o.threshold_seconds, o.models)
+        for o in objectives
+        if isinstance(o, LatencyObjective)
+    ]
+    assert found == [
+        ("llm-first-response", "first_response", 0.99, first, "l*"),
+        ("llm-response-gap", "response_gap", 0.95, gap, "l*"),
+    ]
+
+
 def test_the_interactive_preset_is_the_fields() -> None:
     p95, p99 = PresetObjective(name="web", preset="interactive").expand()
     assert isinstance(p95, LatencyObjective)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from exporter.features.spc.control_charts import Cusum, Ewma, PageHinkley, Shewhart
+from exporter.features.spc.control_charts import (
+    MOST_WIDENING,
+    Cusum,
+    Ewma,
+    PageHinkley,
+    Shewhart,
+    limit_of,
+)
 from exporter.features.spc.signal_baseline import Baseline, learn
 from exporter.features.spc.signal_monitor import Plan, Signal
 
@@ -120,14 +128,48 @@ class TestWatching:
         assert not any(fed(signal, [math.nan, math.inf, -math.inf]))
         assert signal.samples == 0
 
-    def test_the_run_length_with_a_mean_that_is_off_is_told_as_well(self) -> None:
-        signal = Signal(plan())
-        fed(signal, noise(200))
-        for status in signal.status():
-            assert status.run_length == pytest.approx(2000 * len(ALL), rel=0.01)
-            assert status.run_length_low < status.run_length
+    def test_a_learnt_baseline_has_wider_limits_that_hold_the_run_length(self) -> None:
         given = Signal(plan(given=Baseline(0, 1)))
-        assert all(s.run_length_low == s.run_length for s in given.status())
+        signal = Signal(plan(learn_samples=600))
+        fed(signal, noise(600))
+        assert signal.refused == given.refused == "none"
+        for known, learnt in zip(given.status(), signal.status(), strict=True):
+            assert known.run_length == pytest.approx(2000 * len(ALL), rel=0.01)
+            assert known.run_length_low == learnt.run_length_low == 2000 * len(ALL)
+            assert known.limit < learnt.limit < 1.5 * known.limit
+            assert learnt.run_length > 1.2 * learnt.run_length_low
+
+    @pytest.mark.parametrize(
+        ("values", "seconds", "reason"),
+        [
+            (noise(600), 60.0, "short_time"),
+            (noise(100), math.inf, "few_samples"),
+            (noise(600, correlation=0.995), math.inf, "few_samples"),
+            (3 * np.sin(np.arange(600) / 3) + noise(600), math.inf, "correlated"),
+            (np.random.default_rng(3).standard_t(5, 600), math.inf, "tails"),
+            ([1.0] * 600, math.inf, "constant"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_a_bound_that_cannot_be_given_is_refused_with_the_reason(
+        self, values, seconds, reason
+    ) -> None:
+        signal = Signal(plan(learn_samples=len(values), sample_seconds=seconds))
+        fed(signal, values)
+        assert signal.refused == reason
+        assert all(status.run_length_low is None for status in signal.status())
+
+    def test_a_limit_that_would_blind_a_chart_is_cut_and_the_bound_refused(
+        self,
+    ) -> None:
+        charts = (Cusum(0.1),)
+        signal = Signal(plan(charts=charts, in_control_arl=1e5, learn_samples=100))
+        fed(signal, noise(100))
+        assert signal.refused == "few_samples"
+        (status,) = signal.status()
+        assert status.limit == pytest.approx(
+            MOST_WIDENING * limit_of(Cusum(0.1), 1e5, "both")
+        )
 
     def test_page_hinkley_learns_a_slow_drift_that_a_cusum_tells(self) -> None:
         given = Baseline(0, 1)
@@ -213,6 +255,20 @@ class TestState:
         other = Signal(plan(in_control_arl=100.0))
         assert not other.restore(state)
         assert other.samples == 0
+
+    def test_a_state_that_knows_no_errors_keeps_its_baseline_without_a_bound(
+        self,
+    ) -> None:
+        first, second = (Signal(plan(learn_samples=600)) for _ in range(2))
+        fed(first, noise(600))
+        state = first.to_state()
+        for key in ("shift_error", "spread_error", "refused"):
+            del state["baseline"][key]
+        assert second.restore(json.loads(json.dumps(state)))
+        assert second.baseline == replace(
+            first.baseline, shift_error=0.0, spread_error=1.0, refused="old_state"
+        )
+        assert second.refused == "old_state"
 
     @pytest.mark.parametrize("broken", [{}, {"version": 1}, {"watches": 3}])
     def test_what_is_no_state_is_refused(self, broken) -> None:

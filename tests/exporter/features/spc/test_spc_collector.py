@@ -180,7 +180,7 @@ class TestAlarms:
 
     def test_while_it_learns_it_says_so_and_then_what_the_limits_rest_on(self) -> None:
         scene = Scene(signal(baseline=None, learn_samples=30))
-        rng = np.random.default_rng(1)
+        rng = np.random.default_rng(2)
         for value in rng.normal(0.97, 0.01, 29):
             scene.look(score(value))
         assert scene.value("triton_spc_learning") == 1
@@ -188,8 +188,23 @@ class TestAlarms:
         scene.look(score(0.97))
         assert scene.value("triton_spc_learning") == 0
         assert scene.value("triton_spc_info", "independent") == 1
-        low = scene.value("triton_spc_in_control_samples", "lower")
-        assert low < 0.7 * scene.value("triton_spc_in_control_samples", "nominal")
+        # A baseline of two and a half minutes: nothing is promised.
+        assert scene.value("triton_spc_info", "few_samples") == 1
+        assert scene.value("triton_spc_in_control_samples", "lower") is None
+
+    def test_a_baseline_of_days_is_said_to_hold_the_run_length_that_was_wanted(
+        self,
+    ) -> None:
+        learnt = {"baseline": None, "learn_samples": 600, "every_seconds": 300}
+        scene = Scene(signal(**learnt, in_control_samples=700))
+        for value in np.random.default_rng(1).normal(0.97, 0.01, 600):
+            scene.now += 295
+            scene.look(score(value))
+        assert scene.value("triton_spc_info", "none") == 1
+        assert scene.value("triton_spc_in_control_samples", "lower") == pytest.approx(
+            700
+        )
+        assert scene.value("triton_spc_in_control_samples", "nominal") > 900
 
 
 class TestAcknowledging:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter import catalogue
-from exporter.features.statistics.crosscheck import CrossCheck
+from exporter.features.statistics.crosscheck import CrossCheck, Page
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.model import Duration, ModelStatistics
@@ -32,6 +32,10 @@ def statistics(count):
     }
 
 
+def page_of(successes):
+    return Page({} if successes is None else {(KEY, "success"): successes}, {})
+
+
 class Looks:
     """A cross-check and what it says of one counter, look by look."""
 
@@ -42,7 +46,7 @@ class Looks:
         samples = list(
             self.check.compare(
                 statistics(low),
-                {} if page is None else {(KEY, "success"): page},
+                page_of(page),
                 statistics(low if high is None else high),
             )
         )
@@ -116,9 +120,9 @@ def test_a_page_that_could_not_be_read_once_changes_nothing():
 
 def test_a_model_that_is_in_one_of_them_only_is_not_judged():
     check = CrossCheck(None, 1.0)
-    page = {(("other", "1"), "success"): 5.0}
+    page = Page({(("other", "1"), "success"): 5.0}, {("other", "1"): 1.0})
     assert list(check.compare(statistics(1), page, statistics(1))) == []
-    assert list(check.compare({}, {(KEY, "success"): 1.0}, statistics(1))) == []
+    assert list(check.compare({}, page_of(1.0), statistics(1))) == []
 
 
 # Reading the page.
@@ -142,13 +146,29 @@ def test_the_four_counters_are_read(fake):
     fake.served("m", 6, rows=2, executions=3)
     fake.failed("m", 2, reason="BACKEND")
     fake.failed("m", 1, reason="REJECTED")
-    assert read(fake) == {
+    assert read(fake).counters == {
         (KEY, "success"): 6,
         (KEY, "failure"): 3,
         (KEY, "inferences"): 12,
         (KEY, "executions"): 5,  # what failed inside the model was executed
     }
     assert {series.statistics_field for series in CROSS_CHECKED} == COUNTERS
+
+
+def test_pending_requests_are_shown_of_models_that_are_watched(fake):
+    fake.add_metrics(
+        'nv_inference_pending_request_count{model="n",version="2"} 7\n'
+        'nv_inference_pending_request_count{model="o",version="1"} NaN\n'
+    )
+    page = read(fake)
+    assert page.pending == {KEY: 0, ("n", "2"): 7}
+    watched = statistics(0)
+    (shown,) = (
+        sample
+        for sample in CrossCheck(None, 1.0).compare(watched, page, watched)
+        if sample.spec is catalogue.PENDING_REQUESTS
+    )
+    assert (shown.labels, shown.value) == (KEY, 0)
 
 
 def test_a_page_and_statistics_of_one_server_agree(fake):
@@ -159,7 +179,9 @@ def test_a_page_and_statistics_of_one_server_agree(fake):
         found = client.statistics(timeout_seconds=5)
         entries = {(entry.name, entry.version): entry for entry in found}
         return {
-            s.labels[2]: s.value for s in check.compare(entries, check.read(), entries)
+            s.labels[2]: s.value
+            for s in check.compare(entries, check.read(), entries)
+            if s.spec is catalogue.STATISTICS_DISAGREEMENT
         }
 
     assert look() == dict.fromkeys(COUNTERS, 0)
@@ -179,19 +201,19 @@ def test_series_of_one_model_are_added_up(fake):
         f'{name}{{gpu_uuid="GPU-1",model="m",version="1"}} 4\n'
         f'{name}{{gpu_uuid="GPU-2",model="m",version="1"}} 5\n'
     )
-    assert read(fake)[KEY, "success"] == 9
+    assert read(fake).counters[KEY, "success"] == 9
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
 def test_what_is_no_number_is_not_read(fake, value):
     fake.served("m", 3)
     fake.add_metrics(f'nv_inference_count{{model="m",version="1"}} {value}\n')
-    assert read(fake)[KEY, "inferences"] == 3
+    assert read(fake).counters[KEY, "inferences"] == 3
 
 
 def test_series_without_a_model_are_none_of_ours(fake):
     fake.add_metrics("nv_inference_count 7\n")
-    assert set(read(fake)) == {(KEY, counter) for counter in COUNTERS}
+    assert set(read(fake).counters) == {(KEY, counter) for counter in COUNTERS}
 
 
 @pytest.mark.parametrize(
@@ -209,9 +231,9 @@ def test_series_without_a_model_are_none_of_ours(fake):
 )
 def test_no_page_is_no_disagreement_and_no_failure(fake, answer):
     fake.on("metrics").reply(answer)
-    assert read(fake, 0.5) == {}
+    assert read(fake, 0.5) in (None, Page({}, {}))
 
 
 def test_metrics_that_are_switched_off_are_no_failure(fake):
     fake.stop()
-    assert read(fake) == {}
+    assert read(fake) is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 
 import pytest
 from accesses import access_to
@@ -93,6 +95,29 @@ def test_production_is_counted_though_something_of_ours_is_always_under_way(
         fake.served("m", 5)
         # One may be that of ours.
         assert looked() == 4
+
+
+def test_probes_that_never_rest_cost_production_nothing(looked, fake):
+    stop = threading.Event()
+
+    def probe():
+        while not stop.is_set():
+            with looked.own.request([(("m", "1"), 1)]):
+                time.sleep(0.01)
+            time.sleep(0.01)
+            fake.served("m", 1)  # a moment after its answer
+
+    threads = [threading.Thread(target=probe) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert looked() == 0
+        fake.served("m", 50)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert [looked(), looked()][1] == 50
 
 
 def test_a_model_that_comes_later_counts_from_its_first_request(looked, fake):

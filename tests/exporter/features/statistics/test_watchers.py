@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
+from receiver import Receiver
 
 from exporter.access.own_traffic import NOTHING, OwnCounts
 from exporter.features.statistics.watchers import Watchers
@@ -14,48 +12,22 @@ KEY = ("m", "1")
 OWN = 'triton_own_requests_total{model="m",outcome="%s",version="1"} %d\n'
 
 
-class Page:
+class Page(Receiver):
     """A sidecar's /metrics that says what it is told to."""
 
-    def __init__(self):
-        page = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                body = page.text.encode()
-                self.send_response(page.status)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self.status, self.text = 200, ""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-
     def asked(self, success, failure=0):
-        self.text = (
+        self.body = (
             "# TYPE triton_own_requests_total counter\n"
             + OWN % ("success", success)
             + OWN % ("failure", failure)
             + 'triton_requests_total{model="m",outcome="success",version="1"} 999\n'
-        )
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        ).encode()
 
 
 @pytest.fixture
 def page():
-    page = Page()
-    yield page
-    page.close()
+    with Page() as page:
+        yield page
 
 
 @pytest.fixture
@@ -93,7 +65,7 @@ def test_a_watcher_that_started_anew_counts_from_zero(page, watchers):
 def test_a_page_that_says_nothing_loses_nothing(page, watchers, text):
     page.asked(103)
     watchers.read()
-    page.text = text
+    page.body = text.encode()
     watchers.read()
     page.asked(104)
     watchers.read()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from exporter.features.traces import trace_records
-from exporter.features.traces.trace_spans import JOIN_SECONDS, Span, SpanJoiner
+from exporter.features.traces.trace_marks import Marks
+from exporter.features.traces.trace_spans import ANSWER_SECONDS, Span, SpanJoiner
 from exporter.features.traces.traced_request import Identity
 
 OURS = "tritonwatch-probe"
@@ -25,13 +26,20 @@ NETWORK = {
 }
 
 
+def marks(times):
+    found = Marks()
+    for name, ns in times.items():
+        found.add(name, ns)
+    return found
+
+
 def spans(model, span_id, parent_id, request_id, *, trace="t", child=False):
     """The spans of one request, in the order in which Triton ends them."""
     identity = Identity(model, "1", request_id, trace, child)
-    yield Span("compute", f"c{span_id}", span_id, MARKS)
-    yield Span("model", span_id, parent_id, MARKS, identity)
+    yield Span("compute", f"c{span_id}", span_id, marks(MARKS))
+    yield Span("model", span_id, parent_id, marks(MARKS), identity)
     if not child:
-        yield Span("network", parent_id, "", NETWORK)
+        yield Span("network", parent_id, "", marks(NETWORK))
 
 
 def caller(request_id, trace="t"):
@@ -82,7 +90,7 @@ def test_calls_of_clients_keep_their_ids_and_wait_no_longer_than_others():
     found = joiner.add([*called(request_id="sub"), *caller("client")], 0)
     assert ids(found) == [("caller", "client"), ("deep", ""), ("double", "sub")]
     assert ids(joiner.add(called(trace="lost"), 0)) == []
-    found = joiner.expire(JOIN_SECONDS + 1)
+    found = joiner.expire(ANSWER_SECONDS + 1)
     assert ids(found) == [("deep", ""), ("double", "")]
     assert (joiner.waiting, joiner._children) == (0, {})
 
@@ -100,10 +108,10 @@ def record(number, model, request_id="", parent=0):
     asked = f',"request_id":"{request_id}"' if request_id else ""
     child = f',"parent_id":{parent}' if parent else ""
     head = f'{{"id":{number},"model_name":"{model}","model_version":1{asked}{child}}}'
-    marks = MARKS if parent else MARKS | NETWORK
+    times = MARKS if parent else MARKS | NETWORK
     stamps = (
         f'{{"id":{number},"timestamps":[{{"name":"{name}","ns":{ns}}}]}}'
-        for name, ns in marks.items()
+        for name, ns in times.items()
     )
     return ",".join([head, *stamps])
 

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from trace_sinks import PHASES, histograms, sink, trace, values
 
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
@@ -13,50 +14,8 @@ from exporter.features.traces.trace_sink import (
     FORGET_SECONDS,
     OUTCOMES,
     REMEMBERED,
-    SinkSettings,
-    TraceSink,
 )
 from exporter.features.traces.traced_request import RequestTrace
-from exporter.samples import HistogramSample
-
-PHASES = (0.001, 0.002, 0.0, 0.004, 0.0, 0.001)
-
-
-def trace(number=0, **changes):
-    fields = {
-        "model": "m",
-        "version": "1",
-        "request_id": "client",
-        "trace_id": f"{number:032x}",
-        "child": False,
-        "protocol": "grpc",
-        "begin_ns": number,
-        "phases": PHASES,
-        "total_seconds": 0.008,
-        **changes,
-    }
-    return RequestTrace(**fields)
-
-
-def sink(*, known=(("m", "1"),), unknown_models=2, wanted=lambda _: True):
-    return TraceSink(
-        SinkSettings(300.0, unknown_models, ("otlp", "file")),
-        known=lambda: known,
-        wanted=wanted,
-        wall_clock=lambda: 1000.0,
-    )
-
-
-def histograms(target, spec, now=0.0):
-    return {
-        sample.labels: sample
-        for sample in target.samples(now)
-        if isinstance(sample, HistogramSample) and sample.spec is spec
-    }
-
-
-def values(target, spec, now=0.0):
-    return {s.labels: s.value for s in target.samples(now) if s.spec is spec}
 
 
 def test_a_client_request_counts_in_total_and_phases():

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 from accesses import access_to
+from grpc_tap_clients import Served
 from running_taps import MirrorTap, inventory
 
 from exporter.access.inventory import InventoryBoard
@@ -46,6 +47,19 @@ def serve(access):
 
         def start(**settings):
             served = MirrorTap(access, **settings)
+            stack.callback(served.close)
+            return served
+
+        yield start
+
+
+@pytest.fixture
+def serve_grpc(access):
+    """As `serve`, for gRPC."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**settings):
+            served = Served(access, **settings)
             stack.callback(served.close)
             return served
 

@@ -3,91 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 
 import grpc
 import numpy as np
 import pytest
-from attacks import NOWHERE, Target, idle_calls, messageless_streams, tried
-from running_taps import PATIENT_SECONDS, Crowded, RunningTap, mirrored
+from grpc_tap_clients import CALL, STREAM, Served, message
+from running_taps import Crowded
 from tritonclient.grpc import service_pb2 as pb
 
 from exporter.errors import ListenError
-from exporter.network.admission import CONNECTIONS, Admission
+from exporter.network.admission import Admission
 from exporter.taps import tap_grpc
 from exporter.taps.mirroring.mirror_collector import MirrorSettings
 from exporter.taps.tap_grpc import GrpcTap
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import InferRequest
 
-CALL = "/inference.GRPCInferenceService/ModelInfer"
-STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
-
-class Served(RunningTap):
-    """A mirror collector behind a gRPC tap, and one reader."""
-
-    def __init__(self, access, admission=None, **settings):
-        self.collector, self.got = mirrored(access, grpc=True, **settings)
-        self.admission = admission or Admission()
-        super().__init__(
-            GrpcTap(
-                self.collector.message_route,
-                self.admission.grpc,
-                answer_seconds=PATIENT_SECONDS,
-            )
-        )
-        self.channel = grpc.insecure_channel(self.tap.address)
-
-    def close(self):
-        self.channel.close()
-        super().close(within_seconds=15)
-
-    def call(self, message):
-        """The answer's bytes, or the status it was refused with."""
-        if not isinstance(message, bytes):
-            message = message.SerializeToString()
-        try:
-            return self.channel.unary_unary(CALL)(message, timeout=20)
-        except grpc.RpcError as error:
-            return error.code()
-
-    def outcomes(self):
-        return {s.labels[1]: s.value for s in self.tap.samples()}
-
-
-@pytest.fixture
-def serve(access):
-    with contextlib.ExitStack() as stack:
-
-        def start(**settings):
-            served = Served(access, **settings)
-            stack.callback(served.close)
-            return served
-
-        yield start
-
-
-def message(*inputs, model="m", raw=(), **more):
-    found = pb.ModelInferRequest(model_name=model, id="r-1", **more)
-    for name, datatype, shape, values in inputs or [("x", "FP32", (1, 2), (1.5, -2))]:
-        entry = found.inputs.add(name=name, datatype=datatype, shape=shape)
-        fields = {
-            "FP32": "fp32",
-            "INT8": "int",
-            "INT64": "int64",
-            "UINT64": "uint64",
-            "BYTES": "bytes",
-        }
-        if values is not None:
-            getattr(entry.contents, f"{fields[datatype]}_contents").extend(values)
-    found.raw_input_contents.extend(raw)
-    return found
-
-
-def test_a_request_by_tritons_own_client_arrives(serve):
-    served = serve()
+def test_a_request_by_tritons_own_client_arrives(serve_grpc):
+    served = serve_grpc()
     client = GrpcClient(served.tap.address)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     text = np.array([["a"], ["é"]], object)
@@ -115,8 +50,8 @@ def test_a_request_by_tritons_own_client_arrives(serve):
     assert served.outcomes() == {"accepted": 1}
 
 
-def test_values_in_typed_fields_arrive(serve):
-    served = serve()
+def test_values_in_typed_fields_arrive(serve_grpc):
+    served = serve_grpc()
     sent = message(
         ("x", "FP32", (1, 2), (1.5, -2)),
         ("small", "INT8", (2,), (-128, 127)),
@@ -133,16 +68,16 @@ def test_values_in_typed_fields_arrive(serve):
     }
 
 
-def test_each_message_of_a_stream_is_answered(serve):
-    served = serve()
+def test_each_message_of_a_stream_is_answered(serve_grpc):
+    served = serve_grpc()
     sent = [message().SerializeToString() for _ in range(5)]
     answers = list(served.channel.stream_stream(STREAM)(iter(sent), timeout=20))
     assert answers == [b""] * 5
     served.wait(lambda: len(served.got) == 5)
 
 
-def test_what_nobody_looks_at_is_never_parsed(serve):
-    served = serve()
+def test_what_nobody_looks_at_is_never_parsed(serve_grpc):
+    served = serve_grpc()
     stranger = message(model="stranger").SerializeToString() + b"\xff"
     assert served.call(stranger) == b""
     assert served.call(message(model="other")) == b""
@@ -153,8 +88,8 @@ def test_what_nobody_looks_at_is_never_parsed(serve):
     assert served.got == []
 
 
-def test_a_sample_is_taken_of_many(serve):
-    served = serve(samples_per_second=1e-3)
+def test_a_sample_is_taken_of_many(serve_grpc):
+    served = serve_grpc(samples_per_second=1e-3)
     infer = served.channel.unary_unary(CALL)
     sent = message().SerializeToString()
     for _ in range(60):
@@ -207,9 +142,9 @@ def test_a_message_that_is_none_is_told_why_and_costs_nothing_else(shared, name)
     assert len(shared.got) == got + 1
 
 
-def test_messages_are_refused_while_too_much_memory_is_in_use(serve):
+def test_messages_are_refused_while_too_much_memory_is_in_use(serve_grpc):
     crowded = Crowded()
-    served = serve(admission=crowded.admission)
+    served = serve_grpc(admission=crowded.admission)
     answers = []
     for crowded.resident in (99, 101, 99):
         answers.append(served.call(message()))
@@ -218,16 +153,16 @@ def test_messages_are_refused_while_too_much_memory_is_in_use(serve):
     assert served.outcomes() == {"accepted": 2, "overloaded": 1}
 
 
-def test_shared_memory_is_refused_with_its_reason(serve):
-    served = serve()
+def test_shared_memory_is_refused_with_its_reason(serve_grpc):
+    served = serve_grpc()
     sent = message(("x", "FP32", (2,), None))
     sent.inputs[0].parameters["shared_memory_region"].string_param = "r"
     assert served.call(sent) is grpc.StatusCode.INVALID_ARGUMENT
     assert served.outcomes() == {"unsupported": 1}
 
 
-def test_a_message_over_the_limit_is_refused_and_counted(serve):
-    served = serve(max_body_bytes=4096)
+def test_a_message_over_the_limit_is_refused_and_counted(serve_grpc):
+    served = serve_grpc(max_body_bytes=4096)
     large = message(("x", "FP32", (5000,), None), raw=[b"\0" * 20_000])
     assert served.call(large) is grpc.StatusCode.RESOURCE_EXHAUSTED
     served.wait(lambda: served.outcomes() == {"too_large_or_aborted": 1})
@@ -235,8 +170,8 @@ def test_a_message_over_the_limit_is_refused_and_counted(serve):
     assert len(served.got) == 1
 
 
-def test_a_message_over_the_limit_is_counted_within_a_stream_too(serve):
-    served = serve(max_body_bytes=4096)
+def test_a_message_over_the_limit_is_counted_within_a_stream_too(serve_grpc):
+    served = serve_grpc(max_body_bytes=4096)
     sent = [message().SerializeToString(), b"\0" * 20_000]
     stream = served.channel.stream_stream(STREAM)(iter(sent), timeout=20)
     with pytest.raises(grpc.RpcError) as raised:
@@ -247,8 +182,8 @@ def test_a_message_over_the_limit_is_counted_within_a_stream_too(serve):
 
 
 @pytest.mark.parametrize("path", [CALL, STREAM])
-def test_a_sender_that_gives_up_before_its_message_is_counted(serve, path):
-    served = serve()
+def test_a_sender_that_gives_up_before_its_message_is_counted(serve_grpc, path):
+    served = serve_grpc()
     release = threading.Event()
 
     def never():
@@ -256,26 +191,26 @@ def test_a_sender_that_gives_up_before_its_message_is_counted(serve, path):
         yield from ()
 
     call = served.channel.stream_stream(path)(never(), timeout=20)
-    served.wait(lambda: served.tap._open == 1)
+    served.wait(lambda: len(served.admission.grpc.calls.visitors) == 1)
     call.cancel()
     release.set()
     served.wait(lambda: served.outcomes() == {"too_large_or_aborted": 1})
-    served.wait(lambda: served.tap._open == 0)
+    served.wait(lambda: not served.admission.grpc.calls.visitors)
 
 
-def test_a_stream_that_ends_is_not_counted_beyond_its_messages(serve):
-    served = serve()
+def test_a_stream_that_ends_is_not_counted_beyond_its_messages(serve_grpc):
+    served = serve_grpc()
     infer = served.channel.stream_stream(STREAM)
     assert list(infer(iter(()), timeout=20)) == []
     sent = [message().SerializeToString()] * 2
     assert list(infer(iter(sent), timeout=20)) == [b""] * 2
-    served.wait(lambda: served.tap._open == 0)
+    served.wait(lambda: not served.admission.grpc.calls.visitors)
     assert served.outcomes() == {"accepted": 2}
 
 
 @pytest.mark.parametrize(("before", "after"), [(4096, 1 << 20), (1 << 20, 4096)])
-def test_a_reload_changes_the_limit(serve, access, before, after):
-    served = serve(max_body_bytes=before)
+def test_a_reload_changes_the_limit(serve_grpc, access, before, after):
+    served = serve_grpc(max_body_bytes=before)
     large = message(("x", "FP32", (5000,), None), raw=[b"\0" * 20_000])
     assert (served.call(large) == b"") == (before > 20_000)
     settings = {"samples_per_second": 1e5, "max_samples_per_second": 1e5}
@@ -294,9 +229,9 @@ def test_a_reload_changes_the_limit(serve, access, before, after):
     assert served.outcomes()[outcome] >= 1
 
 
-def test_a_sender_that_never_sends_its_message_is_cut_off(serve, monkeypatch):
+def test_a_sender_that_never_sends_its_message_is_cut_off(serve_grpc, monkeypatch):
     monkeypatch.setattr(tap_grpc, "READ_SECONDS", 0.3)
-    served = serve()
+    served = serve_grpc()
     release = threading.Event()
 
     def never():
@@ -311,51 +246,8 @@ def test_a_sender_that_never_sends_its_message_is_cut_off(serve, monkeypatch):
     assert served.outcomes() == {"timeout": 1}
 
 
-def test_streams_without_messages_make_room_for_calls_with_one(serve, monkeypatch):
-    monkeypatch.setattr(tap_grpc, "MAX_CALLS", 4)
-    served = serve()
-    release = threading.Event()
-
-    def held():
-        yield message().SerializeToString()
-        release.wait(20)
-
-    # Each on a connection of its own: one alone is held to as many streams.
-    channels = [
-        grpc.insecure_channel(
-            served.tap.address, (("grpc.use_local_subchannel_pool", 1), ("n", n))
-        )
-        for n in range(4)
-    ]
-    streams = [c.stream_stream(STREAM)(held(), timeout=20) for c in channels]
-    assert [next(stream) for stream in streams] == [b""] * 4
-    assert served.call(message()) == b""
-    assert served.outcomes()["overloaded"] == 1
-    release.set()
-    ends = []
-    for stream in streams:
-        try:
-            ends.append(list(stream))
-        except grpc.RpcError as error:
-            ends.append(error.code())
-    refused = grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert sorted(ends, key=str) == sorted([[], [], [], refused], key=str)
-    for channel in channels:
-        channel.close()
-
-
-def test_idle_connections_keep_no_sender_out(serve):
-    """More than a process has file descriptors for."""
-    served = serve()
-    host, _, port = served.tap.address.rpartition(":")
-    target = Target(NOWHERE, grpc=(host, int(port)))
-    with tried(idle_calls, target), tried(messageless_streams, target, times=20):
-        assert served.call(message()) == b""
-        assert len(served.admission.grpc.visitors) <= CONNECTIONS["grpc"]
-
-
-def test_an_address_that_is_taken_is_an_error(serve):
-    served = serve()
+def test_an_address_that_is_taken_is_an_error(serve_grpc):
+    served = serve_grpc()
     host, _, port = served.tap.address.rpartition(":")
 
     async def again():

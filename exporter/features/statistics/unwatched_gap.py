@@ -1,0 +1,107 @@
+"""Requests that Triton counted between the end of one tritonwatch process and the next.
+
+Triton's counters go on while nobody reads them. Kept in a file, the latest reading says how
+much they rose until the first reading of the next process. The last requests of the process
+that ended are in it too: whose it is, nobody can tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from exporter.features.statistics.production_counts import counters_of
+from exporter.system import state_file
+from exporter.system.local_server import ServerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from exporter.access.inventory import ModelKey
+    from exporter.triton.model import ModelStatistics
+
+log = structlog.get_logger()
+
+_VERSION: Final = 1
+
+
+class UnwatchedGap:
+    """The latest reading of each model's counters, over a restart of this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._told_unsaved = False
+        self._server, self._before = self._read()
+
+    def requests(
+        self, key: ModelKey, raw: ModelStatistics, server: ServerProcess | None
+    ) -> int:
+        """Return how many requests to a model the previous process did not see.
+
+        0 where there is no earlier reading, or the server was restarted since, as far as
+        that shows.
+        """
+        before = self._before.pop(key, None)
+        is_another = None not in (server, self._server) and server != self._server
+        if before is None or is_another:
+            return 0
+        requests, counters = before
+        now = list(counters_of(raw))
+        if len(now) != len(counters) or any(
+            new < old for old, new in zip(counters, now, strict=True)
+        ):
+            return 0
+        return raw.success.count + raw.fail.count - requests
+
+    def save(
+        self,
+        readings: Mapping[ModelKey, ModelStatistics],
+        server: ServerProcess | None,
+    ) -> None:
+        """Write the readings to the file; an error is logged once."""
+        models = [
+            [*key, raw.success.count + raw.fail.count, list(counters_of(raw))]
+            for key, raw in readings.items()
+        ]
+        content = {
+            "version": _VERSION,
+            "server": server and astuple(server),
+            "models": models,
+        }
+        problem = state_file.write(self._path, content)
+        if problem and not self._told_unsaved:
+            log.error("statistics_state_not_saved", reason=problem)
+        self._told_unsaved = bool(problem)
+
+    def _read(
+        self,
+    ) -> tuple[ServerProcess | None, dict[ModelKey, tuple[int, list[int]]]]:
+        try:
+            content = state_file.read(self._path)
+        except OSError as error:
+            log.warning(
+                "statistics_state_not_read", file=str(self._path), reason=str(error)
+            )
+            return None, {}
+        if content is None:
+            return None, {}
+        try:
+            return _checked(content)
+        except (KeyError, TypeError, ValueError):
+            state_file.set_aside(self._path, "it is no state of the statistics")
+            return None, {}
+
+
+def _checked(
+    content: dict[str, Any],
+) -> tuple[ServerProcess | None, dict[ModelKey, tuple[int, list[int]]]]:
+    if content["version"] != _VERSION:
+        raise ValueError(f"found version {content['version']}; want {_VERSION}")
+    server = content["server"] and ServerProcess(*map(int, content["server"]))
+    return server, {
+        (str(name), str(version)): (int(requests), [int(value) for value in counters])
+        for name, version, requests, counters in content["models"]
+    }

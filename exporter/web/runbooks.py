@@ -1,0 +1,17 @@
+"""The runbooks of the shipped alerts, as the status page links them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_INSTALLED: Final = Path(__file__).with_name("runbooks")
+_IN_THE_REPOSITORY: Final = Path(__file__).parents[2] / "deploy" / "runbooks"
+
+
+@cache
+def texts() -> dict[str, bytes]:
+    """Return every runbook, in Markdown, by the name of its alert."""
+    folder = _INSTALLED if _INSTALLED.is_dir() else _IN_THE_REPOSITORY
+    return {path.stem: path.read_bytes() for path in sorted(folder.glob("*.md"))}

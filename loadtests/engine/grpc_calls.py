@@ -1,0 +1,181 @@
+"""Calls over gRPC on their way: what comes of each, and what that makes of its outcome."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from google.protobuf.message import DecodeError
+
+from exporter import errors
+from exporter.network.grpc_core import grpc
+from exporter.triton.kserve import service_pb2
+from loadtests.engine.answer_frames import message_outputs
+from loadtests.engine.senders import ACCEPTED, Turn
+from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Many
+
+    from loadtests.engine.grpc_sender import GrpcSender
+    from loadtests.engine.header_blocks import Header
+    from loadtests.engine.http2 import Http2Connection
+    from loadtests.engine.recorder import Recorder
+    from loadtests.engine.sequences import Sequence
+    from loadtests.mix import Body
+
+pb: Final[Any] = service_pb2
+_STREAM_PATH: Final = b"/inference.GRPCInferenceService/ModelStreamInfer"
+_PREFIX_BYTES: Final = 5
+_CODES: Final = {str(code.value[0]).encode(): code.name for code in grpc.StatusCode}
+_OK: Final = b"0"
+_DEADLINE: Final = b"4"
+_UNAVAILABLE: Final = b"14"
+
+
+class Call(Turn):
+    """One request on its way."""
+
+    path: bytes | None = None
+    begun = False
+    """True once a part of its answer has come: it is not sent again then."""
+
+    __slots__ = (
+        "attempts",
+        "began",
+        "connection",
+        "goodbyes",
+        "message",
+        "sender",
+    )
+
+    def __init__(
+        self,
+        sender: GrpcSender,
+        index: int,
+        place: int,
+        body: Body,
+        recorder: Recorder | None,
+        sequence: Sequence | None,
+        data: bytes,
+    ) -> None:
+        super().__init__(index, place, body, recorder, sequence)
+        self.sender = sender
+        self.message = b"\x00" + len(data).to_bytes(4, "big") + data
+        self.connection: Http2Connection | None = None
+        self.began = perf_counter()
+        self.attempts = 1
+        self.goodbyes = 0
+
+    def answered(self, headers: Many[Header], content: bytes) -> None:
+        """The answer is there."""
+        now = perf_counter()
+        found = dict(headers)
+        status = found.get(b"grpc-status")
+        refused = self.sender.turns.refused[self.place]
+        if status == _OK:
+            self._succeeded(now, ACCEPTED if refused else self._fault(content))
+        elif status == _DEADLINE:
+            self.sender.finish(self, Outcome.TIMEOUT, now, None)
+        elif status is None:
+            text = f"HTTP {found.get(b':status', b'?').decode()} without a gRPC status"
+            self.sender.finish(self, Outcome.ERROR, now, text)
+        elif refused and status != _UNAVAILABLE:
+            self.sender.finish(self, Outcome.OK, now, None)
+        else:
+            said = unquote(found.get(b"grpc-message", b"").decode("utf-8", "replace"))
+            text = f"{_CODES.get(status, status.decode('latin-1'))}: {said}"
+            if status == _UNAVAILABLE:
+                self.sender.unavailable(self, text, answered=True)
+            else:
+                self.sender.finish(self, Outcome.ERROR, now, text)
+
+    def came(self, content: bytes | bytearray) -> bytes:
+        """Only of streams."""
+        raise NotImplementedError
+
+    def _succeeded(self, now: float, fault: str | None) -> None:
+        outcome = Outcome.OK if fault is None else Outcome.WRONG
+        self.sender.finish(self, outcome, now, fault)
+
+    def unheard(self, reason: str) -> None:
+        """A server that goes away had not taken it."""
+        self.sender.resend(self, f"UNAVAILABLE: {reason}")
+
+    def spoilt(self, fault: str) -> None:
+        """It is more than an answer may be."""
+        self.sender.finish(self, Outcome.WRONG, perf_counter(), fault)
+
+    def broken(self, reason: str) -> None:
+        """It will not come."""
+        self.sender.unavailable(self, f"UNAVAILABLE: {reason}", answered=False)
+
+    def _fault(self, content: bytes) -> str | None:
+        size = int.from_bytes(content[1:_PREFIX_BYTES], "big")
+        if len(content) != _PREFIX_BYTES + size or content[0]:
+            return f"the answer is no gRPC message: {len(content)} bytes came"
+        return self.sender.turns.checks[self.place].grpc_fault(
+            content[_PREFIX_BYTES:], self.body
+        )
+
+
+class StreamCall(Call):
+    """One request whose answer is a stream of responses."""
+
+    path = _STREAM_PATH
+    __slots__ = ("fault", "since")
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.since: float | None = None
+        """When the latest response came."""
+        self.fault: str | None = None
+
+    @property
+    def begun(self) -> bool:  # type: ignore[override]
+        """True once a response has come."""
+        return self.since is not None
+
+    def came(self, content: bytes | bytearray) -> bytes:
+        """Take the whole messages; the rest, which is a part of one."""
+        now, position, size = perf_counter(), 0, len(content)
+        while self.connection is not None and size - position >= _PREFIX_BYTES:
+            start = position + _PREFIX_BYTES
+            end = start + int.from_bytes(content[position + 1 : start], "big")
+            if end > size:
+                break
+            self._respond(bytes(content[start:end]), now)
+            position = end
+        return bytes(content[position:])
+
+    def _respond(self, data: bytes, now: float) -> None:
+        sender, refused = self.sender, self.sender.turns.refused[self.place]
+        try:
+            message = pb.ModelStreamInferResponse.FromString(data)
+            outputs = message_outputs(message.infer_response)
+        except (DecodeError, errors.ProtocolError) as error:
+            self.fault = f"the answer is no inference response: {error}"
+            return
+        said = message.error_message
+        if said:
+            # The right answer to a corrupt request; no more is waited for.
+            outcome = Outcome.OK if refused else Outcome.ERROR
+            sender.finish(self, outcome, now, None if refused else said)
+            if self.connection is not None:
+                self.connection.cancel(self)
+                self.connection = None
+        elif outputs and self.recorder is not None:
+            self.recorder.respond(self.index, now, self.since)
+            self.since = now
+            check = sender.turns.checks[self.place]
+            self.fault = self.fault or check.fault(outputs, self.body)
+
+    def _fault(self, content: bytes) -> str | None:
+        if content:
+            return f"the answer ends in the middle of a message, after {len(content)} B"
+        nothing = "the stream ended without a response"
+        return self.fault or (None if self.begun else nothing)
+
+    def _succeeded(self, now: float, fault: str | None) -> None:
+        super()._succeeded(now if self.since is None else self.since, fault)

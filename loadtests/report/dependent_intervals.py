@@ -1,0 +1,97 @@
+"""Figures of one run, with intervals for requests that depend on each other.
+
+Requests of one run share queues, batches and slow spells, so that n of them tell less
+than n independent ones. How much less is measured for each figure from the run's own
+requests in order (`exporter.numerics.dependence`). Where that cannot be measured, or the
+requests are worth too few, the figure is not decided and the reason is given.
+
+References:
+    G. Y. Zou, A. Donner, Construction of confidence limits about effect measures: a
+    general approach, Statistics in Medicine 27 (2008) 1693-1702: the interval of a
+    difference from the intervals of its two sides.
+    E. B. Wilson, Probable inference, the law of succession, and statistical inference,
+    JASA 22 (1927) 209-212: the interval of a share.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from exporter.histograms.quantiles import interval_ranks
+from exporter.numerics import normal
+from exporter.numerics.dependence import LEAST_FREEDOM, sequence_inflation
+from loadtests.result import quantile_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from loadtests.result import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A figure of one run with the ends of its interval, or why there are none."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    reason: str = ""
+
+
+def _worth(events: NDArray[np.bool_], confidence: float) -> tuple[float, str]:
+    """Return how many independent requests tell as much, or why that is not known."""
+    found = sequence_inflation(events.astype(np.float64))
+    if found is None:
+        return 0.0, "requests are correlated for too much of the run; make it longer"
+    if found.freedom < LEAST_FREEDOM:
+        return 0.0, "a few slow spells make up the variance; make it longer"
+    return found.effective_samples(events.size, confidence), ""
+
+
+def quantile_side(waits: Floats, q: float, confidence: float) -> Side:
+    """The q-quantile of `waits` (N,), in order of time; infinite ones are misses."""
+    value = quantile_of(waits, q)
+    worth, reason = _worth(waits > value, confidence)
+    if reason:
+        return Side(value, reason=reason)
+    ranks = interval_ranks(waits.size, q, confidence, worth)
+    if ranks is None:
+        return Side(
+            value,
+            reason=f"{waits.size} requests are worth {worth:.0f} independent ones: "
+            "too few; make it longer",
+        )
+    low, high = math.floor(ranks[0]) - 1, min(math.ceil(ranks[1]), waits.size) - 1
+    ordered = np.partition(waits, (low, high))
+    return Side(value, float(ordered[low]), float(ordered[high]))
+
+
+def missed_side(waits: Floats, confidence: float) -> Side:
+    """The share of `waits` (N,) that are infinite, by Wilson's interval."""
+    missed = ~np.isfinite(waits)
+    share = float(missed.mean()) if waits.size else 0.0
+    worth, reason = _worth(missed, confidence)
+    if reason:
+        return Side(share, reason=reason)
+    z2 = normal.quantile((1.0 + confidence) / 2.0) ** 2
+    middle = (share + z2 / (2.0 * worth)) / (1.0 + z2 / worth)
+    root = math.sqrt(z2 * (share * (1.0 - share) + z2 / (4.0 * worth)) / worth)
+    half = root / (1.0 + z2 / worth)
+    return Side(share, min(middle - half, share), max(middle + half, share))
+
+
+def difference(before: Side, after: Side) -> tuple[float, float]:
+    """Ends of the interval of `after` less `before` (Zou and Donner)."""
+    middle = after.value - before.value
+    down = math.hypot(after.value - after.low, before.high - before.value)
+    up = math.hypot(after.high - after.value, before.value - before.low)
+    return middle - down, middle + up
+
+
+def logarithm(side: Side) -> Side:
+    """Return the side of the logarithm of a positive figure."""
+    return Side(math.log(side.value), math.log(side.low), math.log(side.high))

@@ -1,0 +1,38 @@
+"""The central guarantee: a bound that is shown holds in nine learnt baselines of ten."""
+
+from __future__ import annotations
+
+import math
+
+import chart_runs
+import numpy as np
+import pytest
+from chart_runs import PROCESSES, Process, learnt, true_run_lengths
+
+BASELINES, RUNS, SAMPLES = 60, 20, 1_500
+WANTED = 300.0
+CHANCE = 0.10 + 3.0 * math.sqrt(0.10 * 0.90 / BASELINES)
+
+
+def baselines(name, seed=20261):
+    """Whether each bound is shown, and the true run length; 600 samples are learnt."""
+    rng = np.random.default_rng(seed)
+    settings = chart_runs.settings(learn_samples=600, in_control_samples=WANTED)
+    signals = learnt(Process(rng, (BASELINES,), **PROCESSES[name]), settings)
+    process = Process(rng, (BASELINES, RUNS), **PROCESSES[name])
+    shown = np.array([signal.refused == "none" for signal in signals])
+    return shown, true_run_lengths(signals, process, SAMPLES)
+
+
+@pytest.mark.parametrize("name", ["normal", "AR(0.5)", "AR(0.9)"])
+def test_a_bound_holds_in_nine_baselines_of_ten(name) -> None:
+    shown, truth = baselines(name)
+    assert shown.mean() > 0.75
+    assert (truth[shown] < WANTED).mean() <= CHANCE
+
+
+@pytest.mark.parametrize("name", ["t5", "daily_wave"])
+def test_where_false_alarms_come_oftener_the_bound_is_refused(name) -> None:
+    shown, truth = baselines(name)
+    assert (truth < WANTED).mean() > CHANCE
+    assert (shown & (truth < WANTED)).mean() <= 0.05

@@ -1,0 +1,167 @@
+"""What the sink makes of streamed answers: first responses, gaps, and what is unknown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from opentelemetry.sdk.resources import Resource
+from trace_sinks import histograms, sink, trace, values
+
+from exporter import catalogue
+from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.features.traces.traced_request import Responses
+from exporter.output.exposition import render
+from exporter.output.otlp import metrics_data
+
+PROTOBUF = (
+    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
+    "encoding=delimited"
+)
+STREAM = Responses(3, 0.5, (0.02, 0.04))
+ONE = Responses(1, 0.5)
+
+
+def count(target, spec):
+    found = histograms(target, spec)
+    return found["m", "1"].histogram.count if found else 0
+
+
+def test_a_streamed_request_counts_once_and_each_of_its_gaps():
+    target = sink(decoupled=["m"])
+    target.add("otlp", [trace(1, responses=STREAM), trace(2, responses=ONE)], 0.0)
+    first = histograms(target, catalogue.FIRST_RESPONSE)["m", "1"].histogram
+    gaps = histograms(target, catalogue.RESPONSE_GAP)["m", "1"].histogram
+    number = histograms(target, catalogue.RESPONSES)["m", "1"].histogram
+    assert (first.count, first.sum) == (2, pytest.approx(1.0))
+    assert (gaps.count, gaps.sum) == (2, pytest.approx(0.06))
+    assert (number.count, number.sum) == (2, 4.0)
+    assert count(target, catalogue.REQUEST_DURATION) == 2
+
+
+def test_a_unary_request_has_no_first_response():
+    target = sink()
+    target.add("otlp", [trace(1, responses=ONE)], 0.0)
+    assert count(target, catalogue.REQUEST_DURATION) == 1
+    for spec in (catalogue.FIRST_RESPONSE, catalogue.RESPONSE_GAP, catalogue.RESPONSES):
+        assert histograms(target, spec) == {}
+
+
+def test_several_responses_are_a_stream_whatever_is_known_of_the_model():
+    target = sink()
+    target.add("otlp", [trace(1, responses=STREAM)], 0.0)
+    assert count(target, catalogue.FIRST_RESPONSE) == 1
+    assert count(target, catalogue.RESPONSE_GAP) == 2
+
+
+def test_our_own_streams_count_nowhere():
+    target = sink(decoupled=["m"])
+    own = f"{REQUEST_ID_PREFIX}synthetic-1"
+    target.add("otlp", [trace(1, responses=STREAM, request_id=own)], 0.0)
+    assert count(target, catalogue.FIRST_RESPONSE) == 0
+
+
+@pytest.mark.parametrize("changes", [{"child": True}, {"total_seconds": None}])
+def test_how_long_a_decoupled_model_worked_is_not_known_without_its_answer(changes):
+    target = sink(decoupled=["m"])
+    target.add("otlp", [trace(1, **changes)], 0.0)
+    phases = histograms(target, catalogue.REQUEST_PHASE_DURATION)
+    assert {labels[2] for labels in phases} == {
+        "network_in",
+        "queue",
+        "compute_input",
+        "network_out",
+    }
+
+
+def test_the_numbers_of_responses_are_exact_in_classic_buckets():
+    target = sink()
+    numbers = [2, 3, 4, 5, 8, 9, 1000, 10_000]
+    traces = [trace(n, responses=Responses(n, 0.1)) for n in numbers]
+    target.add("otlp", traces, 0.0)
+    (sample,) = histograms(target, catalogue.RESPONSES).values()
+    bounds = sample.spec.buckets
+    assert sample.histogram.cumulative(bounds) == tuple(
+        sum(n <= bound for n in numbers) for bound in bounds
+    )
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [catalogue.FIRST_RESPONSE, catalogue.RESPONSE_GAP, catalogue.RESPONSES],
+    ids=lambda spec: spec.name,
+)
+def test_each_is_classic_native_and_exponential(spec):
+    target = sink(decoupled=["m"])
+    target.add("otlp", [trace(1, responses=STREAM), trace(2, responses=STREAM)], 0.0)
+    (sample,) = histograms(target, spec).values()
+    number = sample.histogram.count
+    text = render([sample])[0].decode()
+    assert f'{spec.name}_count{{model="m",version="1"}} {number}.0' in text
+    assert text.count(f"{spec.name}_bucket{{") == len(spec.buckets) + 1
+    native, headers = render([sample], accept=PROTOBUF)
+    assert "protobuf" in headers["content-type"]
+    assert spec.name.encode() in native
+    data = metrics_data([sample], Resource({}), 0, 1)
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    (point,) = metric.data.data_points
+    assert (point.scale, point.count) == (5, number)
+
+
+def test_responses_that_were_cut_are_counted_by_source():
+    target = sink(decoupled=["m"])
+    target.add("file", [trace(1, responses=Responses(10_007, 0.1, (0.1,), 7))], 0.0)
+    cut = values(target, catalogue.TRACE_RESPONSES_CUT)
+    assert cut == {("otlp",): 0, ("file",): 7}
+
+
+def streams(target, seconds, *, slots=30):
+    """Requests with gaps of (requests, gaps) `seconds`, spread over the window."""
+    for number, gaps in enumerate(seconds):
+        responses = Responses(len(gaps) + 1, 0.1, tuple(map(float, gaps)))
+        now = number * slots // len(seconds) * 10.0
+        target.add("otlp", [trace(number, responses=responses)], now)
+    return (slots - 1) * 10.0
+
+
+def test_gaps_of_a_request_that_are_alike_tell_no_more_than_one():
+    rng = np.random.default_rng(1)
+    alike = np.repeat(rng.lognormal(-4, 0.5, (300, 1)), 100, axis=1)
+    target = sink()
+    now = streams(target, alike)
+    worth = values(target, catalogue.RESPONSE_GAP_LATENCY_EFFECTIVE, now)
+    assert count(target, catalogue.RESPONSE_GAP) == 30_000
+    assert 50 < worth["m", "1", "0.5"] < 900
+    shown = values(target, catalogue.RESPONSE_GAP_LATENCY, now)
+    # 30,000 gaps would support it, 300 requests do not.
+    assert ("m", "1", "0.5") in shown
+    assert ("m", "1", "0.999") not in shown
+
+
+def test_gaps_of_a_few_requests_support_no_quantile():
+    target = sink()
+    now = streams(target, np.full((3, 5000), 0.02))
+    assert count(target, catalogue.RESPONSE_GAP) == 15_000
+    assert values(target, catalogue.RESPONSE_GAP_LATENCY, now) == {}
+    worth = values(target, catalogue.RESPONSE_GAP_LATENCY_EFFECTIVE, now)
+    assert set(worth.values()) == {0.0}
+
+
+def test_the_interval_of_dependent_gaps_holds_as_often_as_it_says():
+    rng = np.random.default_rng(2)
+    held = shown = 0
+    for _ in range(100):
+        # Half of the variance is the request's, half the gap's own; the median is 1.
+        levels = rng.normal(0, 0.5, (120, 1)) + rng.normal(0, 0.5, (120, 20))
+        target = sink()
+        now = streams(target, np.exp(levels))
+        bounds = values(target, catalogue.RESPONSE_GAP_LATENCY_CI, now)
+        if ("m", "1", "0.5", "lower") in bounds:
+            shown += 1
+            held += (
+                bounds["m", "1", "0.5", "lower"]
+                <= 1.0
+                <= bounds["m", "1", "0.5", "upper"]
+            )
+    assert shown == 100
+    # 95 % of 100 are 95; fewer than 89 come by chance once in a hundred times.
+    assert held >= 89

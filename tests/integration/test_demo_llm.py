@@ -1,0 +1,258 @@
+"""The demo's language model on the real Triton: its times are those its formulas give."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import urllib3
+from prometheus_client.parser import text_string_to_metric_families
+
+from exporter.triton.embedded import EmbeddedTriton
+
+pytestmark = pytest.mark.triton
+
+MODEL = Path(__file__).parents[2] / "deploy" / "models" / "llm"
+# Slow, so that what the server and the client take is small beside it.
+PREFILL, PREFILL_TOKEN, DECODE, DECODE_REQUEST = 0.020, 0.0005, 0.010, 0.001
+PLACES, CACHE = 8, 4000
+PARAMETERS = {
+    "prefill_ms": 1e3 * PREFILL,
+    "prefill_ms_per_token": 1e3 * PREFILL_TOKEN,
+    "decode_ms": 1e3 * DECODE,
+    "decode_ms_per_request": 1e3 * DECODE_REQUEST,
+    "most_running": PLACES,
+    "cache_tokens": CACHE,
+}
+TRIES = 40
+"""A busy machine can only be slower than the formula: one of these is as fast as it."""
+
+
+@pytest.fixture(scope="module")
+def server(triton_environment, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    shutil.copytree(MODEL, folder / "llm")
+    config = folder / "llm" / "config.pbtxt"
+    kept = config.read_text("utf-8").partition("parameters [")[0]
+    values = (
+        f'{{ key: "{name}" value: {{ string_value: "{value:g}" }} }}'
+        for name, value in PARAMETERS.items()
+    )
+    config.write_text(f"{kept}parameters [ {', '.join(values)} ]", "utf-8")
+    with EmbeddedTriton(folder, environment=triton_environment) as started:
+        yield started
+
+
+class Answer:
+    """One streamed answer: when it was asked for, when its events came, and their data."""
+
+    def __init__(self, server, prompt, *, leave_after=0, **sampling):
+        self.times = [time.monotonic()]
+        self.events = []
+        body = {
+            "text_input": prompt,
+            "stream": True,
+            "sampling_parameters": json.dumps(sampling),
+        }
+        with urllib3.PoolManager() as pool:
+            self.reply = pool.request(
+                "POST",
+                f"http://{server.http}/v2/models/llm/generate_stream",
+                json=body,
+                preload_content=False,
+                timeout=60,
+            )
+            # Events that are read together have the same time.
+            for part in self.reply.stream():
+                for line in part.split(b"\n\n"):
+                    if line.strip():
+                        self.events.append(json.loads(line.removeprefix(b"data: ")))
+                        self.times.append(time.monotonic())
+                if len(self.events) == leave_after > 0:
+                    self.reply.close()
+                    break
+
+    @property
+    def first(self):
+        return self.times[1] - self.times[0]
+
+    @property
+    def gaps(self):
+        return [after - before for before, after in pairwise(self.times[1:])]
+
+    @property
+    def text(self):
+        return "".join(event["text_output"] for event in self.events)
+
+
+def prompt_of(tokens):
+    return " ".join(["word"] * tokens)
+
+
+def burst(server, number, *, prompt_tokens, tokens):
+    """Answers to requests that are sent at once, in the order of their first tokens."""
+    with ThreadPoolExecutor(number) as pool:
+        asked = [
+            pool.submit(
+                Answer,
+                server,
+                prompt_of(prompt_tokens),
+                max_tokens=tokens,
+                ignore_eos=True,
+            )
+            for _ in range(number)
+        ]
+        return sorted((one.result() for one in asked), key=lambda one: one.first)
+
+
+def metric(server, name):
+    """The value on Triton's page, of a histogram its count."""
+    page = urllib3.request("GET", f"http://{server.metrics}/metrics").data.decode()
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name == f"vllm:{name}":
+                return sample.value
+    raise KeyError(name)
+
+
+def assert_takes(measured, least, most=None):
+    """`measured` is a function: never faster than `least` seconds, once as fast as `most`.
+
+    Only times since a request was sent are held to a least one: a busy client reads late,
+    which makes the times between two readings shorter.
+    """
+    found = []
+    while len(found) < TRIES and not any(one <= 1.1 * (most or least) for one in found):
+        found.append(measured())
+    assert min(found) >= 0.97 * least, found
+    assert min(found) <= 1.1 * (most or least), found
+
+
+def test_alone_the_first_token_takes_the_prefill(server):
+    def measured():
+        return Answer(server, prompt_of(100), max_tokens=2).first
+
+    assert_takes(measured, PREFILL + 100 * PREFILL_TOKEN)
+
+
+def test_alone_the_tokens_come_at_the_pace_of_one(server):
+    def measured():
+        answer = Answer(server, "word", max_tokens=40, ignore_eos=True)
+        return answer.times[-1] - answer.times[0]
+
+    assert_takes(measured, PREFILL + PREFILL_TOKEN + 39 * (DECODE + DECODE_REQUEST))
+
+
+def test_all_who_run_share_each_step(server):
+    def measured():
+        answers = burst(server, PLACES, prompt_tokens=1, tokens=40)
+        return max(answer.times[-1] for answer in answers) - min(
+            answer.times[0] for answer in answers
+        )
+
+    decoding = 39 * (DECODE + PLACES * DECODE_REQUEST)
+    at_once = PREFILL + PLACES * PREFILL_TOKEN
+    # One is admitted alone, the others while it has its second token.
+    one_before = at_once + PREFILL + DECODE + DECODE_REQUEST
+    assert_takes(measured, at_once + decoding, one_before + decoding)
+
+
+def test_who_finds_no_place_waits_for_one_and_is_counted_as_waiting(server):
+    tokens = 40
+
+    def measured():
+        answers = burst(server, 2 * PLACES, prompt_tokens=100, tokens=tokens)
+        return statistics.mean(answer.first for answer in answers[PLACES:])
+
+    prefill = PREFILL + PLACES * 100 * PREFILL_TOKEN
+    least = 2 * prefill + (tokens - 1) * (DECODE + PLACES * DECODE_REQUEST)
+    assert_takes(measured, least, least + PREFILL + DECODE + DECODE_REQUEST)
+
+
+def test_a_full_cache_lets_only_so_many_run(server):
+    prompt, tokens = 900, 100
+    running = CACHE // (prompt + tokens)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(burst, server, PLACES, prompt_tokens=prompt, tokens=tokens)
+        seen = []
+        while not asked.done():
+            seen.append(
+                tuple(
+                    metric(server, name)
+                    for name in (
+                        "num_requests_running",
+                        "num_requests_waiting",
+                        "kv_cache_usage_perc",
+                    )
+                )
+            )
+        answers = asked.result()
+    assert (running, PLACES - running, 1.0) in seen
+    assert max(row[0] for row in seen) == running
+    assert all(len(answer.events) == tokens for answer in answers)
+    assert answers[running].first > answers[0].times[-1] - answers[0].times[0]
+
+
+def test_tokens_are_counted_exactly(server):
+    before = [
+        metric(server, name)
+        for name in ("prompt_tokens_total", "generation_tokens_total")
+    ]
+    answers = burst(server, 3, prompt_tokens=7, tokens=5)
+    after = [
+        metric(server, name)
+        for name in ("prompt_tokens_total", "generation_tokens_total")
+    ]
+    assert [new - old for old, new in zip(before, after, strict=True)] == [21, 15]
+    for answer in answers:
+        assert [event["num_output_tokens"] for event in answer.events] == [1] * 5
+        assert {event["num_input_tokens"] for event in answer.events} == {7}
+
+
+def test_an_answer_ends_with_a_sentence_or_where_it_must(server):
+    whole = Answer(server, "why is it slow", max_tokens=60)
+    assert whole.text.endswith(".")
+    assert [event["finish_reason"] for event in whole.events][-2:] == ["", "stop"]
+    again = Answer(server, "why is it slow", max_tokens=60)
+    assert again.text == whole.text
+    cut = Answer(server, "why is it slow", max_tokens=2)
+    assert whole.text.startswith(cut.text)
+    assert [event["finish_reason"] for event in cut.events] == ["", "length"]
+
+
+def test_without_a_stream_the_whole_answer_is_one_response(server):
+    whole = Answer(server, "why is it slow", max_tokens=60)
+    reply = urllib3.request(
+        "POST",
+        f"http://{server.http}/v2/models/llm/generate",
+        json={
+            "text_input": "why is it slow",
+            "sampling_parameters": json.dumps({"max_tokens": 60}),
+        },
+        timeout=20,
+    )
+    assert reply.json()["text_output"] == whole.text
+    assert reply.json()["num_output_tokens"] == len(whole.events)
+
+
+def test_who_leaves_gives_his_place_to_the_next(server):
+    counted = metric(server, "generation_tokens_total")
+    left = Answer(server, "word", leave_after=3, max_tokens=CACHE - 1, ignore_eos=True)
+    assert len(left.events) == 3
+    # It held the whole cache: the next one is admitted once it has gone.
+    assert len(Answer(server, "word", max_tokens=2, ignore_eos=True).events) == 2
+    assert metric(server, "generation_tokens_total") - counted < 100
+
+
+def test_a_request_that_never_fits_is_refused_with_the_reason(server):
+    for sampling in ({"max_tokens": CACHE}, {"max_tokens": 0}):
+        answer = Answer(server, "word", **sampling)
+        assert answer.reply.status == 400
+        assert f"a cache of {CACHE}" in answer.events[0]["error"]
+    assert metric(server, "num_requests_running") == 0

@@ -1,0 +1,81 @@
+"""Streams of responses from a real Triton, and from one that lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_triton import (
+    INTERNAL,
+    Body,
+    Dropped,
+    EmptyTensor,
+    FakeModel,
+    FakeTensor,
+    FakeTriton,
+    Hung,
+)
+
+from loadtests.engine import Options, run_closed
+from loadtests.mix import Mix
+from loadtests.payloads.bodies import Row, body_of
+from loadtests.result import Outcome
+
+
+def few(target, mix, count, timeout_seconds=5.0):
+    return run_closed(
+        target,
+        mix,
+        concurrency=4,
+        duration_seconds=30.0,
+        requests=count,
+        options=Options(timeout_seconds=timeout_seconds),
+    )
+
+
+def test_a_stream_has_a_first_response_and_times_between(
+    loaded, target_of, mix_of
+) -> None:
+    target = target_of(loaded, "grpc")
+    (entry,) = mix_of(target, "stream", variants=1).entries
+    values = np.ones(5, np.float32)
+    body = body_of(entry.spec, Row({"values": values}, {}, {"delay_ms": 20}), "grpc")
+    mix = Mix((replace(entry, bodies=(body,), style="stream"),))
+    result = few(target, mix, 6)
+    assert result.requests.count(Outcome.OK) == 6, result.errors
+    assert result.first_response.count == 6
+    assert result.between_responses.count == 6 * 4
+    assert result.between_responses.quantile(0.5) >= 0.019
+    assert (result.requests.first < result.requests.done).all()
+
+
+@pytest.mark.parametrize(
+    ("lie", "outcome", "told"),
+    [
+        (EmptyTensor(), Outcome.WRONG, "has 0 bytes"),
+        (Body(b'{"outputs": 1}'), Outcome.WRONG, "no inference response"),
+        (INTERNAL, Outcome.ERROR, "the backend failed"),
+        (Dropped(), Outcome.ERROR, ""),
+        (Hung(), Outcome.TIMEOUT, None),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else None,
+)
+def test_no_lie_passes_for_a_streamed_answer(
+    target_of, mix_of, lie, outcome, told
+) -> None:
+    # Of more bytes than a frame of HTTP/2 holds, four in each stream.
+    tensors = (FakeTensor("x", "FP32", (9_000,)),)
+    model = FakeModel("many", inputs=tensors, outputs=tensors, responses=4)
+    with FakeTriton([model]) as fake:
+        target = target_of(fake, "grpc")
+        (entry,) = mix_of(target, "many").entries
+        mix = Mix((replace(entry, style="stream"),))
+        right = few(target, mix, 8)
+        fake.on("infer").reply(lie)
+        wrong = few(target, mix, 8, timeout_seconds=0.5)
+    assert right.requests.count(Outcome.OK) == 8, right.errors
+    assert right.between_responses.count == 8 * 3
+    assert set(wrong.requests.outcome.tolist()) == {outcome}, wrong.errors
+    if told is not None:
+        assert any(told in message for message in wrong.errors)

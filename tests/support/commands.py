@@ -1,0 +1,39 @@
+"""The installed `tritonwatch`, and programs in a Python of their own, run to their end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
+
+
+def tritonwatch(
+    *arguments: object, timeout: float = 60, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run it with these arguments; its exit status and what it wrote."""
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        **options,
+    )
+
+
+def python(program: str, *arguments: object, **options: Any) -> str:
+    """What a Python of its own prints that runs a program; it has to end well."""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
