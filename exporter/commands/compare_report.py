@@ -91,6 +91,7 @@ class Report:
                 "metrics": [shown(finding) for finding in self.findings],
                 "outcome": self.outcome,
                 "not_measured": self._absent(),
+                "why_not_measured": {m: self._why_absent(m) for m in self._absent()},
                 "seconds": round(self.seconds, 3),
                 "seed": self.settings.seed,
                 "inputs_sha256": self.inputs_sha256,

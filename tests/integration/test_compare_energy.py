@@ -30,7 +30,7 @@ def test_joules_of_both_come_from_the_page_of_a_sidecar(
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["not_measured"] == []
+    assert report["not_measured"] == [], report["why_not_measured"]
     (energy,) = (m for m in report["metrics"] if m["metric"] == "energy")
     assert energy["pairs"] >= 50
     assert -1 <= energy["low"] < energy["estimate"]
