@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from exporter.errors import TritonError
-from exporter.features.comparison.confidence import Interval, mean_ratio
+from exporter.features.comparison.confidence import (
+    MIXTURE_WINDOWS,
+    Interval,
+    mean_ratio,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -74,7 +78,7 @@ class Resources:
         found: dict[Metric, Interval] = {}
         if "energy" in wanted and self._windows:
             x, y = np.array(self._windows).T
-            ratio = mean_ratio(x, y, self._alpha)
+            ratio = mean_ratio(x, y, self._alpha, MIXTURE_WINDOWS)
             if ratio is not None:
                 found["energy"] = ratio
         if "memory" in wanted and self._bytes is not None:

@@ -42,7 +42,11 @@ when the comparison began may cover all of them, and then they do not vary."""
 LEAST_REQUESTS: Final = 2_000
 """Fewer requests to each give no interval of a mean: of stalls that hit one request in 500
 none would be seen in 1.8 % of comparisons, 0.998^2000."""
-_MIXTURE_PAIRS: Final = 100.0
+MIXTURE_PAIRS: Final = 100.0
+"""The boundary is tightest at eight times as many pairs: many are cheap to ask for."""
+MIXTURE_WINDOWS: Final = 20.0
+"""Of windows there are 50 to 256, and correlated ones are worth fewer: boundaries of pairs
+would leave them undecided although all of them agree."""
 # The exponent of the empirical-Bernstein bets, as its authors choose it.
 _MOST_BET: Final = 0.5
 _ROUNDING: Final = 1e-12
@@ -95,7 +99,7 @@ def doubt(found: Inflation | None, pairs: int) -> str:
 
 
 def boundary(
-    information: float, alpha: float, mixture: float = _MIXTURE_PAIRS
+    information: float, alpha: float, mixture: float = MIXTURE_PAIRS
 ) -> float:
     """Return how many standard deviations a fair walk stays within, at all times at once.
 
@@ -110,7 +114,19 @@ def boundary(
     return math.sqrt((1 + share) * (math.log1p(1 / share) - 2 * math.log(alpha)))
 
 
-def mean_ratio(champion: Values, challenger: Values, alpha: float) -> Interval | None:
+def from_zero(reach: float, count: int) -> float:
+    """Return the boundary of sum(s) / sqrt(sum(s^2)) for that of Student's statistic of s.
+
+    Student's takes the squares from the mean and not from zero: c^2 = r^2 / (1 + r^2 / n)
+    for its boundary r. The difference matters for few values that all agree: from zero
+    the statistic cannot exceed sqrt(n). Example: r = 6 of n = 36 values is 4.24.
+    """
+    return reach / math.sqrt(1.0 + reach * reach / count) if reach < math.inf else reach
+
+
+def mean_ratio(
+    champion: Values, challenger: Values, alpha: float, mixture: float = MIXTURE_PAIRS
+) -> Interval | None:
     """mean(challenger) / mean(champion) - 1 from pairs; None before the warm-up.
 
     For each ratio r the walk of y - r x is tested against zero; those not rejected are
@@ -130,7 +146,7 @@ def mean_ratio(champion: Values, challenger: Values, alpha: float) -> Interval |
     why = doubt(found, count)
     if found is None or why:
         return open_ratio(ratio - 1.0, count, why)
-    z = boundary(count / found.phi, alpha)
+    z = boundary(count / found.phi, alpha, mixture)
     return _ratio(champion, challenger, z, found.deviations(z))
 
 
@@ -150,9 +166,9 @@ def variance_ratio(
 
 
 def _ratio(x: Values, y: Values, z: float, reach: float) -> Interval:
-    """Every r with (sum y - r sum x)^2 <= reach^2 sum (y - r x)^2, less 1."""
+    """Every r at which Student's statistic of y - r x is within `reach`, less 1."""
     count, sum_x, sum_y = len(x), float(x.sum()), float(y.sum())
-    square = reach * reach
+    square = from_zero(reach, count) ** 2
     a = sum_x * sum_x - square * float(x @ x)
     b = sum_x * sum_y - square * float(x @ y)
     c = sum_y * sum_y - square * float(y @ y)

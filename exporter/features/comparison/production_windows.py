@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from exporter.features.comparison.confidence import (
+    MIXTURE_WINDOWS,
     WARM_UP_PAIRS,
     Interval,
     boundary,
     doubt,
+    from_zero,
     mean_ratio,
     open_ratio,
     unseen_stalls,
@@ -105,7 +107,7 @@ class Windows:
         weights = np.array([w.weight for w in self._held])
         x = np.array([w.champion.sum / w.champion.count for w in self._held])
         y = np.array([w.challenger.sum / w.challenger.count for w in self._held])
-        found = mean_ratio(weights * x, weights * y, alpha)
+        found = mean_ratio(weights * x, weights * y, alpha, MIXTURE_WINDOWS)
         why = unseen_stalls(self.requests)
         if found is None or not why:
             return found
@@ -115,8 +117,8 @@ class Windows:
         """The ratio of the q-quantiles less 1, to a histogram bucket's width.
 
         As in `quantile_ratio.py`, with the window for the pair: its step is the
-        difference of the two shares beyond the joint quantile, weighted, and the
-        squares of the steps add up to the variance.
+        difference of the two shares beyond the joint quantile, weighted. The variance
+        is that of the steps about their mean, as in Student's statistic.
         """
         if len(self._held) < WARM_UP_PAIRS:
             return None
@@ -136,14 +138,15 @@ class Windows:
         why = doubt(found, count)
         if found is None or why:
             return open_ratio(estimate, count, why)
-        z = boundary(count / found.phi, alpha)
+        z = boundary(count / found.phi, alpha, MIXTURE_WINDOWS)
         reach = found.deviations(z)
+        most = from_zero(reach, count)
 
         def kept(moved: int) -> bool:
             steps = steps_at(moved)
             spread = math.sqrt(float(steps @ steps))
             # Where nobody is beyond the quantile, nothing is known.
-            return not spread or abs(float(steps.sum())) < reach * spread
+            return not spread or abs(float(steps.sum())) < most * spread
 
         low, high = _edge(kept, y - x, -1), _edge(kept, y - x, 1)
         return Interval(estimate, low - 1, high - 1, count, count * (z / reach) ** 2)

@@ -82,3 +82,22 @@ def test_a_window_without_requests_to_one_of_them_waits_for_some():
     assert found.count == 0
     found.add(Histogram(), recorded([0.01]))
     assert found.count == 1
+
+
+def rollout(rng, windows):
+    """Windows of a challenger that is 6 ms slower, while other load comes and goes."""
+    found, level = Windows(), 1.0
+    for _ in range(windows):
+        if rng.random() < 0.07:
+            level = rng.uniform(1, 8)
+        alike = 0.003 * level * rng.lognormal(0, 0.3, (2, 18))
+        found.add(recorded(alike[0]), recorded(alike[1] + 0.006))
+    return found
+
+
+def test_a_much_slower_challenger_is_told_although_load_comes_in_phases():
+    """Phases of fourteen windows leave a few independent stretches, and those agree."""
+    rng = np.random.default_rng(SEED)
+    looks = [rollout(rng, 60).quantile_ratio(0.5, 0.05) for _ in range(40)]
+    assert sum(look.low > 0.05 for look in looks) >= 38
+    assert all(look.low < look.estimate < look.high for look in looks)
