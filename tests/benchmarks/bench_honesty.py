@@ -11,6 +11,7 @@ import numpy as np
 from dependent_latencies import (
     COMPARED,
     PROCESSES,
+    growing_load,
     independent,
     outages,
     unlike_shapes,
@@ -93,6 +94,22 @@ ALPHA = 0.05
 SLOWER = 1.1
 
 
+def _levels(correlation):
+    def draw(rng):
+        return [window_levels(rng, WINDOWS, correlation) for _ in range(2)]
+
+    return draw, "40 requests to each"
+
+
+PRODUCTION = {
+    **{f"levels AR({c:g})": _levels(c) for c in (0.0, 0.6, 0.9)},
+    "growing load": (
+        lambda rng: growing_load(rng, WINDOWS),
+        "90 and 10 requests under a load that grows tenfold",
+    ),
+}
+
+
 def comparisons(*, quick: bool = False) -> Iterator[Figure]:
     """False calls of two instances of one model, and what a true difference costs."""
     runs = 10 if quick else 400
@@ -108,13 +125,12 @@ def comparisons(*, quick: bool = False) -> Iterator[Figure]:
     hits = sum(_outages_called(rng, 2 * PAIRS) for _ in range(runs))
     what = f"{2 * PAIRS} pairs, 2 % of each side's in outages of 30"
     yield _false_calls("outages.success", hits, runs, what)
-    for correlation in (0.0, 0.6, 0.9):
+    for name, (draw, what) in PRODUCTION.items():
         rng = np.random.default_rng(figures.SEED)
-        called = Counter(m for _ in range(runs) for m in _windows(rng, correlation))
+        called = Counter(m for _ in range(runs) for m in _windows(*draw(rng)))
         for metric in ("mean", "p50"):
-            row = f"ab, levels AR({correlation:g}).{metric}"
-            what = f"{WINDOWS} windows of 40 requests to each in mode ab"
-            yield _false_calls(row, called[metric], runs, what)
+            what_all = f"{WINDOWS} windows in mode ab, {what}"
+            yield _false_calls(f"ab, {name}.{metric}", called[metric], runs, what_all)
     yield from _costs(10 if quick else 100)
 
 
@@ -198,10 +214,9 @@ def _outages_called(rng, count) -> bool:
     return False
 
 
-def _windows(rng, correlation) -> set[str]:
+def _windows(x, y) -> set[str]:
     """The metrics that mode ab calls."""
     windows, called, done = Windows(), set(), 0
-    x, y = (window_levels(rng, WINDOWS, correlation) for _ in range(2))
     for look in _looks(WINDOWS, 10):
         for place in range(done, look):
             windows.add(_recorded(x[place]), _recorded(y[place]))

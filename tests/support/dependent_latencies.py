@@ -145,6 +145,13 @@ def window_levels(rng, windows, correlation, requests=40):
     return levels[:, None] * rng.lognormal(0.0, SIGMA, (windows, requests))
 
 
+def growing_load(rng, windows, requests=100):
+    """Latencies of two alike models, 90 and 10 a window, under a load that grows tenfold."""
+    levels = np.geomspace(1.0, 10.0, windows)[:, None]
+    latencies = levels * rng.lognormal(0.0, SIGMA, (windows, requests))
+    return np.split(latencies, [9 * requests // 10], axis=1)
+
+
 COMPARED = {
     "independent": alike(independent),
     "AR(0.3)": alike(lambda rng, count: autoregressive(rng, count, 0.3)),

@@ -98,9 +98,7 @@ def doubt(found: Inflation | None, pairs: int) -> str:
     return "a few extreme values make up the variance so far" if few else ""
 
 
-def boundary(
-    information: float, alpha: float, mixture: float = MIXTURE_PAIRS
-) -> float:
+def boundary(information: float, alpha: float, mixture: float = MIXTURE_PAIRS) -> float:
     """Return how many standard deviations a fair walk stays within, at all times at once.
 
     z(v) = sqrt((1 + m/v) log((1 + v/m) / alpha^2)): the two-sided normal mixture of
