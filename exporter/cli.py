@@ -184,17 +184,27 @@ def _add_rules(commands: Subparsers) -> None:
         "`slos:` of the file, for a fleet of sidecars.",
     )
     add_config(parser, required=True)
+    parser.add_argument(
+        "--runbooks-url",
+        default="deploy/runbooks",
+        metavar="URL",
+        help="where alerts find TritonSLOBurnPage.md and its like (default %(default)s)",
+    )
+    parser.add_argument(
+        "--grafana-url", default="", metavar="URL", help="where dashboards are"
+    )
 
     def run(options: argparse.Namespace) -> int:
         from exporter.config import configuration  # noqa: PLC0415 - heavy, only here
         from exporter.features.slo.objectives import expanded  # noqa: PLC0415
-        from exporter.features.slo.slo_rules import rules_file  # noqa: PLC0415
+        from exporter.features.slo.slo_rules import Links, rules_file  # noqa: PLC0415
 
         objectives = expanded(configuration.load(options.config).slos)
         if not objectives:
             problem = "found no `slos:`; there is nothing to write rules for"
             raise ConfigError(str(options.config), [problem])
-        sys.stdout.write(rules_file(objectives))
+        links = Links(options.runbooks_url, options.grafana_url)
+        sys.stdout.write(rules_file(objectives, links))
         return EXIT_OK
 
     parser.set_defaults(run=run)

@@ -51,6 +51,9 @@ NOT_RUN = {
         "tritonwatch golden record": "the quick start of ML engineers runs it",
         "make demo ARGS": "tests/integration/test_demo_scenes.py runs the scenario",
     },
+    "docs/commands.md": {
+        "sed -i": "tests/exporter/features/slo/test_slo_rules.py, on the shipped rules",
+    },
     "docs/comparisons.md": {
         "tritonwatch compare": "the quick start of ML engineers runs it",
         "tritonwatch coldstart": "tests/integration/test_cold_start.py",

@@ -24,8 +24,23 @@ if TYPE_CHECKING:
 _HEADER: Final = """\
 # Written by `tritonwatch rules`; write it again when the objectives change.
 """
-_RUNBOOKS: Final = "deploy/runbooks"
 _DASHBOARD: Final = "/d/tritonwatch-slo"
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where the links of an alert begin; a pager needs addresses in full."""
+
+    runbooks_url: str = "deploy/runbooks"
+    """Folder of the runbooks, `TritonSLOBurnPage.md` and so on."""
+    grafana_url: str = ""
+
+    def annotations(self, alert: str) -> dict[str, str]:
+        """Return `dashboard_url` and `runbook_url` of an alert."""
+        return {
+            "dashboard_url": self.grafana_url.rstrip("/") + _DASHBOARD,
+            "runbook_url": f"{self.runbooks_url.rstrip('/')}/{alert}.md",
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +78,10 @@ SEVERITIES: Final = (
 )
 
 
-def rules_file(objectives: Sequence[Objective]) -> str:
-    """The rule file for `objectives`, as YAML."""
-    groups = [_group(objective) for objective in objectives]
+def rules_file(objectives: Sequence[Objective], links: Links | None = None) -> str:
+    """Return the rule file for `objectives`, as YAML."""
+    links = links or Links()
+    groups = [_group(objective, links) for objective in objectives]
     groups.append(_fleet())
     return _HEADER + yaml.dump(
         {"groups": groups}, Dumper=_Dumper, sort_keys=False, width=1000
@@ -87,14 +103,14 @@ _Dumper.add_representer(
 )
 
 
-def _group(objective: Objective) -> dict[str, Any]:
+def _group(objective: Objective, links: Links) -> dict[str, Any]:
     """Records and alerts in one group: its rules are evaluated in this order, at once.
 
     In a group of their own the alerts would see the records up to one evaluation late.
     """
     return {
         "name": f"tritonwatch-slo-{objective.name}",
-        "rules": [*_recorded(objective), *_alerts(objective)],
+        "rules": [*_recorded(objective), *_alerts(objective, links)],
     }
 
 
@@ -136,7 +152,7 @@ def _allowed(objective: Objective) -> str:
     return f"{1 - objective.objective_ratio:.10g}"
 
 
-def _alerts(objective: Objective) -> list[dict[str, Any]]:
+def _alerts(objective: Objective, links: Links) -> list[dict[str, Any]]:
     return [
         {
             "alert": severity.alert,
@@ -148,8 +164,7 @@ def _alerts(objective: Objective) -> list[dict[str, Any]]:
                 f"{objective.name} are bad; its objective allows "
                 f"{1 - objective.objective_ratio:.4%}. At this rate that is "
                 f"{severity.meaning}.",
-                "dashboard_url": _DASHBOARD,
-                "runbook_url": f"{_RUNBOOKS}/{severity.alert}.md",
+                **links.annotations(severity.alert),
             },
         }
         for severity in SEVERITIES

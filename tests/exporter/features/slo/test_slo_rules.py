@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from parts import require
 
 from exporter.config.configuration import parse
 from exporter.features.slo.objectives import expanded
-from exporter.features.slo.slo_rules import SEVERITIES, rules_file
+from exporter.features.slo.slo_rules import SEVERITIES, Links, rules_file
 
 # promtool evaluates days of rules.
 
@@ -210,3 +213,29 @@ def test_the_autoscaler_is_not_misled_by_idle_models(promtool, tmp_path) -> None
     (tmp_path / "test.yml").write_text(yaml.safe_dump(tests))
     result = promtool("test", "rules", "test.yml")
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_links_are_whole_where_their_addresses_are_given():
+    links = Links("https://runbooks.example/triton/", "https://grafana.example")
+    objectives = expanded(parse(SLOS, "slos.yaml", {}).slos)
+    groups = yaml.safe_load(rules_file(objectives, links))["groups"]
+    notes = [r["annotations"] for g in groups for r in g["rules"] if "alert" in r]
+    assert notes
+    for note in notes:
+        assert note["dashboard_url"] == "https://grafana.example/d/tritonwatch-slo"
+        folder, _, page = note["runbook_url"].rpartition("/")
+        assert folder == "https://runbooks.example/triton"
+        assert (RUNBOOKS / page).is_file()
+
+
+def test_links_of_the_shipped_rules_become_whole_as_documented(tmp_path):
+    docs = (RUNBOOKS.parents[1] / "docs" / "commands.md").read_text("utf-8")
+    (command,) = re.findall(r"^sed -i .*(?= deploy/prometheus)", docs, re.MULTILINE)
+    for file in (RUNBOOKS.parent / "prometheus" / "rules").glob("*.yaml"):
+        copy = tmp_path / file.name
+        shutil.copy(file, copy)
+        subprocess.run([*shlex.split(command), copy], check=True)
+        for group in yaml.safe_load(copy.read_text("utf-8"))["groups"]:
+            for note in (r["annotations"] for r in group["rules"] if "alert" in r):
+                assert note["runbook_url"].startswith("https://runbooks.example/Triton")
+                assert note["dashboard_url"].startswith("https://grafana.example/d/")
