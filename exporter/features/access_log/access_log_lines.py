@@ -28,7 +28,7 @@ _CANCELLED: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """How one inference request ended. `version` is "" where the client left it open."""
+    """The outcome of one inference request. `version` is "" where the client sent none."""
 
     model: str
     version: str

@@ -1,4 +1,4 @@
-"""How much a shadow comparison may ask: a share of what production asks the champion."""
+"""Budget of a shadow comparison, as a share of the champion's production requests."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _RATE_SECONDS: Final = 60.0
 """Production's present rate is taken over this long."""
 
 Limit = Literal["requests", "busy", "idle", "rate", "statistics", "inputs"]
-"""What the next pair waits for: a share of production's requests or of its busy time,
-`idle_pairs_per_second`, `max_pairs_per_second`, the statistics of the champion, or an
-input."""
+"""The limit that delays the next pair: a share of production's requests or of its busy
+time, `idle_pairs_per_second`, `max_pairs_per_second`, the statistics of the champion, or
+an input.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Production:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What was asked, as a share of what production asked; None without production."""
+    """Our requests as a share of production's; None without production."""
 
     requests_ratio: float | None
     busy_ratio: float | None

@@ -72,7 +72,7 @@ class Comparison:
 
     @property
     def keys(self) -> tuple[ModelKey, ModelKey] | None:
-        """Which model versions are compared, once that is known."""
+        """Return the compared model versions, once they are known."""
         return None if self.source is None else self.source.keys
 
     @property

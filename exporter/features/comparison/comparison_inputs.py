@@ -1,4 +1,4 @@
-"""Where a shadow comparison's inputs come from: the tap, a file, or made up."""
+"""Inputs of a shadow comparison: from the tap, from a file, or synthetic."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 PRODUCTION: Final[frozenset[Metric]] = frozenset(
     {"success", "latency_mean", "latency_p50", "latency_p95", "latency_p99", "energy"}
 )
-"""What production's own statistics can say."""
+"""Metrics that can be compared from production statistics alone."""
 _REFERENCE: Final = re.compile(r"(?P<model>.+?)(?::(?P<version>[0-9]+))?", re.DOTALL)
 
 
 class MarginSettings(Settings):
-    """How much worse is no worse: the smallest difference that would matter."""
+    """Margins: the smallest differences that would matter."""
 
     agreement: float = Field(default=0.02, ge=0, le=1)
     """Share of answers on which the two may disagree."""
@@ -72,7 +72,7 @@ class MarginSettings(Settings):
 
 
 class BudgetSettings(Settings):
-    """What a shadow comparison may cost the server."""
+    """Limits on the load that a shadow comparison adds to the server."""
 
     request_ratio: float | None = Field(default=0.05, gt=0, le=1)
     """Inferences asked of the champion and of the challenger, each as a share of the
@@ -88,7 +88,7 @@ class BudgetSettings(Settings):
 
 
 class SourceSettings(Settings):
-    """Where a shadow comparison's inputs come from."""
+    """Source of a shadow comparison's inputs."""
 
     source: Literal["auto", "mirror", "golden", "synthetic"] = Field(default="auto")
     """Mirrored production requests from a tap, a file, or made-up tensors. `auto` takes
@@ -121,16 +121,16 @@ class ComparisonSettings(Settings):
     """`shadow`: we ask both the same. `ab`: production asks each something of its own,
     and its statistics and traces are compared; nothing is sent."""
     metrics: tuple[Metric, ...] = Field(default=())
-    """What is compared; all that the mode and the inputs can say if empty."""
+    """Metrics to compare; if empty, all that the mode and the inputs support."""
     margins: MarginSettings = Field(default=MarginSettings())
-    """How much worse is no worse."""
+    """Margins: the smallest differences that would matter."""
     alpha: float = Field(default=0.05, gt=0, lt=1)
     """Most probability of ever calling any difference that is none, over all metrics
     and looks; each metric gets an even part of it."""
     budget: BudgetSettings = Field(default=BudgetSettings())
-    """What it may cost the server."""
+    """Limits on the load that it adds to the server."""
     inputs: SourceSettings = Field(default=SourceSettings())
-    """What is asked."""
+    """Source of the inputs."""
     agreement: Literal["auto", "argmax", "close"] = Field(default="auto")
     """When answers agree: the same class, or all values close. `auto`: the class where
     an output is a row of at least two floats."""

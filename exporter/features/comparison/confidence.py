@@ -57,7 +57,7 @@ class Interval:
     high: float
     pairs: int
     effective_pairs: float | None = None
-    """How many independent pairs would give as wide an interval; None: as many."""
+    """Number of independent pairs that give as wide an interval; None: all of them."""
     withheld: str = ""
     """Why both ends are open although there are pairs; "" where they are not."""
 

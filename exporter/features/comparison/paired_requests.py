@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.triton.model import ModelSpec
 
 _LINGER_SECONDS: Final = 1.0
-"""How much longer a late answer is waited for, so that Triton's count of it is known."""
+"""Seconds for which a late answer is still waited for, to learn how Triton counted it."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Asker:
 
 
 class Question:
-    """How one request of a comparison is sent, and counted as our own."""
+    """Sends the requests of a comparison, and counts them as our own."""
 
     def __init__(self, access: Access, timeout_seconds: float) -> None:
         self._access = access

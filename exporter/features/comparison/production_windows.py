@@ -46,7 +46,7 @@ _MOST_MOVED: Final = 7 * BUCKETS_PER_OCTAVE
 
 @dataclass(slots=True)
 class Window:
-    """What both did in one stretch of time."""
+    """Latencies of both models in one stretch of time."""
 
     champion: Histogram
     challenger: Histogram

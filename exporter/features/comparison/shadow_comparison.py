@@ -75,7 +75,7 @@ class Shadow:
         self.pairs = self._new_pairs()
         self.budget = Budget(settings.budget, access.clock())
         self.wait: Wait | None = None
-        """What the next pair waits for; None while that is not known."""
+        """The limit that delays the next pair; None while it is not known."""
         self.keys: tuple[ModelKey, ModelKey] | None = None
         self.problem = _NOT_LOOKED
         self._looked: Look | None = None
@@ -106,7 +106,7 @@ class Shadow:
 
     @property
     def inputs_name(self) -> str:
-        """Where the latest input came from."""
+        """Return the source of the latest input."""
         return self.inputs.name
 
     @property

@@ -1,4 +1,4 @@
-"""What changed, in words and numbers for a person: a part of /api/v1/status."""
+"""Explanation of a drift alarm, in words and numbers: a part of /api/v1/status."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _change(culprit: Culprit) -> dict[str, Any]:
 
 
 def sentence(culprit: Culprit) -> str:
-    """Which feature, what of it, and by how much."""
+    """Return the feature, its kind of change and the amount, in a sentence."""
     name = culprit.feature
     for event, before, since in culprit.rates:
         if event == culprit.channel:

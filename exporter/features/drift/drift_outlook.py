@@ -177,7 +177,7 @@ class Outlooks:
 
 
 def _negated_root(psi: Floats) -> Floats:
-    """What falls in a straight line while data shift steadily: PSI grows as the square."""
+    """Return -sqrt(PSI), which falls linearly while data shift steadily."""
     return np.asarray(-np.sign(psi) * np.sqrt(np.abs(psi)), np.float64)
 
 

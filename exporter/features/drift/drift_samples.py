@@ -1,4 +1,4 @@
-"""What the watches found, as samples."""
+"""Samples of the drift watches."""
 
 from __future__ import annotations
 

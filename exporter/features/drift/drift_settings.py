@@ -1,4 +1,4 @@
-"""What `drift:` of the configuration says, without meeting what it is for."""
+"""Settings of `drift:` in the configuration; loads none of the drift package."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class DriftFeatureSettings(Settings):
     tensor: str = Field(min_length=1, max_length=200)
     """The tensor it is in."""
     column: int = Field(default=0, ge=0, le=1 << 24)
-    """Which value of a row, counted from 0 in the tensor's own order."""
+    """Index of the value within a row, from 0, in the tensor's own order."""
     type: Literal["numeric", "categorical"] | None = Field(default=None)
-    """How to compare it; null decides by the datatype: text and booleans are
-    categories."""
+    """Kind of the feature; null decides by the datatype: text and booleans are
+    categories.
+    """
     of: Literal["column", "confidence"] = Field(default="column")
     """`confidence` watches how sure each answer of a classifier is, its largest
     probability: the row by row of what the estimated accuracy is the mean of."""
@@ -115,7 +116,7 @@ class DriftSettings(Settings):
     models: str = Field(default="*", min_length=1, max_length=200)
     """Shell-style pattern of the models; the first entry that matches is theirs."""
     side: Side = Field(default="inputs")
-    """What is watched: what models are asked, or what they answer."""
+    """Tensors to watch: the models' inputs or their outputs."""
     reference: Path | None = Field(default=None)
     """A reference profile, as `tritonwatch drift fit` makes it; read again when it
     changes."""
@@ -124,7 +125,7 @@ class DriftSettings(Settings):
     features: tuple[DriftFeatureSettings, ...] = Field(default=(), max_length=4096)
     """With `learn`: the columns to watch; none named watches all, as `tensor[i]`."""
     window: DriftWindowSettings = Field(default=DriftWindowSettings())
-    """How long one looks before one judges."""
+    """Length of the windows that are judged."""
     false_alarms_per_month: float = Field(default=1.0, gt=0, le=1000)
     """The one knob: at most so many alarms in 30 days while nothing changes, for all
     features of the model together, however often one looks."""

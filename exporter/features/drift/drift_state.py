@@ -57,10 +57,10 @@ class Store:
         return (self._folder or Path()) / f"{self._stem}.{what}"
 
     def read(self, what: str) -> bytes | None:
-        """What was written under that name; None where there is nothing to be used.
+        """Return what was written under that name; None if there is nothing usable.
 
         Raises:
-            OSError: it cannot be read now, which says nothing against what it holds.
+            OSError: it cannot be read now; it may still be intact.
         """
         if not self.kept:
             return None

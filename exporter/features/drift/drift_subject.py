@@ -96,7 +96,7 @@ class Learner:
 
 
 class Subject:
-    """What one entry of `drift:` does for one model."""
+    """One entry of `drift:`, applied to one model."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the latest windows said. `total` is of the last `panes` windows."""
+    """Result of the latest windows. `total` is of the last `panes` windows."""
 
     closed_at: float
     total: Counts
@@ -81,7 +81,7 @@ class WatchStatistics:
 
 @dataclass(frozen=True, slots=True)
 class _Restored:
-    """What of the open window another process has counted already."""
+    """The part of the open window that another process has counted already."""
 
     rows: int = 0
     coarse: Floats | float = 0.0

@@ -1,9 +1,9 @@
-"""Who took how much of a device's energy in one window. Pure: no I/O, no clock.
+"""Division of a device's energy among models in one window. Pure: no I/O, no clock.
 
-The device's idle power is taken off first. What is left is divided among the models that
-were busy, by busy seconds times the watts a busy second of each takes, as estimated from
-the windows so far (`BusyPower`). Nobody can get more than the device can take in the time
-in which anything was busy. Shares are whole microjoules and add up to the energy exactly.
+The device's idle power is subtracted first. The rest is divided among the busy models,
+by busy seconds times each model's watts while busy, as estimated from the windows so far
+(`BusyPower`). No model can get more than the device can draw in the time in which
+anything was busy. Shares are whole microjoules and add up to the energy exactly.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ class BusyPower(Generic[T]):
         self._error = np.full(self._MOST_MODELS, np.nan)
         self._pooled = 0.0
         self.baseline_watts = 0.0
-        """How much more than the idle power the device takes whatever the models do."""
+        """Power above the idle power that does not depend on the models, in watts."""
         self.lag_seconds: float | None = None
-        """How late the sensor shows power; None while no lag is seen."""
+        """Delay of the sensor; None while none is detected."""
 
     def learn(
         self,

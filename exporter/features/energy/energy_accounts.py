@@ -58,7 +58,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one device's window came to, in microjoules; `known` if all was measured."""
+    """Energy of one device's window, in microjoules; `known` if all was measured."""
 
     seconds: float
     known: bool
@@ -164,7 +164,7 @@ class DeviceAccount:
 
     @property
     def lag_seconds(self) -> float:
-        """How much later than the models' work its energy is taken."""
+        """Return the delay of the energy readings after the models' work, in seconds."""
         return self.power.lag_seconds or 0.0
 
     @property

@@ -155,7 +155,7 @@ def _balance(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
 
 
 def _share_errors(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
-    """How far each model's share may be off; nothing where a device does not tell.
+    """Yield the error of each model's share; nothing where a device has no estimate.
 
     Errors of several devices add up as if they all had one cause.
     """

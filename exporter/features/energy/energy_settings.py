@@ -23,7 +23,7 @@ _PRICE_MOST = 1_000_000_000
 
 
 class ModelWorkSettings(Settings):
-    """What one inference of a model asks of the hardware."""
+    """Hardware work of one inference of a model."""
 
     flops_per_inference: float = Field(gt=0, le=1e24)
     """Floating point operations (a multiply-add is two), integer ones for int8."""
@@ -34,7 +34,7 @@ class ModelWorkSettings(Settings):
 
 
 class GpuPeakSettings(Settings):
-    """What a GPU could do at most, where the built-in table does not know or suit it."""
+    """Peak performance of a GPU that the built-in table lacks or has wrong."""
 
     peak_flops: dict[Precision, float] = Field(default={}, max_length=16)
     """Operations a second by precision, dense."""
@@ -43,7 +43,7 @@ class GpuPeakSettings(Settings):
 
 
 class StorageSettings(Settings):
-    """What it costs to keep the models' files."""
+    """Storage cost of the models' files."""
 
     repository: Path
     """Model repository, as this process can read it."""
@@ -75,7 +75,7 @@ class CostSettings(Settings):
 
 
 class PowerSettings(CollectorSettings):
-    """Where power is read, and how energy is divided."""
+    """Sources of power readings, and the division of energy."""
 
     interval_seconds: float = Field(default=1.0, gt=0.05, le=60)
     """Time between two readings of the sensors."""

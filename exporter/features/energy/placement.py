@@ -30,10 +30,10 @@ _MOST_BYTES: Final = 16_000_000
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where models run: compute time by gpu_uuid ("" is the CPU), as last seen to rise.
+    """Placement of models: latest compute time by gpu_uuid ("" is the CPU).
 
-    `boards` are the uuids that are measured. A model that the page does not tell about
-    is taken to run on all of them alike, which is Triton's default.
+    `boards` are the uuids that are measured. A model that is missing on the metrics page is
+    assumed to run on all of them alike, which is Triton's default.
     """
 
     boards: frozenset[str] = frozenset()

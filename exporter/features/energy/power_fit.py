@@ -66,7 +66,7 @@ _TINY: Final = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What the windows tell."""
+    """Estimates from the windows."""
 
     watts: Floats
     """Of a busy second of each model (K,), at least 0."""
@@ -76,12 +76,12 @@ class Fit:
     baseline_watts: float
     """To be added to the idle power that was assumed."""
     lag_seconds: float | None
-    """How late the sensor is; None where the windows show no lag."""
+    """Delay of the sensor; None where the windows show none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What was seen in n windows, in order of time."""
+    """Observations of n windows, in order of time."""
 
     busy: Floats
     """Busy ratios of the models (n, K); each model is busy in some window."""
@@ -144,10 +144,10 @@ def _design(ratios: Floats, prior: Floats) -> Floats:
 
 
 def _moved(windows: Windows, values: Floats, seconds: Floats) -> Floats:
-    """How mean values change, if so many seconds at a window's end are the next one's.
+    """Return the change of mean values if each window's last seconds belonged to the next.
 
-    Of a second that a window's end parts, interpolation gives each side its share of the
-    whole, which mixes neighbours as a slow sensor does.
+    A second that the end of a window divides is interpolated: each side gets its share of
+    the whole, which mixes neighbours as a slow sensor does.
     """
     columns = values.reshape(len(values), -1)
     joined = (seconds[:-1] * windows.follows[1:])[:, None]
@@ -160,7 +160,7 @@ def _moved(windows: Windows, values: Floats, seconds: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What is to be solved: rest = design x coefficients, whose priors are normal (0, 1)."""
+    """The regression: rest = design x coefficients, whose priors are normal (0, 1)."""
 
     windows: Windows
     design: Floats

@@ -1,4 +1,4 @@
-"""What a power source hands over: one reading for each device it has."""
+"""Readings of a power source: one for each of its devices."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Device:
     index: str = ""
     name: str = ""
     idle_watts: float | None = None
-    """What it takes while nothing runs, where that is configured."""
+    """Idle power, where that is configured."""
     max_watts: float | None = None
-    """What it can take: its power limit."""
+    """Maximum power: its power limit."""
     instances: tuple[str, ...] = ()
     """uuids of its MIG instances."""
     update_seconds: float = 0.6
@@ -67,7 +67,7 @@ class Reading:
     """Over the second before."""
     utilization_ratio: float | None = None
     faults: frozenset[Fault] = frozenset()
-    """What the source itself knows to be wrong; nothing of the rest is then used."""
+    """Faults that the source itself reports; the other values are then not used."""
     samples: Sequence[AnySample] = field(default=())
     """Everything else the device says: clocks, memory, temperature."""
 

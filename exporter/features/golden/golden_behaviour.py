@@ -1,4 +1,4 @@
-"""What any model should do, without knowing a right answer: metamorphic and bad inputs."""
+"""Checks that need no correct answers: metamorphic relations and invalid inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HUGE: Final = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found: a verdict, and whether the model passed; None proves nothing."""
+    """The result of a check. `passed` is None where it proves nothing."""
 
     verdict: Verdict
     passed: bool | None
@@ -49,7 +49,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far two answers to the same question may be apart."""
+    """Largest difference allowed between two answers to the same request."""
 
     relative: float
     absolute: float

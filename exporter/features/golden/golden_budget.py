@@ -1,4 +1,4 @@
-"""How much a golden probe may ask, and the chart that decides when accuracy is lost."""
+"""Budget of a golden probe, and the control chart that detects lost accuracy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the window saw."""
+    """Use of the budget within the window."""
 
     requests: int
     busy_seconds: float
@@ -47,7 +47,7 @@ class Spent:
 
 
 class Budget:
-    """What one model version may still be asked. Not thread-safe."""
+    """The requests that one model version may still get. Not thread-safe."""
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance

@@ -1,4 +1,4 @@
-"""Which golden samples are (nearly) the same, so that they do not count as independent."""
+"""Finds golden samples that are (nearly) the same, so that they count once."""
 
 from __future__ import annotations
 

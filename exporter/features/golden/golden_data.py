@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 256 << 20
 MAX_ROWS: Final = 200_000
 EXPECTED: Final = "expected:"
-"""What begins the name of a column of expected answers; the output's name follows."""
+"""Prefix of a column of expected answers; the output's name follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenSet:
-    """What a file holds. Arrays have one row a sample."""
+    """The content of a golden file. Arrays have one row for each sample."""
 
     file: str
     name: str

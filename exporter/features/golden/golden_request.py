@@ -36,7 +36,7 @@ OUTCOMES: dict[type[errors.TritonError], Outcome] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: arrays, or the error in their place; and whether a cache had it."""
+    """A model's answer: arrays or an error, and whether it came from a cache."""
 
     request_id: str
     seconds: float

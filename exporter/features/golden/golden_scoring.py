@@ -39,7 +39,7 @@ _MOST_KEPT: Final = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one request's answers were worth; `fault` says what is wrong, for people."""
+    """The score of one request's answers; `fault` describes what is wrong, for people."""
 
     outcomes: Counter[Outcome]
     right: Bools | None = None

@@ -49,13 +49,13 @@ class GoldenData(Settings):
     expected: dict[str, str] = Field(default={}, max_length=100)
     """By output name: the column of its expected answers, beside `expected:OUTPUT`."""
     task: Literal["classification", "regression"] | None = Field(default=None)
-    """What the label is; if left out: whole numbers and text are classes."""
+    """Task of the model; if left out, labels of whole numbers or text are classes."""
     top_k: tuple[int, ...] = Field(default=(), max_length=5)
     """Also count the truth among the k highest scores."""
     tolerance_relative: float = Field(default=1e-3, ge=0, le=1)
-    """How far a float may be from the expected one, as a share of it."""
+    """Largest relative difference of a float from the expected one."""
     tolerance_absolute: float = Field(default=1e-5, ge=0)
-    """How far it may be besides. Anything but floats must be equal."""
+    """Further absolute difference that is allowed. Other datatypes must be equal."""
     allow_nan: bool = Field(default=False)
     """Take NaN and infinities in inputs and expected answers for data."""
 
@@ -92,7 +92,7 @@ class GoldenSettings(ProbeSettings):
     kind: Literal["golden"] = "golden"
     decides_serving: ClassVar[bool] = False
     data: GoldenData | None = Field(default=None)
-    """What is asked; without it only the checks below, on made-up inputs."""
+    """The golden data; without them only the checks below run, on made-up inputs."""
     protocol: Transport = Field(default="grpc")
     """Decoupled models answer over gRPC only."""
     samples_per_request: int = Field(default=8, ge=1, le=1024)
@@ -122,7 +122,7 @@ class GoldenSettings(ProbeSettings):
     """Inputs that are wrong on purpose, once a round each; the answer must be a clean
     error or a sane value. They count as failures in Triton's own metrics."""
     inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
-    """How inputs are made up where there are no data."""
+    """Content of made-up inputs, by input name, where there are no data."""
     ignored_input: str | None = Field(default=None)
     """An input that no answer depends on; it is drawn anew each time, so that a response
     cache never answers for the model."""

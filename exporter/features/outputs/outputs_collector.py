@@ -36,19 +36,19 @@ _CONFIDENCE, _ENTROPY, _NORM, _CLASS = range(4)
 
 @dataclass(slots=True)
 class _Doubts:
-    """What the page knows of drift and of golden sets that the estimates depend on."""
+    """Exposed findings on drift and golden sets that limit the estimates' validity."""
 
     alarm: set[str] = field(default_factory=set)
-    """Models whose data have a drift alarm."""
+    """Models with a drift alarm, on inputs or outputs."""
     watched: set[str] = field(default_factory=set)
-    """Models a window of whose inputs was judged."""
+    """Models with at least one judged window of their inputs."""
     guaranteed: dict[str, bool] = field(default_factory=dict)
-    """By model, whether the reference of its inputs keeps its guarantee."""
+    """By model: True if the false-alarm rate of its input drift is guaranteed."""
     failing: dict[ModelKey, bool] = field(default_factory=dict)
-    """By model version, whether any golden set lost accuracy."""
+    """By model version: True if any golden set lost accuracy."""
 
     def note(self, sample: Sample) -> None:
-        """Take in one exposed sample."""
+        """Record one exposed sample; ignore other metrics."""
         labels, value = sample.labels, bool(sample.value)
         if sample.spec is catalogue.MODEL_DRIFT_ALARM and value:
             self.alarm.add(labels[0])
@@ -206,7 +206,7 @@ class OutputsCollector:
             yield Sample(catalogue.ESTIMATED_ACCURACY_VALID, holds, (*key, condition))
 
     def _conditions(self, key: ModelKey, doubts: _Doubts) -> dict[Condition, bool]:
-        """What the confidences cannot show; what nobody looks at is absent, never 1."""
+        """Return the conditions that confidences cannot show; absent where not observed."""
         model = key[0]
         found: dict[Condition, bool] = {"drift_watched": model in doubts.watched}
         if model in doubts.alarm:

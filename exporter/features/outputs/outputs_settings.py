@@ -1,4 +1,4 @@
-"""What production's answers look like, and how many of them are right, without labels."""
+"""Settings of answer statistics and accuracy estimates without labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OutputsSettings(CollectorSettings):
 
     kind: Literal["outputs"] = "outputs"
     models: ModelFilter = Field(default=ModelFilter())
-    """Whose answers are looked at."""
+    """The models whose answers are evaluated."""
     outputs: dict[str, str] = Field(default={}, max_length=1000)
     """By model: which output, where there are several."""
     window_rows: int = Field(default=1000, ge=50, le=100_000)

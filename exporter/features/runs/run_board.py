@@ -1,4 +1,4 @@
-"""What load and chaos runs report: the active ones, and the capacities they found.
+"""Reports of load and chaos runs: the active ones, and the capacities they found.
 
 An active run reports again every few seconds; one that stops reporting is dropped.
 """
@@ -60,7 +60,7 @@ class CapacityNotice(Settings):
     found_at: float | None = Field(default=None, gt=0)
     """Unix time at which the search ended; default: when the notice arrives."""
     ttl_seconds: float = Field(default=30 * 86_400.0, gt=0, le=366 * 86_400)
-    """How long it is kept."""
+    """Time after which the notice is dropped."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> CapacityNotice:

@@ -1,4 +1,4 @@
-"""How fast an error budget burns, and what is left of it, in bounded memory.
+"""Burn rate of an error budget, and the share that is left, in bounded memory.
 
 Burn rate as the SRE workbook has it (chapter 5): the share of bad events divided by
 the share allowed. 1 uses the budget up exactly at the end of its window.

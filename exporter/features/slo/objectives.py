@@ -1,4 +1,4 @@
-"""What an objective is: the `slos:` of the configuration, presets included."""
+"""Objectives: the settings of `slos:` in the configuration, presets included."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME: Final = r"^[a-z][a-z0-9_-]{0,62}$"
 
 
 class _Objective(Settings):
-    """What every objective has."""
+    """Settings that every objective has."""
 
     name: str = Field(pattern=_NAME)
     """Value of the `slo` label."""
@@ -43,7 +43,7 @@ class LatencyObjective(_Objective):
 
     kind: LatencyKind = "latency"
     threshold_seconds: float = Field(gt=0, le=3600)
-    """What took longer is bad; counted in buckets of 2.2 % width."""
+    """Latency above which a request is bad; resolved to buckets of 2.2 % width."""
     source: Source = Field(default="requests")
     """Production requests, as the traces collector sees them, or our probes; of
     streamed answers production's alone."""
@@ -106,7 +106,7 @@ class PresetObjective(Settings):
     preset: Literal[
         "interactive", "realtime", "chat", "completion", "throughput", "energy"
     ]
-    """Which one."""
+    """Name of the preset."""
     models: str = Field(default="*", max_length=200)
     """Shell-style pattern of the models whose events count."""
     source: Source = Field(default="requests")

@@ -25,13 +25,13 @@ _JUDGED: Final = {
     "access_log": (catalogue.CLIENT_REQUESTS, "success"),
     "probes": (catalogue.PROBE_TOTAL, "ok"),
 }
-"""What an availability objective judges by source, and the outcome that is good."""
+"""The metric of an availability objective by source, and its good outcome."""
 _TIMED: Final = {
     "latency": catalogue.REQUEST_DURATION,
     "first_response": catalogue.FIRST_RESPONSE,
     "response_gap": catalogue.RESPONSE_GAP,
 }
-"""What an objective on production's latency judges by kind."""
+"""The metric of a latency objective, by kind."""
 _UNJUDGED: Final = frozenset({"abandoned"})
 """No answer was sent, so it was neither good nor bad."""
 

@@ -33,7 +33,7 @@ MOST_WIDENING: Final = 3.0
 
 
 class Chart(Protocol):
-    """What every chart does."""
+    """The interface of control charts."""
 
     @property
     def kind(self) -> ChartKind:

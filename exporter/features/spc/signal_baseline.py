@@ -1,4 +1,4 @@
-"""What "all is well" looks like: mean, spread and memory of a signal, learnt or given."""
+"""In-control baseline of a signal: mean, spread and correlation, learnt or given."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from exporter.numerics.normal import Floats
 
 Assumption = Literal["given", "independent", "residuals", "doubtful", "constant"]
-"""What the limits rest on. given: nothing was looked at; independent: no correlation
-was found; residuals: the samples follow one another and the chart runs on what is new in
-each; doubtful: even that is correlated, so false alarms come oftener than said;
-constant: the baseline never moved."""
+"""Basis of the control limits. given: not verified; independent: no correlation was found;
+residuals: samples are correlated, and the chart runs on residuals; doubtful: even the
+residuals are correlated, so false alarms are more frequent than configured; constant:
+the baseline never changed.
+"""
 
 Refusal = Literal[
     "none", "short_time", "few_samples", "correlated", "tails", "constant", "old_state"
@@ -53,10 +54,10 @@ _NO_MOVE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """How a signal is in control. `sigma` is of one sample, `correlation` of neighbours.
+    """A signal in control. `sigma` is of one sample, `correlation` of neighbours.
 
-    With a correlation the chart runs on residuals: what the sample before does not
-    explain, as an AR(1) process has it (Alwan and Roberts 1988).
+    With a correlation the chart runs on residuals: the part of a sample that the one before
+    does not explain, as in an AR(1) process (Alwan and Roberts 1988).
     """
 
     mean: float

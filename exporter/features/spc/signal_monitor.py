@@ -25,7 +25,7 @@ STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is wanted of a signal's charts.
+    """Requirements of a signal's charts.
 
     `in_control_arl` samples pass on average between false alarms of all charts
     together; `heal_samples` without one end an alarm. The baseline is `given`, or learnt

@@ -28,7 +28,7 @@ class Reader:
         self._settings = settings
         self._before: _Totals | None = None
         self.ambiguous = 0
-        """How many series of a gauge fitted at the latest look, where that is too many."""
+        """Number of series that matched a gauge in the latest reading, if too many; else 0."""
 
     def read(self, exposed: Iterable[AnySample], now: float) -> float | None:
         """The sample of this look; None where there is nothing to be read."""

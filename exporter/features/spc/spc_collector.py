@@ -86,7 +86,7 @@ class SpcCollector:
                 self._save()
 
     def routes(self) -> Sequence[TapRoute]:
-        """Where an alarm is acknowledged: on the taps' listener, which is on loopback."""
+        """Return the route that acknowledges an alarm, on the taps' loopback listener."""
         if not self._watched:
             return ()
         busy = refusal("timeout", HTTPStatus.SERVICE_UNAVAILABLE, "busy; try again")
@@ -192,7 +192,7 @@ class SpcCollector:
 
 
 def plan_of(settings: SignalSettings, interval_seconds: float) -> Plan:
-    """What a signal's settings ask of its charts, where the collector runs so often."""
+    """Return the plan of a signal's charts, from its settings and the interval."""
     given = settings.baseline
     learnt_from = math.inf if given else float(settings.learn_samples)
     return Plan(

@@ -55,7 +55,7 @@ AnyChart = Annotated[
 
 
 class GivenBaseline(Settings):
-    """How the signal is when all is well, where that is known."""
+    """A baseline that is known in advance."""
 
     mean: float
     """In the signal's own unit."""
@@ -84,9 +84,9 @@ class SignalSettings(Settings):
     charts: tuple[AnyChart, ...] = Field(
         default=(CusumChart(), EwmaChart()), min_length=1, max_length=4
     )
-    """What is drawn; each kind once."""
+    """The signal's control charts; each kind once."""
     sides: Literal["both", "upper", "lower"] = Field(default="both")
-    """Which way out is worth an alarm."""
+    """Direction of change that raises an alarm."""
     in_control_samples: float = Field(default=10_000, ge=20, le=1e8)
     """Mean number of samples between false alarms of all its charts together, at least,
     with nine learnt baselines of ten. The limits follow from it."""
@@ -135,10 +135,11 @@ class SpcSettings(CollectorSettings):
 
     kind: Literal["spc"] = "spc"
     signals: tuple[SignalSettings, ...] = Field(default=(), max_length=500)
-    """What is under control."""
+    """The signals under control."""
     state_file: Path | None = Field(default=None)
-    """Where baselines and alarms outlive this process; without it a restart learns anew,
-    and takes on trust that all is well then."""
+    """File that keeps baselines and alarms over restarts; without it each restart learns
+    them again, and assumes that the process is in control then.
+    """
     save_seconds: float = Field(default=60.0, ge=1, le=86400)
     """Time between two writes of that file."""
 

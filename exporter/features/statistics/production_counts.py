@@ -229,10 +229,10 @@ class Production:
             totals.compute_ns[phase] += rise.ns * share
 
     def _booked_as_success(self, look: _OwnAtLook, *, rests: bool) -> int:
-        """How many of our failed requests show as successes.
+        """Return how many of our failed requests Triton counted as successes.
 
-        Where nothing else runs, any that does not show as a failure; else only one that
-        cannot have been refused before it was scheduled.
+        On an idle server: each that is missing among the failures. Else only those that cannot
+        have been refused before they were scheduled.
         """
         failures = look.failed if rests else look.executed
         shown = self._failure.possible_shown
@@ -310,9 +310,9 @@ class _OwnAtLook:
     """In flight, or ended in doubt since the look before."""
     held_back: int
     failed: int
-    """How many of `due` were answered with an error."""
+    """Requests of `due` that were answered with an error."""
     executed: int
-    """How many of `failed` cannot have been refused before they were scheduled."""
+    """Requests of `failed` that cannot have been refused before they were scheduled."""
 
 
 def _rise(before: Duration, after: Duration) -> Duration:

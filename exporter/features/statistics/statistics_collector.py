@@ -51,8 +51,9 @@ class StatisticsSettings(CollectorSettings):
     they ask is no production. It is counted as unattributed."""
 
     state_file: Path | None = Field(default=None)
-    """Where to keep the latest reading, so that requests that Triton counted while
-    tritonwatch was restarted are known: they are counted as unattributed."""
+    """File that keeps the latest reading, so that requests that Triton counted while
+    tritonwatch was restarted are known: they are counted as unattributed.
+    """
 
     def build(self, access: Access) -> StatisticsCollector:
         """The collector."""
@@ -69,7 +70,7 @@ class _Known:
     base_reads_left: int = field(default=0)
     """So many more reads may wait for one without requests of ours; 0 once counted."""
     server: ServerProcess | None = field(default=None)
-    """Which one answered the latest read, if it is seen."""
+    """The process that answered the latest read, if it can be found."""
 
 
 class StatisticsCollector:

@@ -118,7 +118,7 @@ class Watchers:
             self._rises.pop(key, None)
 
     def samples(self) -> Iterator[Sample]:
-        """Which watchers can be read."""
+        """Yield for each watcher whether it can be read."""
         for watcher in self._watchers:
             yield Sample(catalogue.WATCHER_UP, watcher.is_up, (watcher.address,))
 

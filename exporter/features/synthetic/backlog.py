@@ -16,7 +16,7 @@ _MOST_SKIPPED: Final = 64
 
 
 class Backlog:
-    """What is known of the sequence models behind one target."""
+    """Recent executions of the sequence models behind one target."""
 
     def __init__(self, window_seconds: float) -> None:
         self._window_seconds = window_seconds

@@ -52,7 +52,7 @@ _DOUBTFUL: frozenset[Outcome] = frozenset({"invalid", "model_error", "bad_output
 
 
 class ModelOverride(Settings):
-    """What differs for one model."""
+    """Settings that differ for one model."""
 
     inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
     """By input name: shape, range or values."""
@@ -69,7 +69,7 @@ class SyntheticSettings(ProbeSettings):
     protocols: tuple[Transport, ...] = Field(default=("grpc", "http"), min_length=1)
     """Decoupled models answer over gRPC only and are probed so."""
     checks: frozenset[Check] = Field(default=frozenset({"nan", "inf"}))
-    """What makes a successful answer a bad output, beside wrong dtype, shape or size."""
+    """Values that make a successful answer a bad output, beside wrong dtype, shape or size."""
     overrides: dict[str, ModelOverride] = Field(default={}, max_length=10_000)
     """By model name."""
     seed: int = Field(default=0, ge=0)
@@ -233,7 +233,7 @@ class SyntheticProbe:
         return min(self._settings.timeout_seconds, _READ_SECONDS)
 
     def _window_seconds(self) -> float:
-        """How recent an execution must be to show that a sequence model runs."""
+        """Return the age up to which an execution shows that a sequence model runs."""
         settings = self._settings
         attempt = settings.timeout_seconds + settings.linger_seconds
         return max(3 * settings.interval_seconds, 2 * attempt)

@@ -44,7 +44,7 @@ _MAX_JOURNAL_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ControlSettings:
-    """How much to sample, and what to risk for it."""
+    """Sampling rate, and the changes of Triton's settings that are allowed for it."""
 
     samples_per_minute: float
     max_traces_per_second: float
@@ -262,7 +262,7 @@ def is_safe(version: str) -> bool:
 
 
 def _read_journal(path: Path) -> dict[str, Changes]:
-    """What the journal says, as far as it can be understood."""
+    """Read the journal; parts that cannot be understood are left out."""
     document: Any = None
     with contextlib.suppress(OSError, ValueError):
         if path.stat().st_size <= _MAX_JOURNAL_BYTES:

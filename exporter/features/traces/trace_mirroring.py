@@ -49,7 +49,7 @@ class TracedMirror:
             self._outcomes[self._publish(inference)] += 1
 
     def samples(self) -> Iterator[Sample]:
-        """What became of the requests, and which tensors cannot be read."""
+        """Yield the number of requests by outcome, and of unreadable tensors by datatype."""
         for outcome, number in sorted(self._outcomes.items()):
             yield Sample(catalogue.TAP_REQUESTS, number, (SOURCE, outcome))
         for datatype, number in sorted(self._refused.items()):

@@ -65,7 +65,7 @@ class TraceReceiver:
         self._warned_at: float | None = None
 
     def route(self) -> TapRoute:
-        """Where the tap finds it."""
+        """Return the tap's route for it."""
         return TapRoute(
             PATH,
             SOURCE,

@@ -66,20 +66,20 @@ _KNOWN_MARKS: Final = {name.encode(): name for name in KNOWN}
 
 @dataclass(slots=True)
 class Parsed:
-    """What a file held. `malformed` counts records, `invalid` whole traces."""
+    """The content of a file. `malformed` counts records, `invalid` whole traces."""
 
     traces: list[RequestTrace] = field(default_factory=list)
     malformed: int = 0
     invalid: int = 0
     inferences: list[TracedInference] = field(default_factory=list)
-    """Where tensors are asked for: those of clients' requests."""
+    """Clients' requests with their tensors, where these are to be read."""
     refused: Counter[str] = field(default_factory=Counter)
     """Tensors that cannot be read, by datatype."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedInference:
-    """Whose tensors they are."""
+    """The tensors of one request, and its identity."""
 
     identity: Identity
     tensors: TracedTensors

@@ -46,7 +46,7 @@ _TYPICAL_BYTES: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is needed of one span. `identity` is set for a model's span only."""
+    """The parts of a span that are used. `identity` is set for a model's span only."""
 
     part: Part
     span_id: str
@@ -81,7 +81,7 @@ class Joined:
 
 
 class _Buffer(Generic[V]):
-    """What waits by its key, the oldest first, bounded in time and bytes."""
+    """Values that wait by key, oldest first, bounded in time and bytes."""
 
     def __init__(self, most_seconds: float, most_bytes: int) -> None:
         self._most_seconds = most_seconds

@@ -1,7 +1,7 @@
-"""What of a request's tensors survives in a trace file, with Triton's level TENSORS.
+"""Tensors in trace files, as written by Triton's level TENSORS.
 
-Numbers are there in decimals, floats with six digits. Of the other datatypes Triton
-(2.51, executed) writes nothing that can be read back: those are refused, by datatype and
+Numbers are decimals, floats with six digits. Of the other datatypes Triton (2.51,
+executed) writes nothing that can be read back: those are refused, by datatype and
 reason.
 """
 
@@ -67,7 +67,7 @@ class TracedTensors:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of tensors."""
         return len(self.inputs) + len(self.outputs)
 
 

@@ -102,7 +102,7 @@ class RequestTrace:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose request it was."""
+    """Model, ids and role of a traced request."""
 
     model: str
     version: str

@@ -140,11 +140,11 @@ class TracesCollector:
             )
 
     def routes(self) -> Sequence[TapRoute]:
-        """What the tap is to answer."""
+        """Return the routes that the tap serves."""
         return () if self._receiver is None else (self._receiver.route(),)
 
     def collect(self) -> Sequence[AnySample]:
-        """What the traces that came so far say.
+        """Return the samples of all traces received so far.
 
         Raises:
             TritonError: the trace folder cannot be listed.

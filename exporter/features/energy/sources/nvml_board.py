@@ -94,7 +94,7 @@ class Board:
     read_at: float | None = None
 
     def ask(self, what: str, call: Callable[..., T], *arguments: object) -> T | None:
-        """What the board says, None if it does not or cannot.
+        """Call NVML for this board; return None where it is not supported or has no value.
 
         Raises:
             DriverGoneError: the library no longer answers at all.
@@ -223,7 +223,7 @@ def code_of(error: pynvml.NVMLError) -> int:
 
 
 def address(handle: Any) -> int | None:
-    """What makes two handles the same board."""
+    """Return the address in a handle; handles of one board have the same."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 

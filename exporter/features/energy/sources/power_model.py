@@ -31,7 +31,7 @@ class ModelSettings(SourceSettings):
     full_watts: float = Field(gt=0, le=1_000_000)
     """Power at full use."""
     measures: Literal["gpu", "host"] = Field(default="host")
-    """What it stands for."""
+    """The boundary that the model stands for."""
     use: Literal["cpu", "busy"] = Field(default="cpu")
     """cpu: this host's CPU time. busy: the models' busy seconds, for a server elsewhere."""
     parallel: int = Field(default=1, ge=1, le=10_000)

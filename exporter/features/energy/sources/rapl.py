@@ -31,7 +31,7 @@ class RaplSettings(SourceSettings):
 
     kind: Literal["rapl"] = "rapl"
     root: Path = Field(default=Path("/sys/class/powercap"))
-    """Where the kernel shows it; in a container, where it is mounted."""
+    """Folder of the kernel's powercap interface; in a container, its mount point."""
     idle_watts: float | None = Field(default=None, ge=0, le=1_000_000)
     """Power of all domains together while nothing runs; learnt where it is not given."""
 
