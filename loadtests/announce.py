@@ -40,7 +40,7 @@ _USER: Final = re.compile(r"//[^/]*@")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What a run came to, as others are told."""
+    """The result of a run, as it is announced."""
 
     told: str
     valid: bool
@@ -72,7 +72,7 @@ class AnnouncedRun:
         self.ended_at: float | None = None
         self.ending: Ending | None = None
         self.problems: list[str] = []
-        """Who could not be told, and why."""
+        """Receivers that could not be reached, and the reasons."""
         self.news = threading.Event()
         """Set when another phase begins, and when it is over."""
         self._schedule: tuple[float, Sequence[Phase]] = (time.monotonic(), ())

@@ -101,7 +101,7 @@ def listeners(port: int) -> tuple[int, ...]:
 
 
 class GuardLimits(Settings):
-    """What a measurement may suffer before it is about something else."""
+    """Limits of disturbances, above which a measurement is invalid."""
 
     window_seconds: float = Field(default=1.0, gt=0.1, le=60)
     """Length of the windows that are judged one by one."""
@@ -156,7 +156,7 @@ class Watch:
 
     @property
     def disturbed(self) -> dict[str, int]:
-        """How many windows each disturbance spoilt."""
+        """Return the number of disturbed windows by kind of disturbance."""
         found: dict[str, int] = {}
         for window in self.windows:
             kind = window.disturbance(self.limits)

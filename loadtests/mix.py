@@ -46,7 +46,7 @@ class Entry:
     sequence_length: int = 1
     """Requests of one sequence; of a sequence model."""
     tolerance: float = 0.0
-    """How far from `Body.expected` a value may be, relative and absolute alike."""
+    """Largest difference of a value from `Body.expected`, relative and absolute alike."""
     refused: bool = False
     """The bodies are corrupt: the right answer is an error of the server."""
 

@@ -20,7 +20,7 @@ Mode = Literal["open", "closed"]
 
 
 class Outcome(IntEnum):
-    """How a request ended, as it stands in `Requests.outcome`."""
+    """Outcome of a request, as stored in `Requests.outcome`."""
 
     UNSENT = 0
     """The run ended before it was its turn, or the sender never came to it."""
@@ -49,7 +49,7 @@ class Requests:
     done: Floats
     outcome: NDArray[np.uint8]
     entry: NDArray[np.uint8]
-    """Which entry of the mix, an index into `About.entries`."""
+    """Entry of the mix, an index into `About.entries`."""
 
     @classmethod
     def empty(cls, count: int) -> Requests:
@@ -126,7 +126,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What was run, where, and with what: enough to run it again."""
+    """Setup of a run: enough to run it again."""
 
     mode: Mode
     protocol: str
@@ -171,9 +171,9 @@ class RunResult:
     sender_cpu_seconds: float
     verdict: Verdict = Verdict()
     errors: Mapping[str, int] = field(default_factory=dict)
-    """What was said, and how often: the first `MAX_MESSAGES` kinds."""
+    """Error messages with their counts: the first `MAX_MESSAGES` kinds."""
     sidecar: Mapping[str, Any] = field(default_factory=dict)
-    """What the sidecar saw meanwhile (`sidecar_view.between`); empty where unknown."""
+    """The sidecar's view of the run (`sidecar_view.between`); empty where unknown."""
     reference_seconds: tuple[float | None, ...] = ()
     """Median latency of one request at a time before the run and after it, if asked."""
     unanswered: Unanswered = Unanswered()

@@ -31,12 +31,12 @@ _BESIDE_SECONDS: Final = 0.3  # of a closed loop: to connect, and for the last a
 
 
 class CampaignSettings(Settings):
-    """What a capacity search does beside searching."""
+    """Settings of a capacity search and of the measurements beside it."""
 
     search: SearchSettings = Field(default=SearchSettings())
-    """How long and how finely."""
+    """Duration and resolution of the search."""
     guard: GuardLimits = Field(default=GuardLimits())
-    """What it may suffer."""
+    """Limits of disturbances by other programs."""
     reference_seconds: float = Field(default=1.5, gt=0.1, le=600)
     """Time of the reference level, one request at a time, at start and end."""
     concurrencies: tuple[int, ...] = Field(default=(1, 2, 4, 8, 16, 32))
@@ -44,7 +44,7 @@ class CampaignSettings(Settings):
     concurrency_seconds: float = Field(default=0.6, gt=0.05, le=600)
     """Time of each."""
     concurrency_repetitions: int = Field(default=3, ge=1, le=100)
-    """How often each, in random order."""
+    """Repetitions of each level, in random order."""
 
 
 @dataclass(slots=True)
@@ -250,7 +250,7 @@ def _saturation(bench: Bench, found: Estimate | None) -> SaturationReport:
 
 
 def _judge(bench: Bench, beside: list[Record], findings: Findings) -> None:
-    """What speaks against the result, from the runs that it is made of."""
+    """Collect the reasons against the result, from the runs that it is based on."""
     disturbed = [record for record in beside if record.reasons]
     told = sorted({reason for record in disturbed for reason in record.reasons})
     if len(disturbed) > bench.limits.rejected_ratio * max(len(beside), 1):

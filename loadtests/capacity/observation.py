@@ -44,7 +44,7 @@ class Observation:
     misses: Floats
     block_seconds: float
     warmup_seconds: float = 0.0
-    """What was left out at the start."""
+    """Time at the start that was left out."""
     settled: bool = True
     """Whether the warm-up ended in the first half."""
     waits: Floats = field(default_factory=lambda: np.empty(0))

@@ -1,4 +1,4 @@
-"""Which rate to try next, until the boundary is known well enough."""
+"""Capacity search: chooses the next rate until the boundary is known well enough."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FEW: Final = 200  # resamples while searching; the result takes more
 
 
 class SearchSettings(Settings):
-    """How long and how finely a capacity is searched for."""
+    """Duration and resolution of a capacity search."""
 
     budget_seconds: float = Field(default=90.0, gt=1, le=86_400)
     """Time of load in all."""

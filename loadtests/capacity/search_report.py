@@ -32,7 +32,7 @@ class Capacity(Settings):
     blocks: int
     """Blocks near the boundary, of which the interval is made."""
     method: str = "isotonic fit, residual block bootstrap"
-    """How."""
+    """Method of the estimate."""
 
 
 class Quantiles(Settings):
@@ -77,7 +77,7 @@ class Level(Settings):
     in_system: float | None
     """Requests under way on average."""
     rate_times_latency: float | None
-    """What Little's law says that number has to be."""
+    """That number by Little's law."""
     littles_law_holds: bool | None
     """Whether both are within 5 %, or half a request."""
     phases: PhaseSeconds | None
@@ -119,13 +119,14 @@ class UslReport(Settings):
 
 
 class KneeReport(Settings):
-    """Where throughput over concurrency bends."""
+    """The knee of throughput over concurrency."""
 
     kneedle: float | None
     """Of the measured curve; null where it does not bend."""
     law: float | None
-    """Where the law's line at no load meets its highest throughput up to half beyond
-    the largest measured concurrency; null where that is not within what was measured."""
+    """Concurrency at which the law's line at low load reaches its highest throughput up to
+    1.5 times the largest measured concurrency; null where that is outside the measured range.
+    """
     agree: bool | None
     """Whether they are within a factor of 1.5; null where one is missing."""
 
@@ -138,7 +139,7 @@ class Reference(Settings):
 
 
 class SaturationReport(Settings):
-    """What is full at the boundary."""
+    """The saturated resource at the boundary."""
 
     resource: str
     evidence: str
@@ -157,14 +158,14 @@ class Instances(Settings):
 
 
 class Headroom(Settings):
-    """What production leaves of the capacity; null where the search is invalid."""
+    """Capacity that production leaves; null where the search is invalid."""
 
     production_requests_per_second: float
     ratio: float
 
 
 class CapacityReport(Settings):
-    """What `tritonwatch load capacity` found."""
+    """Result of `tritonwatch load capacity`."""
 
     format: Literal["tritonwatch-load-capacity"] = "tritonwatch-load-capacity"
     version: Literal[1] = 1
@@ -178,7 +179,7 @@ class CapacityReport(Settings):
     """Null where no rate holds, or the boundary was not reached."""
     valid: bool
     reasons: tuple[str, ...] = Field(default=())
-    """What speaks against the numbers."""
+    """Reasons against the numbers."""
     warnings: tuple[str, ...] = Field(default=())
     reference: Reference
     levels: tuple[Level, ...]

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 NAME: Final = "tritonwatch"
 FOLDER: Final = Path(__file__).with_name("experiments")
 _ACTION_SECONDS: Final = 10.0
-"""What one activity may take beside its pauses, for schedules and deadlines."""
+"""Time allowed for one activity without its pauses, for schedules and deadlines."""
 
 
 class TimingSettings(Settings):
@@ -90,25 +90,25 @@ class Extension(Settings):
 
     name: str = Field(pattern=f"^{NAME}$")
     target: AnyTarget | None = Field(default=None)
-    """What is broken; has to be on the allow-list."""
+    """The target of the faults; it has to be on the allow-list."""
     load: LoadSettings | None = Field(default=None)
-    """What users do meanwhile."""
+    """Load on the target during the experiment."""
     during: Literal["hold", "watch"] = Field(default="hold")
     """Whether the hypothesis has to hold while it is broken, or is only watched then."""
     timing: TimingSettings = Field(default=TimingSettings())
     """Before, after, and how often it is looked."""
     abort: tuple[Limit, ...] = Field(default=(), max_length=20)
-    """What ends the experiment early, undoing everything."""
+    """Conditions that end the experiment early; all faults are then undone."""
     blast_radius: BlastRadius = Field(default=BlastRadius())
-    """What may be touched."""
+    """Limits on the parts that faults may touch."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Of arrivals, values and whatever else is drawn."""
     recovery: RecoverySettings = Field(default=RecoverySettings())
-    """What counts as recovered."""
+    """Criteria of recovery."""
     detect: tuple[DetectSettings, ...] = Field(default=(), max_length=20)
-    """Which of the sidecar's metrics and alerts have to tell of it, and how soon."""
+    """Metrics and alerts of the sidecar that have to detect the fault, and their deadlines."""
     repetitions: int = Field(default=1, ge=1, le=100)
-    """How often it is run, each time on a target made anew."""
+    """Number of repetitions, each on a new target."""
     sweep: SweepSettings | None = Field(default=None)
     """The fault's strengths, for a degradation curve."""
 
@@ -179,7 +179,7 @@ class Loaded:
     """As Chaos Toolkit reads it."""
     experiment: Experiment
     folder: Path = Path()
-    """Where files that it names are looked for."""
+    """Folder of the files that the experiment names."""
 
     def scenario(self, address: str, seconds: float) -> Scenario | None:
         """The load run of this length against that address; None without a load."""

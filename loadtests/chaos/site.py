@@ -23,7 +23,7 @@ class Site:
     """
 
     name: str
-    """What the allow-list calls it, like "embedded" or "process:tritonserver"."""
+    """Name on the allow-list, like "embedded" or "process:tritonserver"."""
     grpc: str
     """host:port of Triton itself, gRPC."""
     http: str
@@ -32,7 +32,7 @@ class Site:
     repository: Path | None = None
     """The model repository, where models may be replaced."""
     trace_folder: Path | None = None
-    """Where Triton writes trace files; a volume of its own where that is possible."""
+    """Folder in which Triton writes trace files; a volume of its own where possible."""
     proxy: ProxyControl | None = None
     """The TCP proxy between client and Triton, where there is one."""
     sidecar_url: str | None = None

@@ -43,8 +43,9 @@ FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (
     ({"kind": "descriptors"}, 2.0),
     ({"kind": "tap_stalled", "side": "sender"}, 2.0),
 )
-"""What is drawn from, each with its seconds: nothing that needs a privilege or that ends
-the sidecar, whose memory is the question."""
+"""Faults to draw from, each with its seconds: none that needs a privilege or that ends
+the sidecar, whose memory is measured.
+"""
 
 GROWTH_BYTES_PER_HOUR: Final = 2e6
 """More than that, with certainty and to the end, is a leak."""

@@ -28,7 +28,7 @@ log = logging.getLogger("tritonwatch")
 
 @dataclass(slots=True)
 class Share:
-    """What one worker has to do, and has done."""
+    """State and results of one worker."""
 
     ready: bool = False
     lost: bool = False
@@ -86,7 +86,7 @@ class Coordinator:
                 log.error("worker %s: %s", content["worker"], share.failed)
 
     def count(self, worker: str, news: Mapping[str, Any]) -> None:
-        """What ended since the worker said so last."""
+        """Add the requests that ended since the worker's last report."""
         share = self.shares.get(worker)
         if share is not None:
             share.tally.merge(Tally.from_state(news))

@@ -44,14 +44,14 @@ _BLOCK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CurveOptions:
-    """How the curve is made."""
+    """Settings of the curve."""
 
     level_seconds: float = 10.0
     """SPECpower takes 240."""
     concurrency: int = 8
     """Requests in flight while calibrating."""
     maximum_per_second: float | None = None
-    """What 100 % is, instead of calibrating."""
+    """Rate that counts as 100 %, instead of calibrating."""
     stop: Callable[[], bool] | None = None
     tell: Callable[[str], None] = lambda _: None
     follow: Callable[[Sequence[Phase]], None] = lambda _: None

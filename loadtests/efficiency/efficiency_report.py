@@ -75,7 +75,7 @@ class EfficiencyReport(Settings):
     valid: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = Field(default=())
-    """What disturbed the numbers without making them invalid."""
+    """Disturbances of the numbers that do not make them invalid."""
     versions: dict[str, str]
     hardware: dict[str, Any]
 
@@ -104,7 +104,7 @@ class PairReport(Settings):
     valid: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = Field(default=())
-    """What disturbed the numbers without making them invalid."""
+    """Disturbances of the numbers that do not make them invalid."""
     versions: dict[str, str]
     hardware: dict[str, Any]
 

@@ -29,7 +29,7 @@ _STOP_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What one boundary took between two instants."""
+    """Energy of one boundary between two instants."""
 
     joules: float
     known: bool
@@ -56,7 +56,7 @@ class PowerMeter:
 
     @property
     def descriptions(self) -> dict[str, str]:
-        """What each source is, by boundary."""
+        """Return a description of each source, by boundary."""
         return {name: source.description for name, source in self._sources.items()}
 
     def start(self) -> None:

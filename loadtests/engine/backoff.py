@@ -33,8 +33,9 @@ class Backoff(Settings):
     longest_seconds: float = Field(default=0.5, gt=0, le=600)
     """No wait is longer."""
     attempts: int = Field(default=1, ge=1, le=100)
-    """How often one request is sent at most, within its own timeout: again where the
-    server could not be reached, never where it has answered."""
+    """Maximum number of sends of one request, within its own timeout: again where the server
+    could not be reached, never where it has answered.
+    """
 
     def wait_seconds(self, failures: int) -> float:
         """After so many failures in a row, 1 or more."""

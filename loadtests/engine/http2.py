@@ -231,7 +231,7 @@ class Http2Connection(asyncio.Protocol):
             self._take_control(kind, flags, number, content)
 
     def _take_control(self, kind: int, flags: int, number: int, content: bytes) -> None:
-        """What is about the connection; kinds that are unknown are passed over."""
+        """Handle a frame of the connection; unknown kinds are ignored."""
         if kind == _SETTINGS and not flags & _ACK:
             self._take_settings(content)
         elif kind == _WINDOW:

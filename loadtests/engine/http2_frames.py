@@ -70,11 +70,11 @@ HELLO: Final = b"".join(
 )
 
 
-"""What a client begins with: no pushes, windows as large as they go."""
+"""First bytes of a client: no pushes, and the largest windows."""
 
 
 class Answered(Protocol):
-    """Who waits for the answer to one request."""
+    """Receives the answer to one request."""
 
     @property
     def path(self) -> bytes | None:
@@ -90,7 +90,7 @@ class Answered(Protocol):
         ...
 
     def spoilt(self, fault: str) -> None:
-        """What comes is more than is kept of an answer."""
+        """Called when an answer is larger than what is kept."""
         ...
 
     def unheard(self, reason: str) -> None:

@@ -40,7 +40,7 @@ class Answer:
 
     @property
     def json_bytes(self) -> int:
-        """How much of the body is JSON."""
+        """Length of the JSON part of the body, in bytes."""
         return len(self.body) if self._json_bytes is None else self._json_bytes
 
     def on_header(self, name: bytes, value: bytes) -> None:

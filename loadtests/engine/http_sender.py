@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS: Final = 10.0
 _WIND_UP_SECONDS: Final = 2.0
-"""How long what ends sequences is waited for."""
+"""Time limit of the requests that end sequences."""
 _LOOK_SECONDS: Final = 0.005
 _OK: Final = 200
 _SHOWN: Final = 300

@@ -32,7 +32,7 @@ class Recorder:
         self.origin = origin
         self.in_flight = 0
         self.started = 0
-        """How many have been begun, sent or rejected: they are, in order, the first."""
+        """Number of requests that were started, sent or rejected: in order, the first ones."""
         self.finished: list[int] = []
         """Indexes of those that ended, in that order; a reader may take them away."""
         self.errors: dict[str, int] = {}
@@ -41,7 +41,7 @@ class Recorder:
         self.lost: Callable[[int], None] | None = None
         self.unanswered = Unanswered()
         self.waited_seconds = 0.0
-        """Which a closed loop waited after those, all that it keeps in flight together."""
+        """Time that a closed loop waited after those, all of its requests in flight together."""
         self._hold(requests)
 
     def _hold(self, requests: Requests) -> None:

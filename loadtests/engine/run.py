@@ -37,15 +37,15 @@ MAX_CONCURRENCY: Final = 10_000
 _SETTLE_SECONDS: Final = 0.1
 """From the connection to the first request, where no start is given."""
 _OVERTIME_SECONDS: Final = 5.0
-"""How long after the last is due anything is still sent."""
+"""Time after the last due request within which anything is still sent."""
 _SPARE_SECONDS: Final = 2.0
-"""How long after its timeout a request is still waited for."""
+"""Time after its timeout for which a request is still awaited."""
 _GC_OBJECTS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. `requests` are the run's own arrays, not yet whole."""
+    """Progress of a run. `requests` are the run's own arrays, not yet complete."""
 
     elapsed_seconds: float
     started: int
@@ -58,7 +58,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a run may be told beside what to send when."""
+    """Options of a run, beside its requests and their schedule."""
 
     timeout_seconds: float = 10.0
     """Of each request, from its send."""
@@ -74,12 +74,13 @@ class Options:
     stop: Callable[[], bool] | None = None
     """Asked as often as there is progress; ends the run, with what there is."""
     profile: Mapping[str, Any] | None = None
-    """What the arrivals were made from; kept in the result."""
+    """The profile of the arrivals; kept in the result."""
     chosen: NDArray[np.int64] | None = None
     """Send only these of the arrivals (`plan.share`); the rest are others' to send."""
     backoff: Backoff | None = None
-    """How the client comes back after a lost connection, and a closed loop after any
-    request without an answer; None for the default."""
+    """Reconnects of the client, and retries of a closed loop after a request without an
+    answer; None for the default.
+    """
 
 
 def run_open(
@@ -188,7 +189,7 @@ def _drawn(mix: Mix, seed: int) -> Callable[[int], int]:
 
 
 class _Run:
-    """What stays the same while a run runs."""
+    """The constant parts of a run."""
 
     def __init__(
         self,

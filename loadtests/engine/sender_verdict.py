@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_DELAY_OF_SLO: Final = 0.10
 """Of the SLO's latency, the 99th percentile of the dispatch delay may be so much."""
 MAX_DELAY_OF_TAIL: Final = 0.5
-"""Where there is no SLO, of the 99th percentile of the latency."""
+"""Limit without an SLO, as a share of the 99th percentile of the latency."""
 MAX_UNSENT: Final = 0.01
 MAX_CPU: Final = 0.9
 """Of one core, which is all that one sender can use."""

@@ -1,4 +1,4 @@
-"""What every protocol's sender is and keeps: whose turn it is, and what its answers must be."""
+"""The base of every protocol's sender: sequences, turns, and checks of answers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def open_sender(
 
 
 class Turns:
-    """What every sender keeps of the entries; `place` is an entry's in the mix."""
+    """State of a sender for each entry; `place` is an entry's index in the mix."""
 
     def __init__(self, mix: Mix, seed: int) -> None:
         self.entries = mix.entries

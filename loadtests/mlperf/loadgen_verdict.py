@@ -103,7 +103,7 @@ class Verdict(Settings):
     valid: bool
     """All checks below hold."""
     result: float
-    """What MLPerf reports: seconds for the streams, queries or samples a second else."""
+    """MLPerf's result: seconds for the streams, else queries or samples per second."""
     unit: str
     """The unit of `result`."""
     queries: int
@@ -121,7 +121,7 @@ class Verdict(Settings):
     early_stopping_seconds: float | None = None
     """The streams: early stopping's estimate of the percentile."""
     caveat: str = CAVEAT
-    """How far to trust it."""
+    """Limits of its validity."""
 
 
 def ranked(latencies: Floats, percentile: float) -> float | None:

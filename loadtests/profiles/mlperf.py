@@ -91,7 +91,7 @@ class MlperfSingleStream(MlperfStream):
 
     kind: Literal["mlperf_single_stream"] = "mlperf_single_stream"
     percentile: float = Field(default=0.9, gt=0, lt=1)
-    """Which percentile is the result."""
+    """The percentile that is the result."""
 
 
 class MlperfMultiStream(MlperfStream):
@@ -99,7 +99,7 @@ class MlperfMultiStream(MlperfStream):
 
     kind: Literal["mlperf_multi_stream"] = "mlperf_multi_stream"
     percentile: float = Field(default=0.99, gt=0, lt=1)
-    """Which percentile is the result."""
+    """The percentile that is the result."""
     samples_per_query: int = Field(default=8, ge=1, le=4096)
     """Rows of one request's tensors."""
 
@@ -113,7 +113,7 @@ class MlperfOffline(Profile):
 
     kind: Literal["mlperf_offline"] = "mlperf_offline"
     samples: int = Field(default=24_576, ge=1, le=MAX_REQUESTS)
-    """How many; MLPerf wants at least 24,576."""
+    """Number of samples; MLPerf requires at least 24,576."""
     least_seconds: float = Field(default=_SECONDS, ge=0, le=86_400)
     """Shorter is not valid."""
     in_flight: int = Field(default=64, ge=1, le=10_000)

@@ -34,7 +34,7 @@ class Profile(Settings):
 
     @property
     def concurrency(self) -> int | None:
-        """How many requests are kept in flight, each sent as early as it may be.
+        """Number of requests in flight, each sent as early as possible.
 
         None: each is sent when it is due, whatever the server does.
         """
@@ -42,7 +42,7 @@ class Profile(Settings):
 
     @property
     def length_seconds(self) -> float:
-        """How long requests are sent; the last answer may come later."""
+        """Time in which requests are sent; the last answer may come later."""
         raise NotImplementedError
 
     def arrivals(self, rng: np.random.Generator) -> Floats:
@@ -64,11 +64,11 @@ class TimedProfile(Profile):
     """A profile with a duration."""
 
     duration_seconds: float = Field(default=60.0, gt=0, le=7 * 86_400)
-    """How long requests are sent."""
+    """Time in which requests are sent."""
 
     @property
     def length_seconds(self) -> float:
-        """How long requests are sent."""
+        """Time in which requests are sent."""
         return self.duration_seconds
 
     def check(self) -> None:

@@ -36,7 +36,7 @@ class Replay(Profile):
     holds: Literal["times", "gaps"] = Field(default="times")
     """Whether numbers are instants or the time since the one before."""
     unit: Literal["s", "ms", "us", "ns"] = Field(default="s")
-    """What the numbers count."""
+    """Unit of the numbers."""
     speed: float = Field(default=1.0, gt=0, le=10_000)
     """2 sends twice as fast as recorded."""
     limit_seconds: float | None = Field(default=None, gt=0)

@@ -61,7 +61,7 @@ class Change(Settings):
 
 
 class Comparison(Settings):
-    """What `tritonwatch load report A B` says."""
+    """Result of `tritonwatch load report A B`."""
 
     format: Literal["tritonwatch-load-comparison"] = "tritonwatch-load-comparison"
     version: Literal[1] = 1
@@ -73,7 +73,7 @@ class Comparison(Settings):
     error_rate: float = Field(default=_ERROR_RATE)
     """Chance to call anything worse that is the same, over all figures together."""
     problems: tuple[str, ...] = Field(default=())
-    """What keeps the two from being comparable."""
+    """Reasons why the two cannot be compared."""
 
 
 def compared(

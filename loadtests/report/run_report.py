@@ -99,7 +99,7 @@ class CurvePoint(Settings):
 
 
 class SidecarView(Settings):
-    """What the sidecar saw of the run: the difference of two of its pages."""
+    """The sidecar's view of the run: the difference of two of its pages."""
 
     phase_seconds: dict[str, float] = Field(default={})
     """Mean seconds of a request by phase, from Triton's traces or statistics."""
@@ -108,7 +108,7 @@ class SidecarView(Settings):
 
 
 class RunReport(Settings):
-    """What `tritonwatch load report` says about one run."""
+    """Result of `tritonwatch load report` for one run."""
 
     format: Literal["tritonwatch-load-report"] = "tritonwatch-load-report"
     version: Literal[1] = 1
@@ -132,7 +132,7 @@ class RunReport(Settings):
     from_send: Latency
     """From the real send, of the answered and the timed out."""
     dispatch_delay: Latency
-    """What the sender added."""
+    """Delay added by the sender."""
     first_response: Latency | None
     between_responses: Latency | None
     slices: tuple[Slice, ...]

@@ -51,7 +51,7 @@ class BadRequests(SustainedFault):
     model: str
     """One that is loaded."""
     requests_per_second: float = Field(default=20.0, gt=0.0, le=1000.0)
-    """How many; fewer where the server takes longer to refuse one."""
+    """Rate of bad requests; lower where the server takes longer to refuse one."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return where to send what, and the sender's token."""
@@ -125,7 +125,7 @@ class OversizedInputs(BadRequests):
     megabytes: int = Field(default=32, ge=1, le=512)
     """Size of each, in units of 2**20 bytes."""
     requests_per_second: float = Field(default=2.0, gt=0.0, le=100.0)
-    """How many; fewer where the server takes longer to refuse one."""
+    """Rate of bad requests; lower where the server takes longer to refuse one."""
 
     @classmethod
     def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:

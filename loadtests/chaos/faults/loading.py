@@ -43,7 +43,7 @@ class UnloadModel(SustainedFault):
     model: str
     """One that is loaded."""
     every_seconds: float | None = Field(default=None, ge=0.1, le=3600.0)
-    """How long it stays loaded between two unloads; left out, it is unloaded once."""
+    """Time for which it stays loaded between two unloads; left out, it is unloaded once."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return where the model is loaded, and the token of what unloads it."""

@@ -161,7 +161,7 @@ class LyingModel(WrappedModel):
     lie: Literal[
         "zeros", "nan", "shifted_class", "stale", "int8_overflow", "int8_scale"
     ] = Field(default="shifted_class")
-    """What is answered; deploy/faults/README.md describes each."""
+    """Kind of wrong answers; deploy/faults/README.md describes each."""
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of the rows that are struck."""
 

@@ -37,7 +37,7 @@ class NetworkFault(Fault):
     protocols: tuple[Literal["grpc", "http"], ...] = Field(
         default=("grpc", "http"), min_length=1
     )
-    """Which of the server's ports."""
+    """The server's ports that are affected."""
 
     def effect(self) -> Effect:
         """Return what it does to packets."""

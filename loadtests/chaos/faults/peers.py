@@ -52,7 +52,7 @@ class PeerFault(SustainedFault):
     """host:port on loopback, where the target does not know it."""
 
     peer: ClassVar[str]
-    """What the site calls it."""
+    """Name of the peer in the site."""
     stands_in: ClassVar[bool] = True
     """Whether a process may take its place where it does not run."""
 
@@ -173,11 +173,11 @@ class TapStalled(PeerFault):
 
     kind: Literal["tap_stalled"] = "tap_stalled"
     side: Literal["reader", "sender"] = Field(default="reader")
-    """Who stops: what listens on the tap, or a proxy that sends to it."""
+    """The side that stops: the reader of the tap, or a proxy that sends to it."""
     connections: int = Field(default=64, ge=1, le=512)
     """Of the sender that stops: so many requests are begun at a time."""
     model: str = Field(default="stalled", pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)
-    """Whose requests those are. The tap passes over one that nobody looks at."""
+    """Model name of those requests. The tap skips one without a subscriber."""
 
     strength: ClassVar[str | None] = "connections"
     peer: ClassVar[str] = "tap"

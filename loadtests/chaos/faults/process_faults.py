@@ -107,7 +107,7 @@ class RestartLoop(SustainedFault):
 
     kind: Literal["restart_loop"] = "restart_loop"
     up_seconds: float = Field(default=1.0, ge=0.0, le=3600.0)
-    """How long each server may listen before it is killed; the first is killed at once."""
+    """Time for which each server may listen before it is killed; the first is killed at once."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return the first server, where the next ones listen, and the loop's token."""

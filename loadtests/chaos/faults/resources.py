@@ -57,7 +57,7 @@ class CpuHog(SustainedFault):
     busy_percent: float = Field(default=100.0, gt=0, le=100)
     """Of the time of a CPU that each process takes, if nobody else wants it."""
     processes: int | None = Field(default=None, ge=1, le=1024)
-    """How many; by default one for each CPU that this program may use."""
+    """Number of processes; by default one for each CPU that this program may use."""
 
     strength: ClassVar[str | None] = "busy_percent"
 
@@ -268,7 +268,7 @@ class MemoryLimit(GroupLimit):
 
     kind: Literal["memory_limit"] = "memory_limit"
     headroom_mebibytes: float = Field(default=64.0, ge=1, le=1_000_000)
-    """How much more the server and its backend processes may take together."""
+    """Memory that the server and its backend processes may still allocate together."""
 
     strength: ClassVar[str | None] = "headroom_mebibytes"
     controller: ClassVar[str] = "memory"
@@ -294,9 +294,9 @@ class Descriptors(Fault):
 
     kind: Literal["descriptors"] = "descriptors"
     of: Literal["server", "sidecar"] = Field(default="server")
-    """Whose descriptors."""
+    """The process whose descriptors are limited."""
     spare: int = Field(default=0, ge=0, le=100_000)
-    """How many may still be opened."""
+    """Number of descriptors that may still be opened."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return the process, its limits, and the lower one."""

@@ -83,9 +83,9 @@ class Findings(Settings):
     """The steady-state hypothesis did not hold, during the method or after it."""
     verdict: Verdict
     reasons: tuple[str, ...]
-    """What speaks against it."""
+    """Reasons against it."""
     notes: tuple[str, ...]
-    """What could not be told, or is worth knowing."""
+    """Facts that could not be determined, and remarks."""
     before: served.Served | None
     during: served.Served | None
     after: served.Served | None

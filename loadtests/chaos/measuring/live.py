@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _STALE_SECONDS: Final = 2.0
 """After so long without progress the run is over, or its sender hangs itself."""
 _OVERTIME_SECONDS: Final = 3.0
-"""How long after its timeout a request may still end."""
+"""Time after its timeout within which a request may still end."""
 
 
 class LiveWindow:

@@ -62,7 +62,7 @@ class Step:
     succeeded: bool
     output: Any = None
     problem: str | None = None
-    """What was wrong, in a sentence."""
+    """The error, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +139,9 @@ class Evidence:
     """Whether a Prometheus with the shipped rules was asked all along."""
     scrapes: tuple[Scrape, ...] = ()
     leftovers: tuple[str, ...] = ()
-    """What of the faults is left on the host."""
+    """Remains of the faults on the host."""
     problems: tuple[str, ...] = ()
-    """What went wrong beside, in sentences."""
+    """Other errors, in sentences."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of the deployment: "triton", "tritonwatch", models by name."""
 

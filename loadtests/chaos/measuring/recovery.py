@@ -40,7 +40,7 @@ class RecoverySettings(Settings):
     window_seconds: float = Field(default=1.0, gt=0, le=60)
     """Length of the windows that are good or bad."""
     hold_seconds: float = Field(default=5.0, gt=0, le=3600)
-    """How long every window has to be good."""
+    """Time for which all windows have to be good."""
     quantile: float = Field(default=0.95, gt=0, lt=1)
     """Of the latencies of a window: the one that has to keep the limit."""
     latency_factor: float = Field(default=2.0, ge=1, le=1000)
@@ -50,7 +50,7 @@ class RecoverySettings(Settings):
     objective_ratio: float = Field(default=0.999, gt=0, lt=1)
     """Share of requests that has to be good, of which the error budget is made."""
     budget_window_seconds: float = Field(default=30 * _DAY_SECONDS, gt=0)
-    """How long the error budget has to last."""
+    """Period of the error budget."""
 
 
 class Span(Settings):
@@ -87,15 +87,17 @@ class Recovery(Settings):
     """SLO-recovered: the same, without a relapse to the end of what was seen. Later than
     `first_held_seconds` where there were relapses before."""
     relapses: int = 0
-    """How often requests failed, or were late for longer than a window, after good
-    windows had lasted for `hold_seconds`."""
+    """Times that requests failed, or were late for longer than a window, after good windows
+    windows had lasted for `hold_seconds`.
+    """
     blips: int = 0
-    """How often they were just late then, or long after a fault that nobody felt, and for
-    no longer than a window: that happens without any fault."""
+    """Times that they were just late then, or long after a fault without effect, for at most
+    one window: that happens without any fault.
+    """
     outage: Outage | None = None
     bad_requests: int = 0
     bad_request_seconds: float = 0.0
-    """What users waited for bad answers, or in vain: the sum of bad requests' latencies."""
+    """Time that users waited for bad answers or in vain: sum of bad requests' latencies."""
 
 
 def spans(events: Sequence[Event], hold_seconds: float) -> list[Span]:

@@ -33,7 +33,7 @@ _WANTED: Final = (
 _OUTCOME: Final = "outcome"
 """The label by which counters of tries tell the good from the bad."""
 _COUNTER: Final = "_total"
-"""How the names of counters end; times of a clock may go back, and are none."""
+"""Suffix of counters; a clock's time may go back, so it is not one."""
 
 
 @dataclass(frozen=True, slots=True)

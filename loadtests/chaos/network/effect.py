@@ -43,7 +43,7 @@ class Effect:
     reset_ratio: float = 0.0
     """Share of packets whose connection is reset, at both ends."""
     directions: Directions = "both"
-    """What it is for: towards the server, back, or both."""
+    """Direction of the affected packets: towards the server, back, or both."""
 
     def to_record(self) -> dict[str, Any]:
         """For a journal and for a control socket."""

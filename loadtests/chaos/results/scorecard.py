@@ -58,7 +58,7 @@ class Row(Settings):
     sidecar_kept: bool | None
     """Whether the sidecar kept every promise that could be told."""
     left: int
-    """What was left behind, over all repetitions."""
+    """Remains of faults, over all repetitions."""
     reasons: tuple[str, ...]
     repeated: Repetitions
 

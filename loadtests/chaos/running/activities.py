@@ -84,9 +84,10 @@ class Probe(Activity):
 
     type: Literal["probe"]
     tolerance: Any = Field(default=None)
-    """What the value has to be: a number, [low, high], {type: range, range: […]}, ….
+    """Required value: a number, [low, high], {type: range, range: […]}, ….
 
-    None asks only whether there is a value at all."""
+    None asks only whether there is a value at all.
+    """
 
 
 class Limit(Probe):
@@ -94,7 +95,7 @@ class Limit(Probe):
 
     type: Literal["probe"] = "probe"
     for_seconds: float = Field(default=0.0, ge=0, le=3600)
-    """How long without a break."""
+    """Uninterrupted time that it takes."""
 
 
 class Hypothesis(Settings):

@@ -60,7 +60,7 @@ class RunOptions:
     allow: Sequence[str] = ()
     """Targets that may be broken, beside the embedded one; shell-style patterns."""
     state: Path = field(default_factory=default_folder)
-    """Where undo journals lie."""
+    """Folder of the undo journals."""
     announcers: Sequence[Announcer] = ()
     """Further receivers of annotations, beside the target's own sidecar."""
     progress: Callable[[str], None] = lambda _line: None

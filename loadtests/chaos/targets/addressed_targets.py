@@ -51,7 +51,7 @@ class AddressedTarget(Target):
     repository: str | None = Field(default=None)
     """Its model repository, where faults may change models."""
     trace_folder: str | None = Field(default=None)
-    """Where it writes trace files."""
+    """Folder in which it writes trace files."""
     sidecar_url: str | None = Field(default=None)
     """Of a sidecar that runs already, like "http://127.0.0.1:8003"."""
     peers: dict[str, str] = Field(default={}, max_length=10)
@@ -105,7 +105,7 @@ class ProcessTarget(AddressedTarget):
 
     kind: Literal["process"] = "process"
     called: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")
-    """What the allow-list calls it, after "process:"."""
+    """Name on the allow-list, after "process:"."""
 
     @property
     def name(self) -> str:

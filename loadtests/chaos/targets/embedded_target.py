@@ -41,7 +41,7 @@ class EmbeddedTarget(Target):
 
     kind: Literal["embedded"] = "embedded"
     models: tuple[str, ...] = Field(default=(), max_length=50)
-    """Which of the repository are loaded; all where left out."""
+    """Models of the repository to load; all where left out."""
     repository: str | None = Field(default=None)
     """By default the demo models."""
     restart: RestartSettings | None = Field(default=RestartSettings())

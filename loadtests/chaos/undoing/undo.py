@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from loadtests.chaos.undoing.undo_journal import Contents, Entry
 
 _TRY_SECONDS: Final = 2.0
-"""How long one revert is waited for before the next is begun, and one that fails is
-tried again."""
+"""Time for one revert before the next is started and a failed one is retried."""
 _PATIENCE_SECONDS: Final = 60.0
-"""How long one that has not ended is waited for."""
+"""Time limit of a revert."""
 _PAUSE_SECONDS: Final = 0.02
 _LOOKS: Final = 2
 _PRIORITY: Final = -10
@@ -46,7 +45,7 @@ class UndoneRun:
     undone: tuple[str, ...] = ()
     """Kinds of the faults that were undone."""
     problems: tuple[str, ...] = ()
-    """What is left, and how to remove it; nothing where all is gone."""
+    """Remains of faults, and how to remove them; empty where all is undone."""
     busy: bool = False
     """Its run goes on, so that nothing was touched."""
 
