@@ -54,7 +54,7 @@ def _add_list(commands: Subparsers) -> None:
         commands,
         "list",
         "shipped experiments, and faults with their settings",
-        "loadtests.chaos.list_command:run",
+        "loadtests.chaos.experiment_list_command:run",
     )
     parser.add_argument("--faults", action="store_true", help="only the faults")
 
@@ -128,7 +128,7 @@ def _add_report(commands: Subparsers) -> None:
         commands,
         "report",
         "a report of journals, or a scorecard of many",
-        "loadtests.chaos.report_command:run",
+        "loadtests.chaos.chaos_report_command:run",
         _REPORT,
     )
     parser.add_argument(
