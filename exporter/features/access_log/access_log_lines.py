@@ -1,4 +1,4 @@
-"""One line of an access log to what it says of an inference request."""
+"""Parses one line of an access log into an inference request."""
 
 from __future__ import annotations
 

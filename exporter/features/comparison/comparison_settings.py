@@ -52,7 +52,7 @@ class MarginSettings(Settings):
     success: float = Field(default=0.01, ge=0, le=1)
     """Share of requests answered, as a difference."""
     latency_mean: float = Field(default=0.05, ge=0, le=100)
-    """As a share of the champion's, and so for all that follow."""
+    """As a share of the champion's, like all that follow."""
     latency_variance: float = Field(default=0.5, ge=0, le=100)
     """See latency_mean."""
     latency_p50: float = Field(default=0.05, ge=0, le=100)
@@ -84,7 +84,7 @@ class BudgetSettings(Settings):
     """While the champion has had no production traffic for two seconds; 0 to ask nothing
     then. Without both shares it does not count."""
     max_pairs_per_second: float = Field(default=20.0, gt=0, le=10_000)
-    """Never more than that."""
+    """Upper limit of pairs per second, with or without production."""
 
 
 class SourceSettings(Settings):
@@ -99,7 +99,7 @@ class SourceSettings(Settings):
     label: str = Field(default="label", min_length=1, max_length=256)
     """The file's column of right classes, where it has one."""
     overrides: dict[str, InputSettings] = Field(default={}, max_length=1000)
-    """Of made-up tensors, by input name."""
+    """Content of made-up tensors, by input name."""
 
     @model_validator(mode="after")
     def _has_file(self) -> Self:
@@ -139,9 +139,9 @@ class ComparisonSettings(Settings):
     timeout_seconds: float = Field(default=1.0, gt=0, le=600)
     """An answer after that is none."""
     max_pairs: int = Field(default=50_000, ge=100, le=1_000_000)
-    """After so many pairs the verdicts are final, and nothing more is asked."""
+    """Pairs after which the verdicts are final and no more requests are sent."""
     seed: int = Field(default=0, ge=0)
-    """Of the order in which the two are asked, and of the inputs."""
+    """Seed of the order in which the two get their requests, and of the inputs."""
 
     @field_validator("metrics")
     @classmethod
@@ -184,7 +184,7 @@ class ComparisonCollectorSettings(CollectorSettings):
     """Built from `comparisons:`."""
 
     interval_seconds: float = Field(default=2.0, gt=0.05, le=3600)
-    """Time between two looks at what is known."""
+    """Time between two updates of the results."""
     deadline_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Intervals of many pairs take a moment."""
     comparisons: tuple[ComparisonSettings, ...] = Field(default=())

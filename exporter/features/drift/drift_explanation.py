@@ -15,7 +15,7 @@ _WORTH_A_WORD: Final = 0.1
 
 
 def document(subject: Subject) -> dict[str, Any]:
-    """JSON-able values; what is not known is None."""
+    """Return JSON-able values; unknown ones are None."""
     found: dict[str, Any] = {
         "model": subject.model,
         "side": subject.settings.side,

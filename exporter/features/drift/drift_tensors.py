@@ -154,7 +154,7 @@ def _named(
 def _unsure(
     feature: DriftFeatureSettings, tensors: Mapping[str, Declared]
 ) -> Iterator[str]:
-    """Return why the confidence that is asked for is none."""
+    """Return why the requested confidence cannot be given."""
     if feature.of != "confidence":
         return
     tensor = tensors.get(feature.tensor)

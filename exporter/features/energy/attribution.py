@@ -77,7 +77,7 @@ class IdlePower:
         self._seen: deque[float] = deque(maxlen=self._KEPT)
 
     def learn(self, energy: int, seconds: float) -> None:
-        """Take in a window in which nothing ran: microjoules and seconds."""
+        """Learn from an idle window: microjoules and seconds."""
         self._seen.append(energy / MICRO / seconds)
 
     @property
@@ -127,7 +127,7 @@ class BusyPower(Generic[T]):
         smear: float | Floats = 0.0,
         until: float = math.nan,
     ) -> None:
-        """Take in a window: its joules and each model's busy seconds.
+        """Learn from a window: its joules and each model's busy seconds.
 
         Args:
             joules: all, or at each of `power_fit.DELAYS`.
@@ -163,7 +163,7 @@ class BusyPower(Generic[T]):
         return max(value, 1e-3 * self._pooled) or 1.0
 
     def errors(self) -> dict[T, tuple[float, float]]:
-        """By model: mean watts it adds over the windows, and half of their 95 % interval.
+        """Return mean watts by model over the windows, and the half width of their 95 % interval.
 
         The half width is nan where the windows do not tell.
         """
@@ -177,7 +177,7 @@ class BusyPower(Generic[T]):
         }
 
     def forget(self, key: T) -> None:
-        """Give the place of a model that is gone to others."""
+        """Remove a model that is no longer served."""
         place = self._place.pop(key, None)
         if place is not None:
             self._others = self._others + self._busy[:, place]

@@ -55,18 +55,18 @@ class Budget:
         self._looks: deque[tuple[float, float, float]] = deque(maxlen=_MOST_LOOKS)
 
     def saw(self, at: float, requests: float, busy_seconds: float) -> None:
-        """Production's counters at an instant; they never fall but by a restart."""
+        """Record production's counters at an instant; they fall by a restart only."""
         if self._looks and requests < self._looks[-1][1]:
             self._looks.clear()
         if not self._looks or at > self._looks[-1][0]:
             self._looks.append((at, requests, busy_seconds))
 
     def asked(self, at: float, requests: int, busy_seconds: float) -> None:
-        """So much was asked; the time on the wire stands for busy time, which is less."""
+        """Record requests sent; their time on the wire, an upper bound, counts as busy time."""
         self._asked.append((at, requests, busy_seconds))
 
     def allows(self, now: float, requests: int) -> bool:
-        """Return whether so many more requests of the same cost stay within it."""
+        """Return whether `requests` more of the same cost stay within it."""
         spent = self.spent(now)
         each = spent.busy_seconds / spent.requests if spent.requests else 0.0
         may = self._allowance
@@ -103,7 +103,7 @@ class Budget:
 
 
 def _beside(share: float) -> float:
-    """Ours over theirs, where ours shall be `share` of both."""
+    """Return our part relative to production's, where ours is `share` of both."""
     return share / (1.0 - share)
 
 

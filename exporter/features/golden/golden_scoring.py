@@ -1,4 +1,4 @@
-"""Answers held against labels and expected answers, and what they add up to."""
+"""Scores of answers against labels and expected answers."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Scoring:
     # Judging.
 
     def judge(self, places: Ints, outputs: Mapping[str, Array]) -> Judgement:
-        """Take the answers to the samples at `places`, rows first."""
+        """Score the answers to the samples at `places`, rows first."""
         valid = self._valid(outputs)
         expected = self._compare(places, outputs)
         right = self._against_labels(places, outputs)
@@ -164,7 +164,7 @@ class Scoring:
         return Judgement(counted, right, self._fault(places, outputs, valid, expected))
 
     def unanswered(self, places: Ints) -> None:
-        """No answer came to these: what they were before says nothing of now."""
+        """Record samples without an answer: their earlier scores are outdated."""
         self.answered[places] = False
 
     def _valid(self, outputs: Mapping[str, Array]) -> Bools:

@@ -1,4 +1,4 @@
-"""Answers of production as the taps were sent them: their looks, and their accuracy."""
+"""Answers of production from the taps: distribution and estimated accuracy."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class _Window:
         self.seen = 0
 
     def add(self, shape: Shape, asked: Ints) -> None:
-        """Take rows; of more than the ring holds, the last.
+        """Add rows; if there are more than fit, keep the last.
 
-        `asked` (rows,) is the same number for answers to the same input.
+        `asked` (rows,) is equal for answers to the same input.
         """
         count = len(shape.norm)
         rows = np.full((count, 4), np.nan)
@@ -96,7 +96,7 @@ class _Window:
 
     @property
     def asked(self) -> Ints:
-        """(rows,) what each row is the answer to; as `rows`."""
+        """Hashes (rows,) of the inputs of each row, in the order of `rows`."""
         return self._asked[: min(self.seen, len(self._ring))]
 
 
@@ -111,7 +111,7 @@ class OutputsCollector:
         self._subscription = access.mirror.subscribe(self._wants, self._take)
 
     def collect(self) -> Sequence[AnySample]:
-        """Everything the windows say."""
+        """Return the samples of all windows."""
         doubts = _Doubts()
         for sample in self._access.exposed():
             if isinstance(sample, Sample):
@@ -127,7 +127,7 @@ class OutputsCollector:
             ]
 
     def close(self) -> None:
-        """Take no more."""
+        """Unsubscribe from mirrored requests."""
         self._subscription.close()
 
     def _wants(self, model: str) -> bool:
@@ -155,7 +155,7 @@ class OutputsCollector:
         return key if key in inventory.models else None
 
     def _output(self, key: ModelKey, request: Mirrored) -> Array | None:
-        """The rows of the one output that is looked at."""
+        """Return the rows of the output that is evaluated."""
         calibrated = self._access.calibration.get(key)
         name = self._settings.outputs.get(key[0]) or (
             calibrated.output if calibrated else next(iter(request.outputs), "")

@@ -25,11 +25,11 @@ class OutputsSettings(CollectorSettings):
     models: ModelFilter = Field(default=ModelFilter())
     """The models whose answers are evaluated."""
     outputs: dict[str, str] = Field(default={}, max_length=1000)
-    """By model: which output, where there are several."""
+    """Name of the output to evaluate, by model, where there are several."""
     window_rows: int = Field(default=1000, ge=50, le=100_000)
     """The latest answers that the figures are of."""
     models_limit: int = Field(default=200, ge=1, le=10_000)
-    """Most model versions kept."""
+    """Limit of model versions."""
 
     def build(self, access: Access) -> OutputsCollector:
         """The collector."""

@@ -67,7 +67,7 @@ class Budget:
         self._bad = 0.0
 
     def note(self, now: float, good: float, bad: float) -> None:
-        """Take in the totals since the start; `now` is monotonic seconds."""
+        """Record the totals since the start; `now` is monotonic seconds."""
         self._fine.note(now, self._good, self._bad)
         self._coarse.note(now, self._good, self._bad)
         self._good, self._bad = good, bad

@@ -35,7 +35,7 @@ LEAST_SAMPLES: Final = 20
 LEAST_SECONDS: Final = 2 * 86_400.0
 """A baseline that is shorter does not show a daily wave."""
 LEAST_INDEPENDENT: Final = 400.0
-"""With fewer effective samples heavy tails do not show."""
+"""Effective samples below which heavy tails cannot be detected."""
 _EACH: Final = 0.9
 """Mean, spread and correlation are each within their bound with this probability. Their
 errors are nearly independent and normal, and the logarithm of the run length nearly
@@ -64,10 +64,10 @@ class Baseline:
     sigma: float
     correlation: float = 0.0
     samples: int = 0
-    """Learnt from so many; 0 if given."""
+    """Number of samples it was learnt from; 0 if given."""
     assumption: Assumption = "given"
     normal: bool = True
-    """Whether skewness and tails are a normal distribution's, on which limits rest."""
+    """True if skewness and tails are those of a normal distribution, as limits assume."""
     shift_error: float = field(default=0.0, repr=False)
     """Standardised samples have a mean of at most this, either way, and"""
     spread_error: float = field(default=1.0, repr=False)
@@ -76,7 +76,7 @@ class Baseline:
 
     @property
     def residual_sigma(self) -> float:
-        """Deviation of what is new in a sample."""
+        """Standard deviation of the residuals."""
         return self.sigma * math.sqrt(1.0 - self.correlation**2)
 
     def standardised(self, value: float, before: float | None) -> float:
@@ -140,7 +140,7 @@ def learn(
 
 
 def _errors(residuals: Floats, correlation: float) -> tuple[float, float, float]:
-    """Bounds of mean and spread of what will be charted, and effective samples.
+    """Return bounds of the residuals' mean and spread, and the effective samples.
 
     Correlation that is left in the residuals inflates the variance of their sums by phi.
     A correlation that is off by an error e leaves long-run deviations of
@@ -166,7 +166,7 @@ def _errors(residuals: Floats, correlation: float) -> tuple[float, float, float]
 
 
 def _coarse(bound: float) -> float:
-    """Rounded up, so that the same limits are not solved for anew for each signal."""
+    """Round up, so that several signals can share solved limits."""
     return math.ceil(bound / _STEP) * _STEP
 
 

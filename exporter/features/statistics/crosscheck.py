@@ -57,7 +57,7 @@ class _Reference:
     apart_least: float
     apart_most: float
     count: int
-    """The statistics then; what they have risen since is what a difference weighs by."""
+    """The statistics then; differences are relative to their increase since."""
     latest: int
     latest_page: float
 

@@ -28,7 +28,7 @@ _UNREAD: Final = "unknown"
 
 
 class TracedMirror:
-    """Publishes what files held. Not thread-safe."""
+    """Publishes the tensors of trace files. Not thread-safe."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
@@ -36,7 +36,7 @@ class TracedMirror:
         self._refused: Counter[str] = Counter()
 
     def add(self, parsed: Parsed) -> None:
-        """Hand on the tensors of one file, as far as they can be read."""
+        """Publish the tensors of one file, as far as they can be read."""
         for datatype, number in parsed.refused.items():
             if datatype not in self._refused:
                 log.warning(

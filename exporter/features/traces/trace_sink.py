@@ -53,7 +53,7 @@ OUTCOMES: Final[tuple[str, ...]] = (
 """Outcomes of a record; the first three are in the histograms."""
 FORGET_SECONDS: Final = 3600.0
 REMEMBERED: Final = 32_768
-"""Most traces of which a second copy is recognised; at least the latest half of it."""
+"""Number of traces whose copies are recognised; at least the latest half of it."""
 _COMPUTE_INFER: Final = PHASES.index("compute_infer")
 _NETWORK_OUT: Final = PHASES.index("network_out")
 
@@ -78,7 +78,7 @@ class _Model:
 
 
 class TraceSink:
-    """Takes traces from any number of threads; everything it holds is bounded.
+    """Collects traces from any number of threads, in bounded memory.
 
     Args:
         settings: window, budget and the names of the sources.

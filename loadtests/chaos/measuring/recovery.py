@@ -87,7 +87,7 @@ class Recovery(Settings):
     """SLO-recovered: the same, without a relapse to the end of what was seen. Later than
     `first_held_seconds` where there were relapses before."""
     relapses: int = 0
-    """Times that requests failed, or were late for longer than a window, after good windows
+    """Times that requests failed, or were late for longer than a window, after good
     windows had lasted for `hold_seconds`.
     """
     blips: int = 0
