@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def version(self) -> str:
-        """The version asked for, "" for the server's choice."""
+        """The requested version, "" for the server's choice."""
         return self.spec.version
 
 
@@ -70,12 +70,12 @@ class Mix:
 
     @property
     def weights(self) -> Sequence[float]:
-        """In the order of the entries."""
+        """Weights in the order of the entries."""
         return [entry.weight for entry in self.entries]
 
     @property
     def sha256(self) -> str:
-        """Of every body, in order: two runs with the same sent the same bytes."""
+        """SHA-256 of every body, in order: equal for two runs that send the same bytes."""
         digest = hashlib.sha256()
         for entry in self.entries:
             for body in entry.bodies:

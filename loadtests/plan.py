@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from loadtests.result import Floats
 
 MAX_REQUESTS: Final = 5_000_000
-"""Most requests of one run: what a run keeps of them is then below 200 MB."""
+"""Limit of one run's requests: their record is then below 200 MB."""
 MAX_SECONDS: Final = 7 * 24 * 3600.0
 _SHOWN: Final = 5
 # Streams of random numbers of one seed that must not be each other's.

@@ -1,4 +1,4 @@
-"""A load run as a file or a command line describes it: where to, what, when."""
+"""A load run as described by a file or a command line: target, requests, schedule."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TargetSettings(Settings):
     """TLS, checked against the certificates in this file; "" for the system's."""
 
     def target(self) -> Target:
-        """With what was left out filled in."""
+        """The target, with defaults filled in."""
         return Target(
             self.protocol,
             self.address or DEFAULT_ADDRESS[self.protocol],
@@ -54,14 +54,14 @@ class TargetSettings(Settings):
 
 
 class ModelSettings(Settings):
-    """One model of the mix, and what it is sent."""
+    """One model of the mix, and its requests."""
 
     model: str = Field(min_length=1, max_length=1000)
-    """Its name."""
+    """Name of the model."""
     version: str = Field(default="", max_length=100)
-    """Its version; the server's choice where left out."""
+    """Version of the model; the server's choice where left out."""
     weight: float = Field(default=1.0, gt=0, le=1e6)
-    """Its share of all requests, over the sum of all weights."""
+    """Share of all requests, over the sum of all weights."""
     data: str | None = Field(default=None)
     """File of samples: npz, parquet, or perf_analyzer's JSON. Without one, values are
     made from the model's signature."""
@@ -70,7 +70,7 @@ class ModelSettings(Settings):
     batch: int = Field(default=1, ge=1, le=4096)
     """Rows of one request, where the model takes batches."""
     variants: int = Field(default=16, ge=1, le=MAX_VARIANTS)
-    """Most different requests, sent in turns."""
+    """Limit of different requests, which are sent in turns."""
     parameters: dict[str, bool | int | float | str] = Field(default={}, max_length=100)
     """Request parameters."""
     corrupt_ratio: float = Field(default=0.0, ge=0, lt=1)
@@ -84,7 +84,7 @@ class ModelSettings(Settings):
 
 
 class ClosedLoop(Settings):
-    """So many requests in flight, each followed by the next: a benchmark, not users."""
+    """A fixed number of requests in flight: a benchmark, not users."""
 
     kind: Literal["closed"] = "closed"
     concurrency: int = Field(default=1, ge=1, le=10_000)
@@ -115,13 +115,13 @@ class Scenario(Settings):
     models: tuple[ModelSettings, ...] = Field(min_length=1, max_length=50)
     """Requests to send, drawn by weight."""
     profile: AnyLoad
-    """When: a profile of `tritonwatch load list`, or `closed`."""
+    """Schedule: a profile of `tritonwatch load list`, or `closed`."""
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Of arrivals, mix and values: the same seed sends the same."""
+    """Seed of arrivals, mix and values: the same seed sends the same."""
     timeout_seconds: float = Field(default=10.0, gt=0, le=3600)
     """Longest a request is waited for."""
     in_flight: int = Field(default=4096, ge=1, le=50_000)
-    """Most requests in flight of an open loop; more are rejected, and misses."""
+    """Limit of requests in flight of an open loop; more are rejected, and count as misses."""
     slo: str | None = Field(default=None)
     """Objective to meet, like "p99<20ms,errors<0.1%"."""
 

@@ -40,7 +40,7 @@ class CampaignSettings(Settings):
     reference_seconds: float = Field(default=1.5, gt=0.1, le=600)
     """Time of the reference level, one request at a time, at start and end."""
     concurrencies: tuple[int, ...] = Field(default=(1, 2, 4, 8, 16, 32))
-    """Of the closed loops that the Universal Scalability Law is fitted to."""
+    """Concurrency of the closed loops that the Universal Scalability Law is fitted to."""
     concurrency_seconds: float = Field(default=0.6, gt=0.05, le=600)
     """Time of each."""
     concurrency_repetitions: int = Field(default=3, ge=1, le=100)
@@ -49,7 +49,7 @@ class CampaignSettings(Settings):
 
 @dataclass(slots=True)
 class Findings:
-    """All that a search saw, before it is put into words."""
+    """All results of a search."""
 
     ending: Ending
     estimate: Estimate | None
@@ -170,7 +170,7 @@ def _closed(
 
 
 def _hopeless(bench: Bench, unloaded: float, began: float) -> Findings:
-    """Not even one request at a time holds it."""
+    """Return the report for an objective that is missed at one request at a time."""
     return Findings(
         ending="no_rate_holds",
         estimate=None,
@@ -216,7 +216,7 @@ def _findings(
 
 
 def _unfound(bench: Bench) -> str:
-    """Why the budget was spent without two sides of a boundary."""
+    """Return why the search ended without runs on both sides of the boundary."""
     if bench.records:
         return "the boundary was not reached before the budget was spent"
     told = sorted({reason for record in bench.rejected for reason in record.reasons})
@@ -234,7 +234,7 @@ def _beside(
 
 
 def _saturation(bench: Bench, found: Estimate | None) -> SaturationReport:
-    """At the lowest rate measured above the boundary, or the highest of all."""
+    """Return the saturation at the lowest rate above the boundary, or the highest of all."""
     if not bench.records:
         return SaturationReport(resource="unknown", evidence="no run counted")
     boundary = np.inf if found is None else found.rate

@@ -77,7 +77,7 @@ class Levels:
         )
 
     def fitted(self, misses: Floats) -> Floats:
-        """Never-falling shares (L, K) for the sums of misses (L, K)."""
+        """Return non-decreasing shares (L, K) for the sums of misses (L, K)."""
         return np.stack(
             [never_falling(column / self.counts, self.counts) for column in misses.T],
             axis=1,

@@ -49,13 +49,13 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """All terms hold."""
+    """An objective whose terms must all be met."""
 
     terms: tuple[Term, ...]
 
     @property
     def text(self) -> str:
-        """As one writes it, and as the label `slo` has it."""
+        """The objective as written in options, and in the label `slo`."""
         return ",".join(term.text for term in self.terms)
 
     @property

@@ -1,4 +1,4 @@
-"""The command `tritonwatch chaos`: what it takes.
+"""The command `tritonwatch chaos`: its options and sub-commands.
 
 Exit 0: users were served as the hypothesis says and recovered; 1: a finding; 2: wrong
 usage, or refused; 3: no valid numbers; 130: interrupted.
@@ -173,7 +173,7 @@ def _add_undo(commands: Subparsers) -> None:
 
 
 def _add_state(parser: argparse.ArgumentParser) -> None:
-    """The option that says where undo journals lie."""
+    """Add the option for the folder of undo journals."""
     parser.add_argument(
         "--state",
         type=Path,

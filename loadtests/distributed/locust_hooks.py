@@ -55,7 +55,7 @@ class Load:
 
     @property
     def closed(self) -> bool:
-        """Whether Locust's users are the load, rather than a schedule."""
+        """True if Locust's users are the load, rather than a schedule."""
         return self.scenario is None or isinstance(self.scenario.profile, ClosedLoop)
 
 

@@ -137,7 +137,7 @@ def _block(scenario: Scenario, mix: Mix, options: PairOptions) -> RunResult:
 def _note(
     blocks: _Blocks, result: RunResult, meter: PowerMeter, scenario: Scenario
 ) -> set[str]:
-    """Take in a block; what speaks against it."""
+    """Add a block; return the reasons against it."""
     reasons = set(result.verdict.reasons)
     start = result.about.started_at
     end = start + result.duration_seconds

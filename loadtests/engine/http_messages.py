@@ -53,7 +53,7 @@ class Answer:
         self._parts.append(body)
 
     def on_message_complete(self) -> None:
-        """All of it is there."""
+        """Mark the message as complete."""
         self.status = self._parser.get_status_code()
         self.keeps_alive = self._parser.should_keep_alive()
         self.complete = True

@@ -156,7 +156,7 @@ def _http(
 
 
 def _json(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
-    """All of it JSON, as KServe's protocol has it without extensions."""
+    """Return a body that is JSON only, as in KServe's protocol without extensions."""
     try:
         inputs = [
             {

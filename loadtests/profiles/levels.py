@@ -32,7 +32,7 @@ class LeveledProfile(Profile):
     """Arrivals at random about the rate, or evenly along it."""
 
     def levels(self) -> tuple[Level, ...]:
-        """Return what is held, in order."""
+        """Return the levels in order."""
         raise NotImplementedError
 
     @property

@@ -42,7 +42,7 @@ class MlperfServer(Profile):
 
     @property
     def length_seconds(self) -> float:
-        """Until the last query is due."""
+        """Time until the last query is due."""
         return float(self._due()[-1]) + 1e-9
 
     def arrivals(self, rng: np.random.Generator) -> Floats:  # noqa: ARG002 - own seed
@@ -121,7 +121,7 @@ class MlperfOffline(Profile):
 
     @property
     def concurrency(self) -> int:
-        """As many as `in_flight`."""
+        """The concurrency, `in_flight`."""
         return self.in_flight
 
     @property
@@ -130,5 +130,5 @@ class MlperfOffline(Profile):
         return max(self.least_seconds, 1e-3)
 
     def arrivals(self, rng: np.random.Generator) -> Floats:  # noqa: ARG002 - none
-        """All at 0."""
+        """Return all arrivals at 0."""
         return np.zeros(self.samples)

@@ -79,7 +79,7 @@ class Diurnal(ShapedProfile):
     """Length of a day."""
 
     def shape(self) -> Curve:
-        """From midnight on, day after day."""
+        """The rate from midnight on, day after day."""
         days = self.duration_seconds / self.day_seconds
         knots = int(min(np.ceil(days * _KNOTS_OF_A_DAY), 100_000))
         return Curve.sampled(self._rate, self.duration_seconds, max(knots, 2))
@@ -135,13 +135,13 @@ class Spike(ShapedProfile):
     peak_requests_per_second: float = Field(default=50.0, gt=0, le=1e6)
     """The rate at the peak."""
     at_seconds: float = Field(default=15.0, ge=0, le=86_400)
-    """When the rise begins."""
+    """Start of the rise."""
     rise_seconds: float = Field(default=2.0, gt=0, le=86_400)
     """Duration of the rise, which is linear."""
     hold_seconds: float = Field(default=10.0, ge=0, le=86_400)
     """Duration of the peak."""
     decay_seconds: float = Field(default=5.0, gt=0, le=86_400)
-    """Time in which what is above the base falls to 37 %."""
+    """Time in which the part above the base falls to 37 %."""
 
     def check(self) -> None:
         """Refuse a peak that does not end."""
@@ -168,7 +168,7 @@ class Spike(ShapedProfile):
         )
 
     def phases(self) -> tuple[Phase, ...]:
-        """Before, the rise, the peak and after it."""
+        """The phases: before the rise, the rise, the peak and after it."""
         edges = (
             0.0,
             self.at_seconds,

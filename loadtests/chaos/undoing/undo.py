@@ -1,4 +1,4 @@
-"""Undoes what runs have left: every fault of a journal, the last one first.
+"""Undoes the faults that runs have left: all of a journal, the last one first.
 
 Whoever comes to it: the runner at its end, the watchdog at the runner's, or
 `tritonwatch chaos undo` after both. One undo that fails or hangs keeps none of the
@@ -47,11 +47,11 @@ class UndoneRun:
     problems: tuple[str, ...] = ()
     """Remains of faults, and how to remove them; empty where all is undone."""
     busy: bool = False
-    """Its run goes on, so that nothing was touched."""
+    """True if its run is still active, so that nothing was undone."""
 
 
 def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
-    """Undo every journal of a folder whose run is gone. Any number of times.
+    """Undo every journal of a folder whose run has ended. May be repeated.
 
     `force` takes those of runs that go on, too, whose faults then end early.
     """
@@ -60,7 +60,7 @@ def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
 
 
 def _undo(path: Path, *, force: bool) -> UndoneRun | None:
-    """None where it has gone meanwhile: its run has ended well."""
+    """Undo one journal; None where it has been removed: its run has ended well."""
     run = path.name.removesuffix(journals.SUFFIX)
     try:
         descriptor = journals.take(path, even_locked=force)
@@ -77,7 +77,7 @@ def _undo(path: Path, *, force: bool) -> UndoneRun | None:
 
 
 def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
-    """Undo all that is open in a journal, and end what the run has started."""
+    """Undo all open faults of a journal, and end the run's processes."""
     undone, problems = revert_entries(held, contents.entries)
     problems = [*contents.problems, *problems]
     if contents.token:
@@ -96,7 +96,7 @@ def revert_entries(
     settle: bool = True,
     begun: dict[int, Attempt] | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Undo these, the last first: kinds undone, and what is left in sentences.
+    """Undo these, the last first; return the kinds undone, and remains in sentences.
 
     Args:
         held: where they are open, and closed when nothing is left of them.
@@ -124,7 +124,7 @@ def revert_entries(
 
 
 class Attempt:
-    """Undoes one fault, in a thread: what hangs in the kernel cannot be interrupted."""
+    """Undoes one fault in a thread: a call that hangs in the kernel cannot be stopped."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -135,7 +135,7 @@ class Attempt:
         self._problem: str | None = None
 
     def go_on(self, seconds: float) -> None:
-        """Give it so long, or less where it ends before; begin where it has ended."""
+        """Start the undo unless it runs already; wait for it, at most these seconds."""
         if not self._busy:
             self._problem, self._over = None, threading.Event()
             self._thread = threading.Thread(
@@ -145,7 +145,7 @@ class Attempt:
         self._over.wait(seconds)
 
     def until_gone(self) -> list[str]:
-        """Revert until nothing is left, or it fails for too long; what is left then.
+        """Revert until nothing is left, or it fails for too long; return what is left.
 
         One that takes its time, as loading a model does, is waited for.
         """
@@ -183,7 +183,7 @@ class Attempt:
 
 
 def residue(entry: Entry) -> list[str]:
-    """Return what is left of a fault, in sentences."""
+    """Return the remains of a fault, in sentences."""
     kind = FAULTS.get(entry.kind)
     if kind is None:
         return [_unknown(entry)]
@@ -205,7 +205,7 @@ def residue(entry: Entry) -> list[str]:
 
 
 def go_first() -> None:
-    """Have this thread, and what it starts, run before others, where one may (root).
+    """Raise the priority of this thread and its children, where that is allowed (root).
 
     A fault may be that processor time is short.
     """
