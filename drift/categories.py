@@ -21,7 +21,7 @@ MAX_CATEGORIES: Final = 128
 MAX_KNOWN: Final = 1 << 14
 MAX_TEXT: Final = 256
 MOST_NEW: Final = 0.5
-"""Where more of clean rows would bring a new value, new values mean nothing."""
+"""Share of clean rows with new values above which new values are no evidence."""
 
 _SURE: Final = 2.0
 """Standard errors by which the expected number of new values is taken too high."""

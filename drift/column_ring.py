@@ -243,7 +243,7 @@ def _bounded(value: object) -> object:
 
 
 class _Plan:
-    """Where one tensor's columns go."""
+    """Where the columns of one tensor are written."""
 
     def __init__(self, tensor: Tensor, schema: Schema) -> None:
         self.name = tensor.name

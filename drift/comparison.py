@@ -32,7 +32,7 @@ _THINNED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """What a distance is without any change, for this window's size: (features,) each.
+    """The distribution of a distance without change, for this window's size.
 
     `mean`, and `bound`, which 99.9 % of windows stay below.
     """
@@ -120,7 +120,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a statistic gets. Counts in coarse bins and cumulative shares in fine cells.
+    """The input of a statistic: counts in coarse bins, cumulative shares in fine cells.
 
     `spread` is h = phi (1 / n + 1 / m) per feature: the variance that n dependent rows
     against m have in place of 1 / n; phi grows with the rows where it has to.
@@ -180,7 +180,7 @@ class Comparison:
 
     @cached_property
     def _dependent(self) -> Floats:
-        """What `harmonic` is with the growth of phi over long stretches in it."""
+        """`harmonic`, with the growth of phi over long stretches included."""
         phi = self.baseline.profile.dispersion
         if not phi.growth.any():
             return self.harmonic

@@ -1,4 +1,4 @@
-"""How much more window sums vary than independent rows would: the block overdispersion.
+"""Block overdispersion: the variance of window sums relative to independent rows.
 
 Rows of real traffic depend on each other (a customer, an hour, a batch). With block sums S_b
 of n_b rows and row variance v the overdispersion is

@@ -1,4 +1,4 @@
-"""What goes wrong in this package on purpose.
+"""The exceptions of this package.
 
 DriftError
 ├── SchemaError    the features asked for do not fit together or the data

@@ -1,4 +1,4 @@
-"""Which columns of which tensors are watched, and under what names."""
+"""The watched columns: their tensors, and their names as features."""
 
 from __future__ import annotations
 

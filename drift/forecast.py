@@ -45,7 +45,7 @@ _UPPER: Final = 0.95
 
 
 class Outlook(StrEnum):
-    """What the past allows to say."""
+    """The kind of forecast that the history supports."""
 
     TOO_SHORT = "too_short"
     FLAT = "flat"

@@ -55,7 +55,7 @@ def caveats(profile: Profile) -> Iterator[str]:
 
 
 def blind_spots(profile: Profile) -> Iterator[str]:
-    """Which changes are not seen."""
+    """Describe the changes that a comparison with this reference cannot detect."""
     cells = profile.counts.cells
     hidden = [
         f"{name} ({share:.0%})"

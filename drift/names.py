@@ -78,7 +78,7 @@ class Names(Sequence[str]):
 
 @dataclass(frozen=True, slots=True)
 class NameFilter:
-    """Whether a name is one of so many: never wrong of those, seldom of others.
+    """Set of names in little memory (a Bloom filter); it may contain a few others.
 
     2 kB of up to 1,024 names, 8 kB of more. Of 1,024 names 1 in 400 others is taken for
     one of them; of 4,096 too; of 16,384 1 in 6.

@@ -1,4 +1,4 @@
-"""What the alarms and the distances look at: scores and coarse bins of the fine cells.
+"""Scores and coarse bins of the fine cells: the input of alarms and distances.
 
 All of it follows from the reference's counts alone, so it is computed, never stored.
 

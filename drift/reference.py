@@ -49,7 +49,7 @@ MIN_WEEKS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a profile comes from, as its maker says: nothing here is computed.
+    """Origin of a profile, as reported by its maker; nothing here is computed.
 
     `sha256` of the data, `versions` of the libraries that read it, `source` in words.
     """

@@ -46,7 +46,7 @@ _MOST_NARROW: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one stretch of traffic held: `cells` (features, CELLS) and `rows` seen.
+    """Counts of one stretch of traffic: `cells` (features, CELLS) and `rows`.
 
     Cells are of 32 bits where they fit, which halves their memory; sums are of 64.
     `numeric` features come first. `violations` counts requests by kind of schema
@@ -103,7 +103,7 @@ class Counts:
 
     @classmethod
     def from_state(cls, payload: dict[str, Any]) -> Counts:
-        """What `state` gave, packed and unpacked.
+        """Restore counts from what `state` returned, after packing and unpacking.
 
         Raises:
             StateError: it cannot be read.

@@ -1,4 +1,4 @@
-"""What collectors and probes hand over: values that carry their catalogue entry."""
+"""Samples of collectors and probes: values that carry their catalogue entry."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Settings(BaseModel):
 
 
 class ModelFilter(Settings):
-    """Which models are looked at, by shell-style patterns over the model's name."""
+    """Selects models by shell-style patterns over their names."""
 
     include: tuple[str, ...] = Field(default=("*",))
     """Patterns of names to take."""

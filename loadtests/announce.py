@@ -40,16 +40,16 @@ _USER: Final = re.compile(r"//[^/]*@")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What a run came to, as others are told."""
+    """The result of a run, as it is announced."""
 
     told: str
     valid: bool
     attributes: Mapping[str, str | float] = field(default_factory=dict)
-    """Of its span, beside its name and kind."""
+    """Attributes of its span, beside its name and kind."""
 
     @classmethod
     def of(cls, result: RunResult) -> Ending:
-        """Of a load run."""
+        """Return the result of a load run."""
         return cls(
             f"{result.throughput:.4g} right answers/s, {result.verdict}",
             result.verdict.valid,
@@ -72,22 +72,22 @@ class AnnouncedRun:
         self.ended_at: float | None = None
         self.ending: Ending | None = None
         self.problems: list[str] = []
-        """Who could not be told, and why."""
+        """Receivers that could not be reached, and the reasons."""
         self.news = threading.Event()
         """Set when another phase begins, and when it is over."""
         self._schedule: tuple[float, Sequence[Phase]] = (time.monotonic(), ())
 
     def follow(self, phases: Sequence[Phase]) -> None:
-        """From now on it goes through these; their times count from now."""
+        """Set the phases from now on; their times count from now."""
         self._schedule = (time.monotonic(), phases)
         self.news.set()
 
     def enter(self, phase: str) -> None:
-        """From now on it is in this phase."""
+        """Enter a phase now."""
         self.follow((Phase(phase, 0.0, math.inf, None),))
 
     def phase(self) -> tuple[str, float]:
-        """Return what goes on now, and the seconds until that changes."""
+        """Return the current phase, and the seconds until it changes."""
         began, phases = self._schedule
         elapsed = time.monotonic() - began
         name = next(
@@ -97,7 +97,7 @@ class AnnouncedRun:
         return name, min(changes, default=math.inf) - elapsed
 
     def ended(self, ending: Ending | None = None) -> None:
-        """It is over, and came to this."""
+        """Announce that the run is over, with its result."""
         self.ended_at = time.time()
         self.ending = ending
 
@@ -107,13 +107,13 @@ class AnnouncedRun:
             self.problems.append(problem)
 
     def tell_problems(self) -> None:
-        """Say who could not be told."""
+        """Report the receivers that could not be reached."""
         for problem in self.problems:
             sys.stderr.write(f"tritonwatch: {problem}\n")
 
 
 class Announcer(Protocol):
-    """One who is told."""
+    """A receiver of announcements."""
 
     def goes_on(self, run: AnnouncedRun, phase: str) -> None:
         """The run is in this phase; said again every few seconds."""
@@ -131,11 +131,11 @@ class SidecarAnnouncer:
         self._url = _checked(url, "--sidecar").rstrip("/")
 
     def goes_on(self, run: AnnouncedRun, phase: str) -> None:
-        """Say so."""
+        """Announce the phase of an active run."""
         self._post(run, phase, ended=False)
 
     def is_over(self, run: AnnouncedRun) -> None:
-        """Say so."""
+        """Announce the end of a run."""
         self._post(run, "ended", ended=True)
 
     def _post(self, run: AnnouncedRun, phase: str, *, ended: bool) -> None:
@@ -158,10 +158,10 @@ class GrafanaAnnouncer:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def goes_on(self, run: AnnouncedRun, phase: str) -> None:
-        """Nothing to say yet."""
+        """Do nothing: only the end is announced."""
 
     def is_over(self, run: AnnouncedRun) -> None:
-        """From its start to its end."""
+        """Create an annotation from the run's start to its end."""
         ended_at = run.ended_at or time.time()
         annotation = {
             "time": int(run.started_at * 1000),
@@ -180,10 +180,10 @@ class OtlpAnnouncer:
         self._url = _checked(url, "--otlp")
 
     def goes_on(self, run: AnnouncedRun, phase: str) -> None:
-        """Nothing to say yet."""
+        """Do nothing: only the end is announced."""
 
     def is_over(self, run: AnnouncedRun) -> None:
-        """From its start to its end."""
+        """Send a span from the run's start to its end."""
         from exporter.access.span_buffer import Span, SpanContext  # noqa: PLC0415
         from exporter.output.otlp import OtlpExporter  # noqa: PLC0415 - heavy, after the run
         from exporter.output.push import OtlpSettings  # noqa: PLC0415
@@ -214,7 +214,7 @@ class OtlpAnnouncer:
 
 
 def announcers_among(options: argparse.Namespace) -> tuple[Announcer, ...]:
-    """Those that the options of `command_options.add_announcers` name.
+    """Return the receivers that the options of `command_options.add_announcers` name.
 
     Raises:
         PlanError: an address is none, or the file with the token cannot be read.
@@ -234,7 +234,7 @@ def announcers_among(options: argparse.Namespace) -> tuple[Announcer, ...]:
 def announced(
     scenario: Scenario, announcers: Sequence[Announcer]
 ) -> Generator[AnnouncedRun]:
-    """Tell of a load run while the block lasts, and that it is over."""
+    """Announce a load run while the block lasts, and its end."""
     run = AnnouncedRun("load", scenario.name, scenario.profile.kind)
     with telling(run, announcers, scenario.profile.phases()):
         yield run
@@ -287,7 +287,7 @@ def post_json(
     run: AnnouncedRun,
     who: str,
 ) -> None:
-    """POST it; what goes wrong becomes a problem of the run."""
+    """Send a POST request; an error becomes a problem of the run."""
     try:
         with urllib3.PoolManager() as pool:
             answer = pool.request(
@@ -310,7 +310,7 @@ def post_json(
 
 
 def _told_of(url: str) -> str:
-    """The URL without what may be secret in it: user, password, query."""
+    """Return the URL without parts that may be secret: user, password, query."""
     return _USER.sub("//", url.partition("?")[0])
 
 

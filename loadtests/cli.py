@@ -60,7 +60,10 @@ def add(commands: Subparsers) -> None:
 
 def _add_list(commands: Subparsers) -> None:
     parser = add_command(
-        commands, "list", "the load profiles", "loadtests.profiles.list_command:run"
+        commands,
+        "list",
+        "the load profiles",
+        "loadtests.profiles.profile_list_command:run",
     )
     parser.add_argument("--plot", action="store_true", help="draw each")
     parser.add_argument(
@@ -237,7 +240,7 @@ def _add_report(commands: Subparsers) -> None:
         commands,
         "report",
         "a report of a result, or two results compared",
-        "loadtests.report.report_command:run",
+        "loadtests.report.load_report_command:run",
         _REPORT,
     )
     parser.add_argument("before", nargs="?", type=Path, metavar="RESULT")

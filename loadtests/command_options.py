@@ -32,7 +32,7 @@ def add_command(
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """The options that say where to and what; `scenario_options.scenario_of` reads them."""
+    """Add the options of target and requests; `scenario_options.scenario_of` reads them."""
     parser.add_argument(
         "--scenario", type=Path, metavar="FILE", help="YAML; options go over it"
     )
@@ -76,7 +76,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def add_announcers(parser: argparse.ArgumentParser) -> None:
-    """The options that say who is told of a run; `announce.announcers_among` takes them."""
+    """Add the options of announcements; `announce.announcers_among` reads them."""
     parser.add_argument(
         "--sidecar",
         metavar="URL",

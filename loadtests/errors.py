@@ -18,7 +18,7 @@ class LoadError(TritonwatchError):
 
 
 class PlanError(ConfigError):
-    """What is to be sent, or when, is not possible."""
+    """Requests or a schedule that are not possible."""
 
     def __init__(self, problem: str, source: str = "the load") -> None:
         super().__init__(source, [problem])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def execute_watched(
     scenario: Scenario, mix: Mix, options: Options | None = None
 ) -> tuple[RunResult, Watch]:
-    """The same while the machine is watched; what disturbed it is in the verdict.
+    """Execute while the machine is watched; disturbances are in the verdict.
 
     The watch's times count from the start of the run.
     """
@@ -37,7 +37,7 @@ def execute_watched(
 
 
 def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> RunResult:
-    """Send what the scenario says, when it says so.
+    """Send the requests of the scenario, on its schedule.
 
     Of `options` the scenario sets the timeout, the seed, the SLO and the profile.
 
@@ -88,7 +88,7 @@ def between_levels(
     *,
     strict: bool,
 ) -> RunResult:
-    """The run, with the level from so many seconds before and after it.
+    """Return the run, with the reference level for some seconds before and after it.
 
     Where it moved by more than the guard allows the run says so, and is INVALID if it
     is `strict`.

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a run ends with what there is, an experiment undoes what it broke."""
+"""Ctrl-C and SIGTERM: a run ends with its present result, an experiment is undone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def interruptible() -> Generator[Callable[[], bool]]:
 
 
 class Interrupted(BaseException):
-    """The command was told to end."""
+    """The command was interrupted."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")

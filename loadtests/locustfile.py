@@ -19,7 +19,7 @@ class TritonUser(User):
     """Stands for a request in flight of a closed loop, or for a worker of an open one."""
 
     def on_start(self) -> None:
-        """Begin."""
+        """Start the user."""
         locust_hooks.user_came()
 
     def on_stop(self) -> None:

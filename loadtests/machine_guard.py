@@ -53,7 +53,7 @@ class Reading:
 
 
 def read(server: Iterable[int] = ()) -> Reading:
-    """All counters now. `server` are the processes of the server."""
+    """Return all counters. `server` are the processes of the server."""
     busy, steal = _processors()
     spent = os.times()
     pids = tuple(server)
@@ -86,7 +86,7 @@ def _pressure() -> float | None:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of a process and the children it has waited for; 0 when it is gone."""
+    """Return CPU time of a process and its reaped children; 0 when it has ended."""
     fields = stat_of(pid) or ()
     return sum(int(field) for field in fields[11:15]) / _TICK
 
@@ -101,24 +101,24 @@ def listeners(port: int) -> tuple[int, ...]:
 
 
 class GuardLimits(Settings):
-    """What a measurement may suffer before it is about something else."""
+    """Limits of disturbances, above which a measurement is invalid."""
 
     window_seconds: float = Field(default=1.0, gt=0.1, le=60)
     """Length of the windows that are judged one by one."""
     other_cpu_ratio: float = Field(default=0.08, gt=0, le=64)
-    """Most processor time of others in a window, 1 being a core."""
+    """Limit of others' processor time in a window, 1 being a core."""
     steal_ratio: float = Field(default=0.02, gt=0, le=1)
-    """Most time of a window that the hypervisor takes, 1 being a core."""
+    """Limit of the time that the hypervisor steals in a window, 1 being a core."""
     pressure_ratio: float = Field(default=0.5, gt=0, le=1)
-    """Most time of a window in which something waited for a processor; a warning."""
+    """Limit of the share of a window in which a task waited for a processor; a warning."""
     sender_cpu_ratio: float = Field(default=0.8, gt=0, le=1)
-    """Most processor time of the sender in a window, 1 being a core."""
+    """Limit of the sender's processor time in a window, 1 being a core."""
     clock_step_seconds: float = Field(default=0.005, gt=0, le=60)
-    """Most that the wall clock may move against the monotonic one in a window."""
+    """Limit of the wall clock's change against the monotonic one in a window."""
     rejected_ratio: float = Field(default=0.25, gt=0, le=1)
-    """With more of its windows disturbed a run is not valid."""
+    """Share of disturbed windows above which a run is invalid."""
     drift_ratio: float = Field(default=0.05, gt=0, le=1)
-    """Most that the reference level may differ between start and end."""
+    """Limit of the reference level's change between start and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Window:
     clock_step_seconds: float
 
     def disturbance(self, limits: GuardLimits) -> str | None:
-        """Return what speaks against this window."""
+        """Return the reason against this window."""
         if self.other_cpu is not None and self.other_cpu > limits.other_cpu_ratio:
             return "other processes"
         if self.steal is not None and self.steal > limits.steal_ratio:
@@ -156,7 +156,7 @@ class Watch:
 
     @property
     def disturbed(self) -> dict[str, int]:
-        """How many windows each disturbance spoilt."""
+        """Return the number of disturbed windows by kind of disturbance."""
         found: dict[str, int] = {}
         for window in self.windows:
             kind = window.disturbance(self.limits)
@@ -179,7 +179,7 @@ class Watch:
         return sum(known) / len(known) if known else None
 
     def verdict(self) -> Verdict:
-        """Return what the windows say about the run as a whole."""
+        """Return the verdict of the windows on the whole run."""
         return judged(self)
 
 
@@ -225,7 +225,7 @@ def _pressed(watch: Watch) -> tuple[str, ...]:
 
 
 def drifted(before: float, after: float, limits: GuardLimits) -> str | None:
-    """Return what a reference level says that is not what it was; None where it is.
+    """Return how a reference level has changed; None where it has not.
 
     `before` and `after` are one figure, like a latency without load, from the start and
     the end of a measurement.
@@ -315,7 +315,7 @@ class Guard(Background):
 
 
 def guarded(result: RunResult, watch: Watch, *, strict: bool) -> RunResult:
-    """The result with what the machine's windows add to its verdict.
+    """Return the result with the machine's windows in its verdict.
 
     Where it is not `strict`, reasons are told as warnings: the run counts, and says so.
     """

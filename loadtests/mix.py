@@ -46,13 +46,13 @@ class Entry:
     sequence_length: int = 1
     """Requests of one sequence; of a sequence model."""
     tolerance: float = 0.0
-    """How far from `Body.expected` a value may be, relative and absolute alike."""
+    """Largest difference of a value from `Body.expected`, relative and absolute alike."""
     refused: bool = False
     """The bodies are corrupt: the right answer is an error of the server."""
 
     @property
     def version(self) -> str:
-        """The version asked for, "" for the server's choice."""
+        """The requested version, "" for the server's choice."""
         return self.spec.version
 
 
@@ -70,12 +70,12 @@ class Mix:
 
     @property
     def weights(self) -> Sequence[float]:
-        """In the order of the entries."""
+        """Weights in the order of the entries."""
         return [entry.weight for entry in self.entries]
 
     @property
     def sha256(self) -> str:
-        """Of every body, in order: two runs with the same sent the same bytes."""
+        """SHA-256 of every body, in order: equal for two runs that send the same bytes."""
         digest = hashlib.sha256()
         for entry in self.entries:
             for body in entry.bodies:

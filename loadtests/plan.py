@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from loadtests.result import Floats
 
 MAX_REQUESTS: Final = 5_000_000
-"""Most requests of one run: what a run keeps of them is then below 200 MB."""
+"""Limit of one run's requests: their record is then below 200 MB."""
 MAX_SECONDS: Final = 7 * 24 * 3600.0
 _SHOWN: Final = 5
 # Streams of random numbers of one seed that must not be each other's.
@@ -54,7 +54,7 @@ def checked(arrivals: ArrayLike) -> Floats:
 def share(
     arrivals: Floats, worker: int, workers: int, *, seed: int
 ) -> NDArray[np.int64]:
-    """Which of the arrivals are one worker's, as indexes.
+    """Return the indices of one worker's arrivals.
 
     Each arrival goes to a worker drawn evenly and independently, the same draw for the
     same seed wherever it is made. A Poisson process split so gives independent Poisson
@@ -69,7 +69,7 @@ def share(
 
 
 def entries(count: int, weights: ArrayLike, *, seed: int) -> NDArray[np.uint8]:
-    """Which entry of the mix each request is, drawn by weight."""
+    """Return the entry of the mix of each request, drawn by weight."""
     shares = np.asarray(weights, np.float64)
     if shares.size == 1:
         return np.zeros(count, np.uint8)

@@ -1,4 +1,4 @@
-"""From a scenario to bodies ready to send, tried once on the server."""
+"""Builds a scenario's bodies, and tries each once on the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loadtests.target import Target
 
 MAX_BYTES: Final = 512 << 20
-"""Most bytes of all bodies of one model."""
+"""Limit of all bodies of one model."""
 _PAYLOADS, _CORRUPTIONS = 4, 5  # streams of random numbers of one seed
 
 
@@ -178,7 +178,7 @@ def _entries(
 
 
 def _try_out(target: Target, entry: Entry, timeout_seconds: float) -> None:
-    """One request, or one whole sequence, so that none is left open."""
+    """Send one request, or one whole sequence, so that none is left open."""
     count = entry.sequence_length if entry.style == "sequence" else 1
     result = run_closed(
         target,

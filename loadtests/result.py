@@ -20,7 +20,7 @@ Mode = Literal["open", "closed"]
 
 
 class Outcome(IntEnum):
-    """How a request ended, as it stands in `Requests.outcome`."""
+    """Outcome of a request, as stored in `Requests.outcome`."""
 
     UNSENT = 0
     """The run ended before it was its turn, or the sender never came to it."""
@@ -28,10 +28,10 @@ class Outcome(IntEnum):
     ERROR = 2
     """The server refused it or failed, or the connection did."""
     WRONG = 3
-    """Answered with success, and the answer is not what the model has to give."""
+    """Answered with success, but with a wrong answer."""
     TIMEOUT = 4
     REJECTED = 5
-    """Not sent, since as many as allowed were in flight: a miss, as if it had timed out."""
+    """Not sent, since too many were in flight: a miss, as if it had timed out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,18 @@ class Requests:
     """
 
     intended: Floats
-    """When it was to be sent. In a closed loop: when it was sent."""
+    """Intended time of the send; in a closed loop, its real time."""
     sent: Floats
     first: Floats
-    """When the first response came; NaN where requests have one response only."""
+    """Time of the first response; NaN where requests have one response only."""
     done: Floats
     outcome: NDArray[np.uint8]
     entry: NDArray[np.uint8]
-    """Which entry of the mix, an index into `About.entries`."""
+    """Entry of the mix, an index into `About.entries`."""
 
     @classmethod
     def empty(cls, count: int) -> Requests:
-        """So many requests of which nothing has happened yet."""
+        """Return `count` requests that have not started."""
         times = [np.full(count, np.nan) for _ in range(4)]
         codes = [np.zeros(count, np.uint8) for _ in range(2)]
         return cls(*times, *codes)
@@ -66,7 +66,7 @@ class Requests:
         return int(np.count_nonzero(self.outcome == outcome))
 
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Requests:
-        """Those chosen by a mask, by indexes or by a slice."""
+        """Return the requests chosen by a mask, by indexes or by a slice."""
         return Requests(*(getattr(self, part.name)[chosen] for part in fields(self)))
 
     @property
@@ -76,7 +76,7 @@ class Requests:
 
     @property
     def timed(self) -> NDArray[np.bool_]:
-        """Those whose latency counts: answered rightly, or waited for in vain.
+        """Requests whose latency counts: answered correctly, or timed out.
 
         An error that comes at once would flatter the latency, and leaving timeouts out
         would, too. Rejected requests have none; `RunResult.quantile` counts them.
@@ -94,14 +94,14 @@ class Unanswered:
 
     count: int = 0
     first_seconds: float | None = None
-    """When the first of them ended, from the start of the run; None without any."""
+    """Time from the start of the run at which the first of them ended; None without any."""
     last_seconds: float | None = None
     waited_seconds: float = 0.0
     """In a closed loop, from those to the requests that followed them: all that are
     kept in flight together."""
 
     def and_at(self, seconds: float) -> Unanswered:
-        """With one more, which ended then."""
+        """Return it with one more, which ended then."""
         first = seconds if self.first_seconds is None else self.first_seconds
         return replace(
             self, count=self.count + 1, first_seconds=first, last_seconds=seconds
@@ -110,14 +110,14 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the numbers are about the server; if not, why not."""
+    """Verdict on the validity of the numbers, with the reasons."""
 
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def valid(self) -> bool:
-        """Whether nothing speaks against the numbers."""
+        """True if there is no reason against the numbers."""
         return not self.reasons
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What was run, where, and with what: enough to run it again."""
+    """Setup of a run: enough to run it again."""
 
     mode: Mode
     protocol: str
@@ -136,7 +136,7 @@ class About:
     seed: int
     timeout_seconds: float
     in_flight: int
-    """Most requests at a time; in a closed loop, the concurrency."""
+    """Limit of requests in flight; in a closed loop, the concurrency."""
     payload_sha256: str
     started_at: float
     """Unix time."""
@@ -157,25 +157,25 @@ class RunResult:
     about: About
     requests: Requests
     from_intended: Histogram
-    """Latency from the intended time: what a user of the service waits."""
+    """Latency from the intended time: a user's waiting time."""
     from_send: Histogram
     dispatch_delay: Histogram
-    """From the intended time to the send, of everything sent: what the sender adds."""
+    """Time from the intended time to the send, of everything sent: the sender's delay."""
     first_response: Histogram
-    """Of streams, from the intended time to the first response."""
+    """Time from the intended time to the first response, of streams."""
     between_responses: Histogram
-    """Of streams, from one response to the next."""
+    """Time between two responses, of streams."""
     duration_seconds: float
     """From the start to the last answer, or to the end of the schedule if later; of a
     closed loop that was held back, to the end of the time that it was given."""
     sender_cpu_seconds: float
     verdict: Verdict = Verdict()
     errors: Mapping[str, int] = field(default_factory=dict)
-    """What was said, and how often: the first `MAX_MESSAGES` kinds."""
+    """Error messages with their counts: the first `MAX_MESSAGES` kinds."""
     sidecar: Mapping[str, Any] = field(default_factory=dict)
-    """What the sidecar saw meanwhile (`sidecar_view.between`); empty where unknown."""
+    """The sidecar's view of the run (`sidecar_view.between`); empty where unknown."""
     reference_seconds: tuple[float | None, ...] = ()
-    """Median latency of one request at a time before the run and after it, if asked."""
+    """Median latency of one request at a time before and after the run, if measured."""
     unanswered: Unanswered = Unanswered()
 
     @classmethod
@@ -211,13 +211,13 @@ class RunResult:
         return replace(self, verdict=verdict)
 
     def warned(self, *warnings: str) -> RunResult:
-        """The same with more to be told beside the numbers."""
+        """Return it with further warnings."""
         verdict = replace(self.verdict, warnings=(*self.verdict.warnings, *warnings))
         return replace(self, verdict=verdict)
 
     @property
     def intended_rate(self) -> float:
-        """Requests a second that the schedule asked for, over the run's duration."""
+        """Requests per second of the schedule, over the run's duration."""
         return len(self.requests) / self.duration_seconds
 
     @property
@@ -242,11 +242,11 @@ class RunResult:
 
 
 MAX_MESSAGES: Final = 20
-"""Most kinds of error messages that are kept of a run."""
+"""Limit of the kinds of error messages that are kept of a run."""
 
 
 def quantile_of(values: Floats, q: float) -> float:
-    """Of the inverse distribution function; NaN of nothing."""
+    """Return a quantile by the inverse distribution function; NaN without values."""
     if not values.size:
         return np.nan
     rank = quantile_rank(values.size, q) - 1
@@ -254,7 +254,7 @@ def quantile_of(values: Floats, q: float) -> float:
 
 
 def histograms_of(requests: Requests) -> dict[str, Histogram]:
-    """Those of a result that its requests tell, by name."""
+    """Return the histograms that can be computed from the requests, by name."""
     timed = requests.where(requests.timed)
     return {
         "from_intended": histogram_of(timed.done - timed.intended),
@@ -265,7 +265,7 @@ def histograms_of(requests: Requests) -> dict[str, Histogram]:
 
 
 def histogram_of(seconds: Floats) -> Histogram:
-    """The finite values; what a clock's resolution makes negative counts as 0."""
+    """Return a histogram of the finite values; negative ones, from a clock's steps, are 0."""
     histogram = Histogram()
     histogram.record_many(np.maximum(seconds[np.isfinite(seconds)], 0.0))
     return histogram

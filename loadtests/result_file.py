@@ -44,7 +44,7 @@ _TIMES: Final = ("intended", "sent", "first", "done")
 
 
 def to_document(result: RunResult) -> dict[str, Any]:
-    """As JSON can hold it. Times are exact; `summary` repeats for readers what follows."""
+    """Return it as JSON values. Times are exact; `summary` repeats results for readers."""
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -31,7 +31,7 @@ _MOST_REFERENCE_SECONDS: Final = 600.0
 
 
 def run(options: argparse.Namespace) -> int:
-    """One load run, told and kept."""
+    """Execute one load run, announce it and write its result."""
     scenario = scenario_of(options)
     require_folders(options.json)
     reference = _reference_of(options)

@@ -1,4 +1,4 @@
-"""A load run as a file or a command line describes it: where to, what, when."""
+"""A load run as described by a file or a command line: target, requests, schedule."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TargetSettings(Settings):
     """TLS, checked against the certificates in this file; "" for the system's."""
 
     def target(self) -> Target:
-        """With what was left out filled in."""
+        """The target, with defaults filled in."""
         return Target(
             self.protocol,
             self.address or DEFAULT_ADDRESS[self.protocol],
@@ -54,29 +54,29 @@ class TargetSettings(Settings):
 
 
 class ModelSettings(Settings):
-    """One model of the mix, and what it is sent."""
+    """One model of the mix, and its requests."""
 
     model: str = Field(min_length=1, max_length=1000)
-    """Its name."""
+    """Name of the model."""
     version: str = Field(default="", max_length=100)
-    """Its version; the server's choice where left out."""
+    """Version of the model; the server's choice where left out."""
     weight: float = Field(default=1.0, gt=0, le=1e6)
-    """Its share of all requests, over the sum of all weights."""
+    """Share of all requests, over the sum of all weights."""
     data: str | None = Field(default=None)
     """File of samples: npz, parquet, or perf_analyzer's JSON. Without one, values are
     made from the model's signature."""
     inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
-    """How inputs are made, by name, where there is no file."""
+    """Content of inputs, by name, where there is no file."""
     batch: int = Field(default=1, ge=1, le=4096)
     """Rows of one request, where the model takes batches."""
     variants: int = Field(default=16, ge=1, le=MAX_VARIANTS)
-    """Most different requests, sent in turns."""
+    """Limit of different requests, which are sent in turns."""
     parameters: dict[str, bool | int | float | str] = Field(default={}, max_length=100)
     """Request parameters."""
     corrupt_ratio: float = Field(default=0.0, ge=0, lt=1)
     """Share of requests that are corrupt; the right answer to those is an error."""
     tolerance: float = Field(default=1e-5, ge=0, le=1)
-    """How far from the file's right answers outputs may be, relative and absolute."""
+    """Largest difference of outputs from the file's correct answers, relative and absolute."""
     sequence_length: int = Field(default=10, ge=1, le=1_000_000)
     """Requests of one sequence, where the model is one of sequences."""
     shared_memory: bool = Field(default=False)
@@ -84,17 +84,17 @@ class ModelSettings(Settings):
 
 
 class ClosedLoop(Settings):
-    """So many requests in flight, each followed by the next: a benchmark, not users."""
+    """A fixed number of requests in flight: a benchmark, not users."""
 
     kind: Literal["closed"] = "closed"
     concurrency: int = Field(default=1, ge=1, le=10_000)
     """Requests in flight."""
     duration_seconds: float = Field(default=10.0, gt=0, le=7 * 86_400)
-    """How long requests are sent."""
+    """Time in which requests are sent."""
 
     @property
     def length_seconds(self) -> float:
-        """How long requests are sent."""
+        """Time in which requests are sent."""
         return self.duration_seconds
 
     def phases(self) -> tuple[Phase, ...]:
@@ -109,21 +109,21 @@ class Scenario(Settings):
     """A load run."""
 
     name: str = Field(default="load", pattern=r"^[A-Za-z0-9_.-]{1,100}$")
-    """What it is called in reports, metrics and annotations."""
+    """Name in reports, metrics and annotations."""
     target: TargetSettings = Field(default=TargetSettings())
-    """Where the requests go."""
+    """Server to which requests are sent."""
     models: tuple[ModelSettings, ...] = Field(min_length=1, max_length=50)
-    """What is sent, drawn by weight."""
+    """Requests to send, drawn by weight."""
     profile: AnyLoad
-    """When: a profile of `tritonwatch load list`, or `closed`."""
+    """Schedule: a profile of `tritonwatch load list`, or `closed`."""
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Of arrivals, mix and values: the same seed sends the same."""
+    """Seed of arrivals, mix and values: the same seed sends the same."""
     timeout_seconds: float = Field(default=10.0, gt=0, le=3600)
     """Longest a request is waited for."""
     in_flight: int = Field(default=4096, ge=1, le=50_000)
-    """Most requests in flight of an open loop; more are rejected, and misses."""
+    """Limit of requests in flight of an open loop; more are rejected, and count as misses."""
     slo: str | None = Field(default=None)
-    """What has to hold, like "p99<20ms,errors<0.1%"."""
+    """Objective to meet, like "p99<20ms,errors<0.1%"."""
 
     @model_validator(mode="after")
     def _sensible(self) -> Scenario:

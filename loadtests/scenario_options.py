@@ -1,4 +1,4 @@
-"""Command-line options to a scenario: what is given goes over what the file says."""
+"""Builds a scenario from command-line options, which override the file."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _pairs(texts: Any, option: str, form: str) -> dict[str, str]:
 
 
 def _value(text: str) -> Any:
-    """As YAML has it: numbers, true, lists."""
+    """Return the value of YAML text: numbers, true, lists."""
     try:
         return config_file.read(f"value: {text}".encode(), "--set", os.environ).value[
             "value"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exporter.samples import MetricSpec
 
 Page = dict[tuple[str, str], float]
-"""Sums of counters by (series name, what a report tells apart)."""
+"""Sums of counters by (series name, label that a report distinguishes)."""
 _TIMEOUT_SECONDS: Final = 5.0
 _OK: Final = 200
 _PHASE: Final = catalogue.REQUEST_PHASE_DURATION.name
@@ -51,7 +51,7 @@ def _sums(body: bytes) -> Page:
 
 
 def between(before: Page | None, after: Page | None) -> dict[str, Any]:
-    """Return what rose, as `report.run_report.SidecarView` has it; empty where unknown.
+    """Return the increase, for `report.run_report.SidecarView`; empty where unknown.
 
     Mean seconds of a traced request by phase, and joules by model, idle and
     unattributed. A counter that fell, or was not there before, is left out.

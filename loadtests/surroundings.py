@@ -12,7 +12,7 @@ _DISTRIBUTIONS: Final = ("tritonwatch", "grpcio", "numpy")
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of what sends and measures."""
+    """Return the versions of Python and of the sending and measuring packages."""
     found = {"python": platform.python_version()}
     for name in _DISTRIBUTIONS:
         try:

@@ -25,10 +25,10 @@ class Target:
 
     @property
     def host(self) -> str:
-        """Its name or address alone, as sockets and certificates have it."""
+        """Name or address alone, as sockets and certificates use it."""
         return self.address.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """Its port."""
+        """Port of the address."""
         return int(self.address.rpartition(":")[2])

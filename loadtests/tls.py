@@ -18,7 +18,7 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 def ssl_context(target: Target) -> ssl.SSLContext | None:
-    """For HTTP; None without TLS.
+    """Return the TLS context for HTTP; None without TLS.
 
     Raises:
         PlanError: the file of certificates cannot be read.
@@ -32,7 +32,7 @@ def ssl_context(target: Target) -> ssl.SSLContext | None:
 
 
 def grpc_credentials(target: Target) -> grpc.ChannelCredentials | None:
-    """For gRPC; None without TLS.
+    """Return the TLS credentials for gRPC; None without TLS.
 
     Raises:
         PlanError: the file of certificates cannot be read.
@@ -79,7 +79,7 @@ def require_trusted(target: Target) -> None:
 
 
 def told(error: BaseException) -> str:
-    """Why there is no connection."""
+    """Return why there is no connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message.rstrip('.')}"
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None)

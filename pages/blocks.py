@@ -61,7 +61,7 @@ class Facts:
 
     values: Mapping[str, Any] | Sequence[tuple[str, Any]]
     in_line: bool = False
-    """Whether a text has them one behind the other."""
+    """True where the text form puts all facts on one line."""
 
     @property
     def pairs(self) -> list[tuple[str, str]]:

@@ -30,7 +30,7 @@ _COLOURS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What runs along one side."""
+    """One axis of a plot: its label, range, scale and ticks."""
 
     label: str
     low: float | None = None
@@ -50,7 +50,7 @@ class Series:
     shape: Shape = "line"
     upper: Floats | None = None
     colour: int | None = None
-    """Which of the colours; by default by its place."""
+    """Index of the colour; by default the index of the series."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class TritonPythonModel:
         return [self.answer(request) for request in requests]
 
     def read_settings(self):
-        """What fault.json says now; one that cannot be read changes nothing."""
+        """Read fault.json if it has changed; keep the settings where it is unreadable."""
         try:
             status = (HERE / "fault.json").stat()
             stamp = (status.st_mtime_ns, status.st_ino, status.st_size)

@@ -210,7 +210,7 @@ def score_digits(probabilities: Array, truth: Array) -> dict[str, Any]:
 
 
 def score(predicted: Array, truth: Array) -> dict[str, Any]:
-    """How many are right, and the share."""
+    """Return the number of correct predictions and the accuracy."""
     right = int((predicted == truth).sum())
     return {"right": right, "accuracy": round(right / len(truth), DECIMALS)}
 

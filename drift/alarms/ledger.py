@@ -109,10 +109,10 @@ class Ledger:
     def sides(
         self, part: slice = _ALL, starts: Sequence[int] | None = None
     ) -> tuple[Sums, Sums]:
-        """What came before each start, and since: (starts, features, fields) each.
+        """Return the sums before each start, and since: (starts, features, fields) each.
 
-        Of `part` of the features, and of some of the `starts`, by their places in
-        `ages`; of all where nothing is said.
+        They cover `part` of the features and the given `starts`, which are indices into
+        `ages`; by default all.
         """
         rows = self._rows if starts is None else [self._rows[start] for start in starts]
         since = self._since[rows, part]

@@ -33,7 +33,7 @@ _EXTRA_MARGIN_LIMIT: Final = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Tilts:
-    """How much heavier than a normal law's the scores' exponential moments are.
+    """Exponential moments of the scores, relative to those of a normal law.
 
     `up` and `down` are 2 psi(s) / s^2 at s = +shift and -shift, at least 1, of shape
     (features, len(SHIFTS)), with psi the reference's cumulant generating function.

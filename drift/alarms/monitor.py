@@ -43,13 +43,13 @@ _LONGEST_CLEAR: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class AlarmSettings:
-    """What one may want of an alarm.
+    """Settings of an alarm: its false-alarm rate, and changes too small to matter.
 
-    `windows_per_false_alarm` is the one knob: the mean number of windows between false
-    alarms of the whole model is at least this (a month of ten-minute windows is 4,320).
-    `margin_sigma` is the shift that is not worth an alarm, in standard deviations of
-    the normal score; `margin_rate` the same for rates, as a share of rows.
-    `false_share` is the accepted share of wrong names in the list of culprits.
+    `windows_per_false_alarm` is the main setting: the mean number of windows between
+    false alarms of the whole model is at least this (a month of ten-minute windows is
+    4,320). `margin_sigma` is the largest shift that needs no alarm, in standard
+    deviations of the normal score; `margin_rate` the same for rates, as a share of
+    rows. `false_share` is the accepted share of features that are named wrongly.
     """
 
     windows_per_false_alarm: float = 4320.0
@@ -73,13 +73,13 @@ class AlarmSettings:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one window said.
+    """The result of one window.
 
-    `log_evidence` against `log_threshold` decides `raised`, which is true in the window
-    that starts an alarm; `alarm` stays true until the change is gone. While it stands,
+    `raised` is true in the window that starts an alarm: `log_evidence` reached
+    `log_threshold`. `alarm` stays true until the change is gone. During an alarm
     `log_evidence` is that of the latest windows alone. `features` (features,) is each
-    feature's own log likelihood_ratios. `kept` says whether the promised error rate can be
-    relied on, see `Profile.caveats`. `since_windows` counts back to where the change
+    feature's own log likelihood ratio. `kept` is false where the false-alarm rate is not
+    guaranteed, see `Profile.caveats`. `since_windows` counts back to where the change
     most likely began, this window included; 0 without an alarm.
     """
 
@@ -151,11 +151,11 @@ class Monitor:
         return self._raise(features, total)
 
     def look(self, counts: Counts, hours: Mapping[int, int] | None = None) -> Look:
-        """What one stretch of rows says by itself; the monitor stays as it is.
+        """Return the evidence of one stretch of rows alone; the monitor does not change.
 
-        `hours` tells how many of the rows came in which hour of the week.
-        Without change the evidence of a single look averages at most 1, so it reaches
-        `log_threshold` with a chance of at most 1 / `windows_per_false_alarm`.
+        `hours` counts the rows by hour of the week.
+        Without change the evidence of a single call averages at most 1, so it reaches
+        `log_threshold` with a probability of at most 1 / `windows_per_false_alarm`.
         """
         ledger = Ledger(pack(self._profile.summary))
         ledger.push(pack(self._deseasoned(counts, hours)))
@@ -305,7 +305,7 @@ class Monitor:
         return codec.encode(KIND, VERSION, self.state())
 
     def state(self) -> dict[str, Any]:
-        """What `to_bytes` packs: values for JSON, and arrays that share our memory."""
+        """Return the state as JSON values and arrays, which are not copied."""
         return {
             "profile": self._profile.fingerprint,
             "ledger": self._ledger.state(),

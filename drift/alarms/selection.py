@@ -1,4 +1,4 @@
-"""Which features to name: the e-Benjamini-Hochberg procedure."""
+"""Selection of the features to name: the e-Benjamini-Hochberg procedure."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _TONES: Final[dict[str, Tone]] = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the data come from."""
+    """Origin of the data."""
 
     reference: str
     data: str

@@ -1,4 +1,4 @@
-"""What every distance is: settings with a `kind`, a distance, and its null."""
+"""The base of every distance: settings with a `kind`, the distance, and its null."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Wasserstein(Statistic):
-    """How far values have to be moved on average, in reference standard deviations.
+    """Mean distance that values have to move, in reference standard deviations.
 
     Formula: integral |F(x) - G(x)| dx / sd over the fine grid; the tails count as if
     they lay at the grid's ends, for both the distance and sd. A pure shift by s has the

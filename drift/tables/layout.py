@@ -1,4 +1,4 @@
-"""Which columns of a file make up which tensors, and which of them are watched.
+"""The columns of a file: which tensors they make up, and which are watched.
 
 Without a word from the user a column is a tensor of its own name, columns `x[0]` to
 `x[3]` are the four values of the tensor `x`, and every column is a feature.

@@ -36,7 +36,7 @@ _LATEST: Final = (1e11, 1e14, 1e17)
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """How a file is to be read.
+    """Options for reading a file.
 
     `time` names the column of times, in their order; `categorical` the columns (or
     features) whose numbers are names.

@@ -1,4 +1,4 @@
-"""Where golden probes leave how confident and how right each model was, for who asks."""
+"""Calibration measured by golden probes: confidence and accuracy of each model."""
 
 from __future__ import annotations
 

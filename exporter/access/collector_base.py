@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a collector or probe may use: clients and shared state, never the config."""
+    """The clients and shared state of a collector or probe; never the configuration."""
 
     grpc: GrpcClient
     http: HttpClient | None
@@ -40,13 +40,13 @@ class Access:
     """Monotonic seconds."""
     spans: SpanBuffer
     exposed: Callable[[], Iterable[AnySample]]
-    """What all collectors and probes expose now, for those that judge it."""
+    """All samples that are exposed now, for objectives and control charts."""
     mirror: MirrorHub
     """Production requests that the taps were sent, for those that look at data."""
     readiness: ReadinessHold = field(default_factory=ReadinessHold)
     """When our own questions about readiness held up the server's other answers."""
     work: WorkBoard = field(default_factory=WorkBoard)
-    """How busy the models were, for those that divide what it took."""
+    """Busy time of the models, by which energy is divided."""
     calibration: CalibrationBoard = field(default_factory=CalibrationBoard)
     """Measured accuracy by confidence, as golden probes found it."""
 
@@ -98,7 +98,7 @@ class Documented(Protocol):
 
 
 class CollectorSettings(Settings):
-    """What every collector's settings have."""
+    """Settings that every collector has."""
 
     interval_seconds: float = Field(default=5.0, gt=0.05, le=3600)
     """Time between the starts of two runs."""

@@ -1,4 +1,4 @@
-"""What the server holds now, shared by everything that asks about models."""
+"""The models that the server holds now, shared by all collectors and probes."""
 
 from __future__ import annotations
 

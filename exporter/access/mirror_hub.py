@@ -1,8 +1,8 @@
-"""Where mirrored production requests pass from those who receive them to those who look.
+"""Passes mirrored production requests from taps to their subscribers.
 
 A tap publishes what it parsed; drift windows, process control and shadow comparisons
-subscribe. A tap asks `wanted` before it parses anything, so that a request nobody looks
-at costs next to nothing.
+subscribe. A tap calls `wanted` before it parses anything, so that a request without a
+subscriber costs next to nothing.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ Ending = Literal["ok", "failed", "unreached", "unresolved"]
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What requests raise in the statistics of one model version."""
+    """Increase that requests cause in the statistics of one model version."""
 
     requests: int = 0
     """Each is one success or one failure."""
@@ -115,16 +115,16 @@ class OwnCounts:
     executed_failures: int = 0
     """Those of `failed` that cannot have been refused before they were scheduled."""
     done: Booking = NOTHING
-    """What Triton surely books."""
+    """Requests that Triton certainly counts."""
     possible: Booking = NOTHING
-    """What Triton may book."""
+    """Requests that Triton may count."""
     unresolved: Booking = NOTHING
-    """What Triton may book now or much later, since no answer came."""
+    """Requests without an answer, which Triton may count now or much later."""
     in_flight: Booking = NOTHING
 
     @property
     def ended(self) -> Booking:
-        """What requests that have ended may have raised."""
+        """Return the largest increase that requests that have ended can have caused."""
         return self.done + self.possible + self.unresolved
 
 
@@ -144,7 +144,7 @@ class Asked:
 
     def __init__(self, calls: Mapping[ModelKey, Booking]) -> None:
         self.calls = calls
-        """What it raises, or may raise, of models that the asked one calls."""
+        """Certain and possible increases of the models that the requested model calls."""
         self.from_cache = False
         """Whether a response cache is known to have answered."""
         self.ending: Ending = "ok"
@@ -161,7 +161,7 @@ class OwnTraffic:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.footprints = footprints
-        """What models call by themselves; None where that is not learnt."""
+        """Calls that models make by themselves; None where these are not learnt."""
         self._lock = threading.Condition()
         self._pauses = 0
         self._last_ended = -math.inf
@@ -177,7 +177,7 @@ class OwnTraffic:
         return f"{REQUEST_ID_PREFIX}{purpose}-{self._run_id}-{next(self._numbers)}"
 
     def counts(self, key: ModelKey) -> OwnCounts:
-        """What was asked of one model version so far."""
+        """Return our own requests to one model version so far."""
         with self._lock:
             return self._counts.get(key, OwnCounts())
 
@@ -187,7 +187,7 @@ class OwnTraffic:
             return dict(self._counts)
 
     def activity(self) -> Activity:
-        """What of ours is under way."""
+        """Return our own requests, with those that are still in progress."""
         with self._lock:
             return Activity(
                 dict(self._counts), len(self._undecided), self._undecided_begun
@@ -220,9 +220,9 @@ class OwnTraffic:
         )
 
     def held_back(self) -> int:
-        """How much of any model's rise may come from requests with unknown calls.
+        """Return how much of any model's increase may come from requests with unknown calls.
 
-        To be read before `snapshot`, so that a request which ends in between is in both.
+        Read it before `snapshot`: a request that ends in between is then in both.
         """
         now = self._clock()
         with self._lock:
@@ -230,9 +230,9 @@ class OwnTraffic:
         return HELD_BACK * len(young)
 
     def waiting(self) -> Mapping[ModelKey, Booking]:
-        """What rose around requests with unknown calls and is still to be decided.
+        """Return increases seen around requests with unknown calls, not yet attributed.
 
-        To be read before `snapshot`, as `held_back` is.
+        Read it before `snapshot`, like `held_back`.
         """
         if self.footprints is None:
             return {}
@@ -346,7 +346,7 @@ def _succeeded(counts: OwnCounts, share: Touched, *, from_cache: bool) -> OwnCou
 
 
 def ending_of(error: BaseException) -> Ending:
-    """How a request of ours ended that raised `error`."""
+    """Return how a request of ours ended, from the error that it raised."""
     if isinstance(error, errors.UnreachableError):
         return "unreached"
     if isinstance(

@@ -1,4 +1,4 @@
-"""What every probe is: settings, targets, and one verdict for each attempt."""
+"""The base classes of probes: settings, targets, and one verdict for each attempt."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Transport = Literal["grpc", "http"]
 
 
 class ProbeSettings(Settings):
-    """What every probe's settings have."""
+    """Settings that every probe has."""
 
     decides_serving: ClassVar[bool] = True
     """Whether its verdicts say if a tensor goes through, triton_model_serving."""
@@ -61,13 +61,14 @@ class ProbeSettings(Settings):
     timeout_seconds: float = Field(default=1.0, gt=0, le=600)
     """An answer after that is a timeout."""
     linger_seconds: float = Field(default=2.0, ge=0, le=600)
-    """How much longer a late answer is waited for. It is told to be late at once and stays
-    a timeout, but is known to be ours in Triton's counts."""
+    """Seconds for which a late answer is still waited for. It is reported late at once and
+    stays a timeout, but can be recognised as ours in Triton's counts.
+    """
     max_requests_per_second: float = Field(default=10.0, gt=0, le=10_000)
     """Ceiling over all models; with more models than it allows for, the interval
     stretches (triton_probe_interval_seconds)."""
     models: ModelFilter = Field(default=ModelFilter())
-    """Which of the watched models are probed."""
+    """The watched models that are probed."""
     window_seconds: float = Field(default=300.0, gt=0, le=86400)
     """Length of the sliding window of triton_probe_latency_seconds."""
 
@@ -91,7 +92,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one attempt found. `detail` says why it is not ok, for people.
+    """The result of one attempt. `detail` is the reason why it is not ok, for people.
 
     `duration_seconds` is None where nothing was timed: no connection, no request.
     """

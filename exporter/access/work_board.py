@@ -1,4 +1,4 @@
-"""How busy the models were: what the statistics collector knows and energy needs."""
+"""Busy time of the models: written by the statistics collector, read by energy."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 `triton_` is about the server, `tritonwatch_` about this process, `process_` the
 standard process metrics. A metric that is not here cannot be exposed; renaming one is
-a breaking change. One module a subject; a new one joins the imports, for those that say
+a breaking change. One module for each subject; add a new one to the imports, for uses of
 `catalogue.X`, and `PARTS`.
 """
 
@@ -12,53 +12,53 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from exporter.catalogue import (
-    comparisons,
-    drift,
-    energy,
-    golden,
-    ourselves,
-    probes,
-    production,
-    runs,
-    server,
-    slo,
-    spc,
-    taps,
-    traces,
+    comparison_metrics,
+    drift_metrics,
+    energy_metrics,
+    golden_metrics,
+    probe_metrics,
+    production_metrics,
+    run_metrics,
+    server_metrics,
+    sidecar_metrics,
+    slo_metrics,
+    spc_metrics,
+    tap_metrics,
+    trace_metrics,
 )
-from exporter.catalogue.comparisons import *
-from exporter.catalogue.drift import *
-from exporter.catalogue.energy import *
-from exporter.catalogue.golden import *
-from exporter.catalogue.ourselves import *
-from exporter.catalogue.probes import *
-from exporter.catalogue.production import *
-from exporter.catalogue.runs import *
-from exporter.catalogue.server import *
+from exporter.catalogue.comparison_metrics import *
+from exporter.catalogue.drift_metrics import *
+from exporter.catalogue.energy_metrics import *
+from exporter.catalogue.golden_metrics import *
+from exporter.catalogue.probe_metrics import *
+from exporter.catalogue.production_metrics import *
+from exporter.catalogue.run_metrics import *
+from exporter.catalogue.server_metrics import *
 from exporter.catalogue.shared import *
-from exporter.catalogue.slo import *
-from exporter.catalogue.spc import *
-from exporter.catalogue.taps import *
-from exporter.catalogue.traces import *
+from exporter.catalogue.sidecar_metrics import *
+from exporter.catalogue.slo_metrics import *
+from exporter.catalogue.spc_metrics import *
+from exporter.catalogue.tap_metrics import *
+from exporter.catalogue.trace_metrics import *
 from exporter.samples import MetricSpec
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 PARTS: Final[tuple[ModuleType, ...]] = (
-    server,
-    probes,
-    production,
-    traces,
-    taps,
-    slo,
-    energy,
-    drift,
-    comparisons,
-    golden,
-    spc,
-    runs,
-    ourselves,
+    server_metrics,
+    probe_metrics,
+    production_metrics,
+    trace_metrics,
+    tap_metrics,
+    slo_metrics,
+    energy_metrics,
+    drift_metrics,
+    comparison_metrics,
+    golden_metrics,
+    spc_metrics,
+    run_metrics,
+    sidecar_metrics,
 )
 
 CATALOGUE: Final[tuple[MetricSpec, ...]] = tuple(

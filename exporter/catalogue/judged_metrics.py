@@ -1,4 +1,4 @@
-"""Which metrics objectives and control charts can judge."""
+"""The metrics that objectives and control charts can judge."""
 
 from __future__ import annotations
 

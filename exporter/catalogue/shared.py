@@ -1,4 +1,4 @@
-"""What several parts of the catalogue share: bounds, quantiles, label sets."""
+"""Bounds, quantiles and label sets that several parts of the catalogue share."""
 
 from __future__ import annotations
 

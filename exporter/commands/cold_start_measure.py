@@ -48,7 +48,7 @@ class Memory:
     host: int | None = None
     """Of the whole host, by Triton's own metrics: other processes are in it."""
     model: int | None = None
-    """What Triton itself estimates for the model."""
+    """Triton's own estimate for the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Latencies:
 
 
 class Server:
-    """What is needed of a server: its control, inference, metrics and, if local, pid."""
+    """Access to a server: its control, inference, metrics and, if local, pid."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the repetitions add up to: medians with intervals, and who else suffered."""
+"""Summary of the repetitions: medians with intervals, and effects on other models."""
 
 from __future__ import annotations
 

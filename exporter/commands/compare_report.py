@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Outcome = Literal["passed", "failed", "undecided"]
 EXIT_CODES: Final[dict[Outcome, int]] = {"passed": 0, "failed": 1, "undecided": 3}
 MEASURED: Final[frozenset[Metric]] = frozenset({"energy", "memory"})
-"""What is told where something measures it, and stops no gate where nothing does."""
+"""Metrics that are reported where they are measured, and fail no gate elsewhere."""
 _ABSENT: Final = {
     "energy": "not measured here; name a sidecar's page with --metrics, or see "
     "`tritonwatch load pair`",

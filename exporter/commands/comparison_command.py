@@ -33,7 +33,7 @@ QUALITY: Final[tuple[Metric, ...]] = (
     "latency_mean",
     "latency_p95",
 )
-"""What a gate asks for where nothing else is said; with labels accuracy comes first."""
+"""Metrics of a gate by default; accuracy comes first where there are labels."""
 PRECISION: Final[tuple[Metric, ...]] = (
     "accuracy",
     "agreement",

@@ -39,7 +39,7 @@ _ROWS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be asked of which model."""
+    """The server, model and data of one run."""
 
     config: Path | None
     grpc: str | None

@@ -28,7 +28,7 @@ _SHOWN: Final = 80
 _USER_OF_URL: Final = re.compile(r"//(?![^/@\s]*\$\{env:)[^/@\s]*@")
 
 Node = dict[str, Any]
-"""What the JSON schema says of one place."""
+"""The JSON schema of one place."""
 
 
 def validated(
@@ -144,7 +144,7 @@ def _takes_numbers_only(node: Node) -> bool:
 
 
 class _Place:
-    """Where in the file an error is: pydantic's path without the tags of unions."""
+    """The place of an error in the file: pydantic's path without the tags of unions."""
 
     def __init__(self, loc: Sequence[str | int], schema: _Schema) -> None:
         self.path: FilePath = ()

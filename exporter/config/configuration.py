@@ -104,7 +104,7 @@ class TargetSettings(Settings):
 
 
 class TapSettings(Settings):
-    """Where others send traces and mirrored requests, while a collector takes them."""
+    """The listeners for traces and mirrored requests, open while a collector reads them."""
 
     address: BindAddress = Field(default="127.0.0.1")
     """Address to bind: loopback, since whoever can reach it can add to the numbers."""
@@ -115,7 +115,7 @@ class TapSettings(Settings):
 
 
 class ListenSettings(Settings):
-    """Where this process is to be reached."""
+    """Address at which this process serves its pages."""
 
     address: BindAddress = Field(default="0.0.0.0")  # noqa: S104 - what is scraped is reachable
     """Address to bind."""
@@ -132,11 +132,11 @@ class ListenSettings(Settings):
 
 
 _INTERNAL_DOMAINS: Final = frozenset({"internal", "lan", "local", "localhost", "svc"})
-"""Whose names no public DNS server can answer for."""
+"""Top-level domains that no public DNS server can answer for."""
 
 
 class MultiTargetSettings(Settings):
-    """What /probe?target= may be pointed at."""
+    """Addresses that /probe?target= may be pointed at."""
 
     allow: tuple[str, ...] = Field(default=(), max_length=10_000)
     """Shell-style patterns over "host:port". Nothing else is asked."""
@@ -176,25 +176,26 @@ class Config(Settings):
     target: TargetSettings = Field(default=TargetSettings())
     """The Triton server that is watched."""
     models: ModelFilter = Field(default=ModelFilter())
-    """Which of its models."""
+    """The models of the server to watch."""
     listen: ListenSettings = Field(default=ListenSettings())
-    """Where this process is to be reached."""
+    """Address at which this process serves its pages."""
     collectors: tuple[AnyCollector, ...] = Field(default=())
     """Settings in place of a collector's defaults; those not named run with theirs."""
     probes: tuple[AnyProbe, ...] = Field(default=(SyntheticSettings(),), max_length=32)
-    """What is asked of the models. The default synthetic probe runs beside those listed
+    """Requests sent to the models. The default synthetic probe runs beside those listed
     unless one of its kind is among them; `enabled: false` turns it off, as does an empty
-    list."""
+    list.
+    """
     multi_target: MultiTargetSettings = Field(default=MultiTargetSettings())
-    """What /probe?target= may be pointed at."""
+    """Addresses that /probe?target= may be pointed at."""
     slos: tuple[AnyObjective, ...] = Field(default=(), max_length=200)
     """Service level objectives; `tritonwatch rules` writes their alerts."""
     drift: tuple[DriftSettings, ...] = Field(default=(), max_length=100)
-    """Whose data are watched, beside which reference; fed by the taps."""
+    """Models whose data are watched, each with its reference; fed by the taps."""
     comparisons: tuple[ComparisonSettings, ...] = Field(default=(), max_length=32)
     """Champion against challenger: which is better, with a stated error rate."""
     power: PowerSettings | None = Field(default=PowerSettings())
-    """Where power is read; null reads none."""
+    """Sources of power readings; null reads none."""
     cost: CostSettings = Field(default=CostSettings())
     """Prices and what else is needed to say what an inference costs."""
     otlp: OtlpSettings | None = Field(default=None)

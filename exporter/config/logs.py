@@ -40,10 +40,10 @@ _MOST_KINDS: Final = 256
 
 
 class _Allowance:
-    """How many lines of one kind may be written: some at once, then some a second.
+    """Rate limit for lines of one kind: a burst, then a number per second.
 
-    Whoever connects to us can cause some of our lines and of the libraries'; a disk or a
-    log store must not fill up with them.
+    Anyone who can connect to us can cause some of our lines and of the libraries'; a disk
+    or a log store must not fill up with them.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ _ROLL_BACK_SECONDS: Final = 150.0
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What goes wrong, and when: after some seconds, and not before it was seen to be right."""
+    """A fault of the demo. It starts after some seconds, once answers were correct."""
 
     after_seconds: float
     play: Callable[[], str]
@@ -58,7 +58,7 @@ class Stage:
     """URL of the status page."""
 
     def look(self, metric: str, dashboard: str) -> str:
-        """Where to look, in lines to print."""
+        """Return the page, metric and dashboard that show the fault, as lines to print."""
         return f"    look at {self.page}, {metric},\n    dashboard “{dashboard}”"
 
 
@@ -92,7 +92,7 @@ class Scene:
         return {}
 
     def acts(self, stage: Stage, after_seconds: float) -> Sequence[Act]:
-        """What happens, in order."""
+        """Return the faults in the order in which they start."""
 
         def grow_older() -> str:
             stage.traffic.grow_older()

@@ -155,7 +155,7 @@ class Histogram:
         return twin
 
     def since(self, previous: Histogram) -> Histogram:
-        """What was recorded after `previous`, an earlier snapshot of this histogram.
+        """Return the observations added since `previous`, an earlier snapshot of this one.
 
         Counts are exact. `min` and `max` are known where they are new since `previous`,
         and None otherwise.

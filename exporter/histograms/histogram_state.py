@@ -26,7 +26,7 @@ _TOLERANCE: Final = 1e-6  # of a sum: a billion additions
 
 @dataclass(frozen=True, slots=True)
 class HistogramState:
-    """What `Histogram.to_state` writes; `counts` start at bucket `prometheus_offset`."""
+    """The state of a `Histogram`; `counts` start at bucket `prometheus_offset`."""
 
     prometheus_offset: int
     counts: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""How far a sample quantile can be trusted: order-statistic intervals, no distribution.
+"""Confidence intervals of sample quantiles from order statistics, distribution-free.
 
 For independent observations; `process_quantiles` has the intervals of dependent ones.
 

@@ -1,4 +1,4 @@
-"""How addresses are written, and whether two spellings mean the same server."""
+"""Spelling of addresses, and whether two spellings mean the same server."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Admission: how many may be connected to each listener, and who has to leave for whom.
+"""Admission: limits on connections, calls and messages for each listener.
 
 Every listener of the process takes its connections from one `Admission`, so that all of
-them together leave file descriptors for what the sidecar itself does, and refuse what
-they are sent while too much memory is in use. A full listener
-ends the connection that has waited longest among those of the address that holds most:
-nobody who is being answered is cut off, and one sender cannot keep the others out.
-Calls within gRPC connections get their places in the same way.
+them together leave file descriptors for the sidecar itself, and refuse data while too
+much memory is in use. A full listener closes an idle connection of the address that
+holds most, the one that has been idle longest: no client is cut off while it is being
+answered, and no sender can keep the others out. Calls within gRPC connections are
+limited in the same way.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ Reason = Literal[
 CONNECTIONS: Final[dict[Listener, int]] = {"web": 128, "tap": 128, "grpc": 64}
 """Connections at once, by listener."""
 CALLS: Final = 64
-"""gRPC calls that wait for a message at once, each of which may hold some of it."""
+"""gRPC calls at once that wait for a message; each may hold a part of one in memory."""
 MESSAGE_BYTES: Final = 32 << 20
-"""Of all gRPC messages together that wait to be worked on."""
+"""Limit of all gRPC messages together that wait to be processed."""
 _MESSAGE_OVERHEAD: Final = 4_096
-"""What an empty one takes, with all that waits for it."""
+"""Bytes that an empty message takes, with its place in the queue."""
 _DESCRIPTORS: Final[dict[Listener, int]] = {"web": 1, "tap": 1, "grpc": 3}
 """File descriptors of one connection: gRPC's are relayed over a Unix socket."""
 OWN_DESCRIPTORS: Final = 256
-"""Kept for Triton, files, sensors and the listeners themselves."""
+"""Descriptors reserved for Triton, files, sensors and the listeners themselves."""
 _WANTED_DESCRIPTORS: Final = 4_096
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What `accept` says where the process or the machine has nothing left."""
+"""Errors of `accept` where the process or the machine is out of resources."""
 
 
 _NOTICED_SECONDS: Final = 0.005
-"""A parser that keeps the interpreter for less delays nobody else noticeably."""
+"""A parser that holds the interpreter lock for less causes no noticeable delay."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 P = ParamSpec("P")
@@ -66,14 +66,14 @@ T = TypeVar("T")
 
 
 class CrowdedError(Exception):
-    """Nobody waits here who could leave for a newcomer."""
+    """All places are taken, and no visitor is idle."""
 
 
 class Visitor:
     """One connection, or one gRPC call, while it lasts.
 
-    `idle_since` gives the time since which it waits for its peer, None while it is being
-    answered. `end` ends it.
+    `idle_since` returns the time since which it has waited for its peer, None while it is
+    being answered. `end` closes it.
     """
 
     __slots__ = ("_places", "address", "end", "idle_since")
@@ -85,15 +85,15 @@ class Visitor:
         self.end: Callable[[], object] = lambda: None
 
     def leave(self) -> None:
-        """Give the place back; more than once does no harm."""
+        """Release the place; safe to call more than once."""
         self._places.visitors.discard(self)
 
 
 class ParseSlot:
-    """Lets one body at a time be parsed, and no more than half of the time.
+    """Lets one thread parse a body at a time, for at most half of the time.
 
-    Parsers of JSON and protobuf keep the interpreter until they are done. Without
-    pauses between long ones, probes and scrapes would get it only now and then.
+    Parsers of JSON and protobuf hold the interpreter lock until they finish. Without
+    pauses between long ones, probes and scrapes would rarely get it.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class ParseSlot:
         self._free_at = 0.0
 
     def run(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `parse` when no other thread does, and the last one is long enough ago."""
+        """Call `parse` once no other thread does and the pause after the last call is over."""
         with self._lock:
             # No sleep: where the clock is libfaketime's, one may end with an error.
             threading.Event().wait(max(0.0, self._free_at - time.monotonic()))
@@ -116,7 +116,7 @@ class ParseSlot:
 
 
 class Places:
-    """A number of places, shared out among addresses when all are taken."""
+    """A limited number of places; when all are taken, addresses share them fairly."""
 
     def __init__(self, limit: int, refused: Counter[Reason], reason: Reason) -> None:
         self.limit = limit
@@ -125,12 +125,12 @@ class Places:
         self._reason: Reason = reason
 
     def enter(self, peer: str, now: float) -> Visitor:
-        """Take a place, at the expense of another visitor where all are taken.
+        """Take a place; when all are taken, close an idle visitor for it.
 
         `now` is the event loop's time.
 
         Raises:
-            CrowdedError: all others are being answered.
+            CrowdedError: all other visitors are being answered.
         """
         visitor = Visitor(self, network_of(peer), now)
         if len(self.visitors) >= self.limit:
@@ -140,7 +140,7 @@ class Places:
         return visitor
 
     def held_by(self, address: str) -> int:
-        """How many places an address has now."""
+        """Return the number of places that an address holds now."""
         return sum(visitor.address == address for visitor in self.visitors)
 
     def _make_room(self) -> None:
@@ -158,7 +158,7 @@ class Places:
 
 
 class Entrance(Places):
-    """The connections of one listener; all share a parse slot and a memory budget."""
+    """The connections of one listener; all listeners share a parse slot and memory budget."""
 
     def __init__(
         self,
@@ -170,17 +170,17 @@ class Entrance(Places):
         super().__init__(limit, Counter(), "crowded")
         self.parsing = parsing
         self.calls = Places(CALLS, self.refused, "calls")
-        """Of a listener whose connections carry many requests at once."""
+        """Places for calls, where one connection carries many requests at once."""
         self._held: Counter[str] = Counter()
         self._listener = listener
         self._memory = memory or MemoryBudget(None)
 
     def hold(self, address: str, number: int) -> bool:
-        """Whether a message of so many bytes may wait; `let_go` undoes it.
+        """Reserve memory for a message of `number` bytes; return False if there is none.
 
-        Beyond its first message an address may not hold more than it leaves free
-        (Choudhury and Hahne 1998, dynamic queue length thresholds): one alone holds a
-        half, and the next still finds as much.
+        `let_go` releases it. Beyond its first message an address may not hold more than it
+        leaves free (Choudhury and Hahne 1998, dynamic queue length thresholds): one alone
+        holds a half, and the next still finds as much.
         """
         own = self._held[address]
         number += _MESSAGE_OVERHEAD
@@ -192,20 +192,20 @@ class Entrance(Places):
         return True
 
     def let_go(self, address: str, number: int) -> None:
-        """The message is worked on."""
+        """Release the memory of a message that has been processed."""
         self._held[address] -= number + _MESSAGE_OVERHEAD
         if not self._held[address]:
             del self._held[address]
 
     def lacks_memory(self) -> bool:
-        """Whether to refuse what was sent, since too much memory is in use; counts it."""
+        """Return whether data must be refused since too much memory is in use; count it."""
         if not self._memory.exceeded:
             return False
         self.refused["memory"] += 1
         return True
 
     def samples(self) -> Iterator[Sample]:
-        """How full the listener is and who was turned away."""
+        """Yield the open connections, their limit, and refusals by reason."""
         labels = (self._listener,)
         yield Sample(catalogue.ADMISSION_CONNECTIONS, len(self.visitors), labels)
         yield Sample(catalogue.ADMISSION_LIMIT, self.limit, labels)
@@ -215,7 +215,7 @@ class Entrance(Places):
 
 
 class Admission:
-    """The listeners' entrances, within the file descriptors and memory of the process."""
+    """The connections of all listeners, within the process's descriptors and memory."""
 
     def __init__(
         self, memory: MemoryBudget | None = None, descriptors: int | None = None
@@ -243,7 +243,7 @@ class Admission:
         self.grpc = entrance("grpc", 2)
 
     def samples(self) -> Iterator[Sample]:
-        """Of every listener."""
+        """Yield the samples of every listener."""
         for entrance in (self.web, self.tap, self.grpc):
             yield from entrance.samples()
         limit = self.memory.limit_bytes
@@ -262,7 +262,7 @@ def _raised_limit() -> int:
 
 
 def network_of(peer: str) -> str:
-    """The address that quotas count by: an IPv4 address, or an IPv6 network of 64 bits."""
+    """Return what quotas apply to: an IPv4 address, or an IPv6 network of 64 bits."""
     try:
         address = ipaddress.ip_address(peer.partition("%")[0])
     except ValueError:

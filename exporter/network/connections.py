@@ -26,11 +26,11 @@ IDLE_SECONDS: Final = 75.0
 """From an answer to the next request: longer than any usual scrape interval, since a
 connection that ends at the very moment it is used again costs that scrape."""
 UNREAD_SECONDS: Final = 30.0
-"""How long an answer may stay unread."""
+"""Seconds after which a connection is closed whose peer does not read its answer."""
 ANSWER_SECONDS: Final = 60.0
 """From a request to the end of its answer, where the client does not read all at once."""
 HANDSHAKE_SECONDS: Final = 10.0
-"""How long a TLS handshake may take."""
+"""Longest duration of a TLS handshake."""
 
 
 class _HeadError(Exception):

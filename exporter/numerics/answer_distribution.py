@@ -1,4 +1,4 @@
-"""What answers look like without knowing which are right: confidence, entropy, classes."""
+"""Distribution of answers without labels: confidence, entropy, classes."""
 
 from __future__ import annotations
 

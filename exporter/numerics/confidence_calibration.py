@@ -1,12 +1,12 @@
-"""How right a model is without labels: its confidence, set right by the golden set.
+"""Estimated accuracy without labels: confidences calibrated on the golden set.
 
 Confidence-based estimation (NannyML's CBPE; Guo et al. 2017 for calibration): the golden
-set tells how often an answer of a certain confidence is right, by isotonic regression;
-production's confidences then tell how often production's answers are. That holds while
-answers of one confidence are right as often as in the golden set. Rows that repeat count
-once, and the interval grows by the share of production whose confidences the golden set
-does not have. A changed relation of input to truth, concept drift, it cannot see: the
-model is as confident as ever, and wrong.
+set gives the accuracy of answers by confidence, by isotonic regression; the confidences
+of production then give the accuracy of production. That holds while answers of one
+confidence are as often correct as in the golden set. Rows that repeat count once, and
+the interval grows by the share of production whose confidences the golden set does not
+have. Concept drift, a changed relation of input to truth, is not detected: the model is
+as confident as ever, and wrong.
 
 Reference: Massey, The Kolmogorov-Smirnov test for goodness of fit, Journal of the
 American Statistical Association 46 (1951) 68-78: the distance of two samples.
@@ -85,7 +85,7 @@ class Calibration:
     groups: Ints
     """(samples,) which of them are copies of one another: those of one number."""
     independent: float
-    """How many golden answers without copies tell as much."""
+    """Number of golden answers without copies that carry as much information."""
     bins: tuple[Bin, ...]
 
     @property

@@ -1,4 +1,4 @@
-"""How much less dependent observations tell than independent ones.
+"""Effective sample size of dependent observations.
 
 Requests share batches, queues and slow spells. A share estimated from n of them then has
 phi times the variance that n independent ones would give it, and they are worth n / phi.
@@ -70,10 +70,10 @@ class Inflation:
         return math.sqrt(self.phi) * student_deviation(z, self.freedom)
 
     def effective_samples(self, count: float, confidence: float = 0.95) -> float:
-        """How many independent observations give as wide an interval as `count` do.
+        """Return the number of independent observations that give as wide an interval.
 
-        count / phi, less what it costs not to know phi: the squared ratio of Student's t
-        to the normal quantile.
+        It is count / phi, reduced by the cost of estimating phi: the squared ratio of
+        Student's t to the normal quantile.
         """
         return count / (self.phi * widening(int(self.freedom), confidence) ** 2)
 
@@ -188,7 +188,7 @@ def student_deviation(z: float, freedom: float) -> float:
 
 
 def variance_ratio(counts: Floats, events: Floats) -> float:
-    """How much more the shares of blocks (B,) vary than those of independent events.
+    """Return the variance of the blocks' shares (B,), relative to independent events.
 
     sum (e_b - p n_b)^2 / n_b / (p (1 - p)) / (B - 1), with p the share in all; its
     expectation for independent events is 1. Blocks without observations do not count.

@@ -1,4 +1,4 @@
-"""How many samples a chart runs before it speaks: the average run length (ARL).
+"""Average run length (ARL) of control charts: samples until an alarm.
 
 In control it is what a false alarm costs, after a shift it is the delay. Integral
 equations are solved at Gauss-Legendre nodes (Nyström), which is exact to far more digits

@@ -139,13 +139,13 @@ def parse_text(page: bytes) -> Iterator[tuple[str, dict[str, str], float]]:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What every line of one metric shares: worked out once, then filled in."""
+    """The parts that all lines of one metric share: built once, then filled in."""
 
     header: str
     labels: str
     """`a="%s",b="%s"`, sorted by name, with %-places for the escaped values."""
     order: tuple[int, ...]
-    """Which of a sample's labels goes into each place."""
+    """Index of a sample's label for each place."""
     buckets: tuple[str, ...]
     """The start of each bucket's line with %-places for labels, up to the value."""
 

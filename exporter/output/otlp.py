@@ -83,7 +83,7 @@ class OtlpExporter:
 
 
 def resource(attributes: Mapping[str, str], target: str) -> Resource:
-    """Who is speaking: semantic conventions' names first, the config's over them."""
+    """Return the OTLP resource: semantic conventions' names, overridden by the config."""
     return Resource(
         {
             "service.name": "tritonwatch",

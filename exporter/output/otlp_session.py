@@ -1,4 +1,4 @@
-"""How an OTLP collector is talked to over HTTP: nothing of its answer has no end.
+"""HTTP session to an OTLP collector, with bounds on answers and on time.
 
 requests would follow the environment's proxies and ~/.netrc, read an answer of any size
 and wait for as long as bytes come; the SDK takes a redirect for success.

@@ -32,7 +32,7 @@ _OUTCOMES: Final = ("ok", "failed")
 
 
 class OtlpSettings(Settings):
-    """Where everything measured is pushed to as well."""
+    """OTLP collector to which all samples are pushed as well."""
 
     endpoint: str = Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=2000)
     """The collector's base address, like http://localhost:4318 (HTTP) or

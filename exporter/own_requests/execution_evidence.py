@@ -1,4 +1,4 @@
-"""What Triton's statistics say about a model while a request of ours is on its way.
+"""Evidence from Triton's statistics while one of our own requests is in flight.
 
 Two things cannot be read from an answer, or from its absence: whether the model ran at
 all or a response cache answered for it, and whether it is busy with the sequences of

@@ -40,7 +40,7 @@ LARGEST: Final = {
 
 
 class InputSettings(Settings):
-    """How one input tensor is made; what is left out comes from the model's metadata."""
+    """Content of one input tensor; the model's metadata give what is left out."""
 
     shape: tuple[Size, ...] | None = Field(default=None, max_length=16)
     """Sizes in place of the declared ones, batch dimension included; no -1."""

@@ -1,4 +1,4 @@
-"""Which model versions' statistics a request of ours raises, and accounting for it.
+"""Model versions whose statistics our requests raise, and accounting for them.
 
 The model asked and the steps of an ensemble follow from the configuration. What a model of
 the Python backend calls by itself (BLS) is in no configuration: its requests are bracketed

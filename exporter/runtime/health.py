@@ -32,8 +32,9 @@ T = TypeVar("T")
 
 STALE_INTERVALS: Final = 2
 LANDING_SECONDS: Final = 2.0
-"""How long the end waits for a run in flight that is not late yet: whoever tidies up
-afterwards should not do so beside it."""
+"""Seconds for which shutdown waits for a run in flight that is not late yet: cleanup
+should not run beside it.
+"""
 
 
 class Workers:
@@ -103,10 +104,10 @@ class Workers:
 
 
 def _carried(error: BaseException) -> Exception:
-    """What of an error can be raised again in the event loop without ending it.
+    """Return an error that can be raised again in the event loop without ending it.
 
     SystemExit and CancelledError would end more than their job, and no future takes a
-    StopIteration: whoever awaits it would wait for ever.
+    StopIteration: its awaiter would wait for ever.
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
@@ -117,7 +118,7 @@ def _carried(error: BaseException) -> Exception:
 
 @dataclass(frozen=True, slots=True)
 class RunnerStatistics:
-    """How the latest run went. `success` is None before the first one ended."""
+    """Result of the latest run. `success` is None before the first one ended."""
 
     success: bool | None = None
     duration_seconds: float = 0.0

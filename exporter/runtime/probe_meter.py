@@ -1,4 +1,4 @@
-"""What the verdicts of one probe add up to."""
+"""Totals over the verdicts of one probe."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _GRACE_SECONDS: Final = 5.0
 _OVERDUE_SECONDS: Final = 0.1
 """So much after its timeout no answer is known to be in time: ours is the rest."""
 _LEAST_WAIT_SECONDS: Final = 0.001
-"""What rounding leaves of a wait is not waited for."""
+"""Shortest wait; shorter ones are rounding errors."""
 
 
 class ProbeRunner:

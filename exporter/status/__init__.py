@@ -1,1 +1,1 @@
-"""What the status page says: one state for each model, why, since when, and the hours before."""
+"""The status page's data: each model's state, the reasons, its start, and its history."""

@@ -28,7 +28,7 @@ class ModelState:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is wrong at one moment, and what that makes of each model."""
+    """The findings at one moment, and the state of each model that follows from them."""
 
     findings: Sequence[Finding]
     states: Mapping[ModelKey, ModelState]

@@ -1,4 +1,4 @@
-"""What is wrong now, from what is exposed: the page, its API and the demo say the same."""
+"""Current problems, from the exposed samples: the same for the page, its API and the demo."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Finding:
     """One thing that is wrong."""
 
     subject: str
-    """What it is said of: a model, an objective, a control chart, a comparison."""
+    """The model, objective, control chart or comparison that it is about."""
     text: str
     section: str
     """Title of the section of the page that shows it."""
     runbook: str
     """Name of the alert with the runbook for it."""
     state: State | None = None
-    """What it makes of the model."""
+    """State of the model that follows from it."""
     model: str = ""
     version: str = ""
     """"" is every version."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 1 << 20
 MAX_LINE_BYTES: Final = 16 << 10
 LINGER_SECONDS: Final = 60.0
-"""How long a rotated file is read after it last grew."""
+"""Seconds for which a rotated file is still read after it last grew."""
 MAX_ROTATED: Final = 4
 """Most rotated files read at once."""
 _KEEP_SIZE_PUNCH_HOLE: Final = 1 | 2
@@ -43,7 +43,7 @@ class _Opened:
 
 @dataclass(slots=True)
 class FollowCounts:
-    """What was not read."""
+    """Counts of data that could not be read."""
 
     too_long: int = 0
     """Lines longer than MAX_LINE_BYTES."""

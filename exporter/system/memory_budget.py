@@ -1,4 +1,4 @@
-"""How much memory this process may have, and whether it has come close to that.
+"""Limit of this process's memory, and whether it is nearly reached.
 
 The limit is the configured one, or three quarters of what the control group allows:
 beyond the group's own limit the kernel kills the process. Read in both versions of

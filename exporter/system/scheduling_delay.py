@@ -1,4 +1,4 @@
-"""How long this process was kept from running while it measured something."""
+"""Time in which this process could not run while it measured something."""
 
 from __future__ import annotations
 

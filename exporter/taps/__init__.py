@@ -1,1 +1,1 @@
-"""What other programs send: listeners, routes, and parsers for data of unknown origin."""
+"""Data from other programs: listeners, routes, and parsers of untrusted input."""

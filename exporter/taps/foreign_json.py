@@ -43,7 +43,7 @@ def parse(text: bytes, most_bytes: int) -> Any:
 
 
 def scan(text: bytes, most_bytes: int) -> int:
-    """Where the first object or array of `text` ends; its length if it does not end.
+    """Return the end of the first object or array; the length if it does not end.
 
     Raises:
         ForeignJsonError: it is nested too deeply or holds too many values.

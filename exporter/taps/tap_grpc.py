@@ -89,7 +89,7 @@ class GrpcTap:
 
     @property
     def address(self) -> str | None:
-        """Where it listens now, as "host:port"."""
+        """Return the bound address as "host:port", None if it does not listen."""
         if self._listener is None:
             return None
         return host_port(*self._listener.getsockname()[:2])
@@ -160,7 +160,7 @@ class GrpcTap:
         await asyncio.gather(*(each.stop(_STOP_SECONDS) for each in before))
 
     def samples(self) -> Iterator[Sample]:
-        """What was taken and what was not, by source and outcome."""
+        """Yield the number of requests by source and outcome."""
         for (source, outcome), number in sorted(self._outcomes.items()):
             yield Sample(catalogue.TAP_REQUESTS, number, (source, outcome))
 

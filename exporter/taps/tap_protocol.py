@@ -20,7 +20,7 @@ ADMITTED = "admitted"
 
 
 class PassOver(Protocol):
-    """Who decides about requests of which the body has not come yet."""
+    """Decides about requests before their bodies arrive."""
 
     def pass_over(
         self, path: str, headers: Iterable[tuple[bytes, bytes]]

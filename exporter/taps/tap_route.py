@@ -1,4 +1,4 @@
-"""What a collector offers to the taps: a path, and what becomes of a body sent to it."""
+"""Routes that collectors offer to the taps: a path, and a handler of its bodies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Outcome = Literal[
 
 @dataclass(frozen=True, slots=True)
 class TapHead:
-    """What is known of a request before its body. Header names are in lower case."""
+    """A request without its body. Header names are in lower case."""
 
     path: str
     headers: Iterable[tuple[bytes, bytes]]
@@ -54,7 +54,7 @@ class TapRequest:
 
 @dataclass(frozen=True, slots=True)
 class TapAnswer:
-    """What the sender is told."""
+    """The answer to the sender."""
 
     outcome: Outcome
     status: HTTPStatus = HTTPStatus.OK
@@ -97,10 +97,10 @@ class TapRoute:
 
 @dataclass(frozen=True, slots=True)
 class MessageRoute:
-    """What becomes of the messages of the gRPC tap.
+    """Handlers of the gRPC tap's messages.
 
-    `admit` is asked first, in the event loop, so it has to be quick: an outcome where
-    the message is not to be read. `take` is called in a worker thread and raises
+    `admit` is called first, in the event loop, so it has to be quick: it returns an outcome
+    where the message is not to be read. `take` is called in a worker thread and raises
     nothing. Both add a reason for the sender, or "".
     """
 
@@ -115,7 +115,7 @@ class MessageTapped(Protocol):
     """A collector that is sent messages over gRPC."""
 
     def message_route(self) -> MessageRoute | None:
-        """What becomes of them; None where it takes none."""
+        """Return the route of gRPC messages; None where it takes none."""
         ...
 
 

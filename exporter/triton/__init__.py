@@ -1,1 +1,1 @@
-"""How to talk to Triton, and how to run one of our own."""
+"""Clients of Triton, and a server of our own."""

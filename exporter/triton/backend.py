@@ -58,7 +58,7 @@ class Environment:
 
     @property
     def caches(self) -> Path:
-        """Where the server finds its response caches."""
+        """Folder of the server's response caches."""
         return self.triton / "caches"
 
     def settings(self, folder: Path) -> dict[str, str]:

@@ -31,7 +31,7 @@ FaultName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a model, from which request on and how often."""
+    """A fault of a model: its kind, its start and its frequency."""
 
     fault: FaultName = "none"
     after_requests: int = 0
@@ -41,11 +41,11 @@ class Fault:
     shift: int = 1
     """Places by which `shifted_class` moves."""
     factor: float = 2.0
-    """How many times its own time `slow` takes."""
+    """Factor on the model's own time, for `slow`."""
     delay_ms: float = 0.0
-    """What `slow` waits besides."""
+    """Further delay in milliseconds, for `slow`."""
     hang_seconds: float = 60.0
-    """How long `hang` gives no answer."""
+    """Seconds without an answer, for `hang`."""
     seed: int = 0
     """Of which rows are struck."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NO_CONNECTION: Final = "failed to connect to all addresses"
-"""How gRPC's text begins where nothing was sent."""
+"""Beginning of gRPC's error text where nothing was sent."""
 _INVALID: Final = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,

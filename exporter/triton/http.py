@@ -34,7 +34,7 @@ _NO_TLS: Final = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"
 _TLS_PAGE: Final = re.compile(rb"HTTPS|SSL certificate|TLS")
 _CHUNK_BYTES: Final = 1 << 16
 _MAY_MEAN_JSON_ONLY: Final = frozenset({400, 415, 422, 500})
-"""What servers answer that do not know binary tensors; MLServer 1.7 cannot decode them."""
+"""Statuses of servers without binary tensors; MLServer 1.7 cannot decode them."""
 
 
 class HttpClient:

@@ -1,4 +1,4 @@
-"""What is known of a server and its models, whichever protocol told it. Data only."""
+"""A server and its models as data, from either protocol."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ModelSpec:
     """Datatype of the sequence ids: an integer type, or "STRING"."""
     response_cache: bool = False
     backend: str = ""
-    """What executes it, like "python"; "" for an ensemble."""
+    """Name of the backend, like "python"; "" for an ensemble."""
     queue_limits: bool = False
     """Whether requests may be rejected for waiting too long or for a full queue."""
     steps: tuple[tuple[str, str], ...] = ()
@@ -169,4 +169,4 @@ class ModelStatistics:
     cache_miss: Duration = Duration()
     batches: tuple[BatchStatistics, ...] = ()
     memory_bytes: int = 0
-    """What Triton estimates at load, all kinds of memory together; 0 where it does not."""
+    """Triton's estimate at load, all kinds of memory together; 0 where it has none."""

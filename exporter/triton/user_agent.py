@@ -1,4 +1,4 @@
-"""How requests of this process name themselves, in the access logs of proxies too."""
+"""User agents of this process's requests, also for the access logs of proxies."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What people and Prometheus open: routes, the status page, /probe, and authentication."""
+"""The HTTP server: routes, the status page, /probe, and authentication."""

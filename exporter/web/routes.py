@@ -32,7 +32,7 @@ _PART_BYTES: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a handler needs of a request."""
+    """The parts of a request that handlers read."""
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""What runs and what was found: /api/v1/status, which the page at / draws."""
+"""Data of /api/v1/status, which the page at / shows."""
 
 from __future__ import annotations
 

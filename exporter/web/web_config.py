@@ -108,7 +108,7 @@ class TlsServerConfig(Settings):
 
 
 class HttpServerConfig(Settings):
-    """What every answer carries."""
+    """Headers and protocol of every answer."""
 
     http2: bool = Field(default=True)
     """Taken and without effect: HTTP/1.1 is spoken."""

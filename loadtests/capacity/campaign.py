@@ -31,25 +31,25 @@ _BESIDE_SECONDS: Final = 0.3  # of a closed loop: to connect, and for the last a
 
 
 class CampaignSettings(Settings):
-    """What a capacity search does beside searching."""
+    """Settings of a capacity search and of the measurements beside it."""
 
     search: SearchSettings = Field(default=SearchSettings())
-    """How long and how finely."""
+    """Duration and resolution of the search."""
     guard: GuardLimits = Field(default=GuardLimits())
-    """What it may suffer."""
+    """Limits of disturbances by other programs."""
     reference_seconds: float = Field(default=1.5, gt=0.1, le=600)
     """Time of the reference level, one request at a time, at start and end."""
     concurrencies: tuple[int, ...] = Field(default=(1, 2, 4, 8, 16, 32))
-    """Of the closed loops that the Universal Scalability Law is fitted to."""
+    """Concurrency of the closed loops that the Universal Scalability Law is fitted to."""
     concurrency_seconds: float = Field(default=0.6, gt=0.05, le=600)
     """Time of each."""
     concurrency_repetitions: int = Field(default=3, ge=1, le=100)
-    """How often each, in random order."""
+    """Repetitions of each level, in random order."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """All that a search saw, before it is put into words."""
+    """All results of a search."""
 
     ending: Ending
     estimate: Estimate | None
@@ -170,7 +170,7 @@ def _closed(
 
 
 def _hopeless(bench: Bench, unloaded: float, began: float) -> Findings:
-    """Not even one request at a time holds it."""
+    """Return the report for an objective that is missed at one request at a time."""
     return Findings(
         ending="no_rate_holds",
         estimate=None,
@@ -216,7 +216,7 @@ def _findings(
 
 
 def _unfound(bench: Bench) -> str:
-    """Why the budget was spent without two sides of a boundary."""
+    """Return why the search ended without runs on both sides of the boundary."""
     if bench.records:
         return "the boundary was not reached before the budget was spent"
     told = sorted({reason for record in bench.rejected for reason in record.reasons})
@@ -234,7 +234,7 @@ def _beside(
 
 
 def _saturation(bench: Bench, found: Estimate | None) -> SaturationReport:
-    """At the lowest rate measured above the boundary, or the highest of all."""
+    """Return the saturation at the lowest rate above the boundary, or the highest of all."""
     if not bench.records:
         return SaturationReport(resource="unknown", evidence="no run counted")
     boundary = np.inf if found is None else found.rate
@@ -250,7 +250,7 @@ def _saturation(bench: Bench, found: Estimate | None) -> SaturationReport:
 
 
 def _judge(bench: Bench, beside: list[Record], findings: Findings) -> None:
-    """What speaks against the result, from the runs that it is made of."""
+    """Collect the reasons against the result, from the runs that it is based on."""
     disturbed = [record for record in beside if record.reasons]
     told = sorted({reason for record in disturbed for reason in record.reasons})
     if len(disturbed) > bench.limits.rejected_ratio * max(len(beside), 1):

@@ -44,7 +44,7 @@ EXIT_INVALID: Final = 3
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search, tell, and say by the exit status how it ended."""
+    """Search, print the result, and return the exit status."""
     scenario, settings = scenario_of(options), settings_of(options)
     announcers = announcers_among(options)
     going = AnnouncedRun("capacity", scenario.name, scenario.profile.kind)
@@ -165,7 +165,7 @@ def scenario_of(options: argparse.Namespace) -> Scenario:
 
 
 def settings_of(options: argparse.Namespace) -> CampaignSettings:
-    """Return what the options say about the search, checked.
+    """Return the search settings of the options, checked.
 
     Raises:
         ConfigError: a number is out of range.

@@ -77,7 +77,7 @@ class Levels:
         )
 
     def fitted(self, misses: Floats) -> Floats:
-        """Never-falling shares (L, K) for the sums of misses (L, K)."""
+        """Return non-decreasing shares (L, K) for the sums of misses (L, K)."""
         return np.stack(
             [never_falling(column / self.counts, self.counts) for column in misses.T],
             axis=1,
@@ -122,7 +122,7 @@ class Estimate:
     blocks: int
     """Blocks near the boundary, of which the interval is made."""
     memory_seconds: float | None = None
-    """How long misses stay correlated; None where it is longer than can be seen."""
+    """Time for which misses stay correlated; None where it is too long to be measured."""
     freedom: float = 0.0
     """Degrees of freedom of the variance of misses; about the number of bursts where few
     bursts make up all misses."""
@@ -227,7 +227,7 @@ def _memory(
 
 @dataclass(frozen=True, slots=True)
 class _Bootstrap:
-    """What is drawn from: expected misses (B, K) and residuals (R, K)."""
+    """Input of the bootstrap: expected misses (B, K) and residuals (R, K)."""
 
     levels: Levels
     expected: Floats

@@ -46,9 +46,9 @@ class Record:
     """(N,) when those were due."""
     throughput: float
     seconds: float
-    """From the start to the end of the schedule."""
+    """Time from the start to the end of the schedule."""
     little: littles_law.Check | None
-    """Of all but what never counts at the start of a run."""
+    """Little's law over the run, without the time at its start that never counts."""
     phases: Phases | None
     watch: Watch
     reasons: tuple[str, ...]
@@ -88,7 +88,7 @@ class Bench:
     tell: Callable[[str], None]
     stopped: Callable[[], bool]
     enter: Callable[[str], None] = lambda _: None
-    """Told what begins: for those who only look at it from outside."""
+    """Called with the name of each step, for announcements."""
     records: list[Record] = field(default_factory=list)
     rejected: list[Record] = field(default_factory=list)
     unloaded_p50: float | None = None
@@ -97,7 +97,7 @@ class Bench:
 
     @property
     def schedule_sha256(self) -> str:
-        """Of all arrival times so far, in order."""
+        """SHA-256 of all arrival times so far, in order."""
         return self._digest.hexdigest()
 
     def closed(self, concurrency: int, seconds: float, index: int) -> RunResult:
@@ -201,7 +201,7 @@ class Bench:
         return self._pids
 
     def _quieten(self) -> None:
-        """Wait until the server is done with what an overload left in its queues."""
+        """Wait until the server has emptied its queues after an overload."""
         if self.unloaded_p50 is None:
             return
         end = time.monotonic() + _QUIET_SECONDS

@@ -23,15 +23,15 @@ class Check:
     """Both sides of L = r W over a window, counted in two ways."""
 
     in_system: float
-    """L: the mean of how many were under way, looked at instant by instant."""
+    """L: time average of the number of requests in the system."""
     rate_times_latency: float
     """r W: arrivals a second times the mean time from the intended send."""
     holds: bool
-    """Whether they are within 5 %, or half a request."""
+    """True if they are within 5 %, or half a request."""
 
 
 def check(requests: Requests, start: float, end: float) -> Check | None:
-    """Over the time from `start` to `end`; None without an answer in it.
+    """Check the law from `start` to `end`; None without an answer in it.
 
     A gap means that requests were lost or counted twice, or that the system grew over
     the window: then no mean over it stands for anything.

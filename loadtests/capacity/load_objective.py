@@ -38,7 +38,7 @@ class Term:
     limit_seconds: float | None = None
 
     def misses(self, requests: Requests) -> NDArray[np.bool_]:
-        """Which requests (N,) miss."""
+        """Return a mask (N,) of the requests that miss."""
         failed: NDArray[np.bool_] = requests.outcome != Outcome.OK
         if self.limit_seconds is None:
             return failed
@@ -49,13 +49,13 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """All terms hold."""
+    """An objective whose terms must all be met."""
 
     terms: tuple[Term, ...]
 
     @property
     def text(self) -> str:
-        """As one writes it, and as the label `slo` has it."""
+        """The objective as written in options, and in the label `slo`."""
         return ",".join(term.text for term in self.terms)
 
     @property
@@ -70,7 +70,7 @@ class Slo:
         return np.array([term.allowed_ratio for term in self.terms])
 
     def misses(self, requests: Requests) -> NDArray[np.bool_]:
-        """Which requests miss which term, as (N, K)."""
+        """Return a mask (N, K) of the requests that miss each term."""
         return np.stack([term.misses(requests) for term in self.terms], axis=1)
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 LEAST: Final = 10
-"""Fewer blocks than this do not show a warm-up."""
+"""Blocks below which a warm-up cannot be detected."""
 LEAST_RUNS: Final = 5
-"""With fewer runs a burst at the start of one looks like a warm-up of all."""
+"""Runs below which a burst at the start of one could pass for a warm-up of all."""
 BLOCK_SECONDS: Final = 0.25
 _SIGMAS: Final = 3.0
 LEAST_WARMUP_SECONDS: Final = 0.5
@@ -44,9 +44,9 @@ class Observation:
     misses: Floats
     block_seconds: float
     warmup_seconds: float = 0.0
-    """What was left out at the start."""
+    """Time at the start that was left out."""
     settled: bool = True
-    """Whether the warm-up ended in the first half."""
+    """True if the warm-up ended in the first half."""
     waits: Floats = field(default_factory=lambda: np.empty(0))
     """Mean seconds (B,) from the intended send to the answer, NaN of a block without
     requests; empty where no warm-up is to be looked for."""
@@ -165,7 +165,7 @@ def settled_alike(runs: Sequence[Observation]) -> list[Observation]:
 
 
 def _stands_out(profile: Floats, first: int) -> bool:
-    """Whether the first values differ from the rest by more than chance, at 3 sigma.
+    """Return whether the first values differ from the rest by more than 3 sigma.
 
     Of 22 blocks without a warm-up MSER leaves some out as often as not.
     """

@@ -1,4 +1,4 @@
-"""Which rate to try next, until the boundary is known well enough."""
+"""Capacity search: chooses the next rate until the boundary is known well enough."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ _FACTOR: Final = 1.5
 _BRACKET: Final = 1.2
 _AHEAD: Final = 0.9  # of a run: how much sooner the two nearest levels are tried
 _MEMORIES: Final = 4.0
-"""A run that lasts so many times as long as misses stay correlated shows that they end."""
+"""Length of a run, in correlation times of misses, that shows that correlation ends."""
 _LEAST_LONGER: Final = 4.0  # longer runs that the rest of the budget has to hold
 _FEW: Final = 200  # resamples while searching; the result takes more
 
 
 class SearchSettings(Settings):
-    """How long and how finely a capacity is searched for."""
+    """Duration and resolution of a capacity search."""
 
     budget_seconds: float = Field(default=90.0, gt=1, le=86_400)
     """Time of load in all."""
     run_seconds: float = Field(default=6.0, gt=0.5, le=3600)
     """Time of a run near the boundary."""
     bracket_seconds: float = Field(default=3.0, gt=0.2, le=3600)
-    """Time of a run that only looks where the boundary is."""
+    """Time of a run that brackets the boundary."""
     repetitions: int = Field(default=5, ge=3, le=1000)
     """Fewest runs within one level of the boundary; twice as many are made about it."""
     precision_ratio: float = Field(default=0.01, gt=0, lt=1)
     """End when half the interval is at most this share of the estimate."""
     level_ratio: float = Field(default=1.06, gt=1.001, le=2)
-    """Between neighbouring rates."""
+    """Ratio of neighbouring rates."""
     least_rate: float = Field(default=1.0, gt=0)
     """An objective missed at this rate is missed at every rate."""
     most_rate: float = Field(default=20_000.0, gt=0)
-    """No higher rate is tried."""
+    """Highest rate to try."""
 
 
 class Measure(Protocol):
-    """Makes a run and says what it saw; None where the run does not count."""
+    """Makes a run and returns its observation; None where the run does not count."""
 
     def __call__(self, rate: float, seconds: float, index: int) -> Observation | None:
         """Offer `rate` requests a second for so long, the run with that number."""
@@ -98,7 +98,7 @@ class Search:
         return "budget"
 
     def _one_sided(self) -> Ending:
-        """Why all runs were on one side of the boundary, or there were none."""
+        """Return why all runs were on one side of the boundary, or there were none."""
         if not self.runs:
             return "budget"
         last = self.runs[-1]
@@ -109,7 +109,7 @@ class Search:
 
     @property
     def bracketed(self) -> bool:
-        """Whether some run held the objective and some missed it."""
+        """Return whether some run met the objective and some missed it."""
         return {self._holds(run) for run in self.runs} == {True, False}
 
     def found(self, *, resamples: int = _FEW) -> Estimate:
@@ -119,7 +119,7 @@ class Search:
         )
 
     def doubts(self, found: Estimate) -> list[str]:
-        """Why the interval of `found` cannot be relied on; empty where it can."""
+        """Return why the interval of `found` is unreliable; empty where it is not."""
         if not 0 < found.low <= found.high < np.inf:
             return []
         if not self._long_enough(found):

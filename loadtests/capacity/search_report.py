@@ -32,7 +32,7 @@ class Capacity(Settings):
     blocks: int
     """Blocks near the boundary, of which the interval is made."""
     method: str = "isotonic fit, residual block bootstrap"
-    """How."""
+    """Method of the estimate."""
 
 
 class Quantiles(Settings):
@@ -61,7 +61,7 @@ class Level(Settings):
     """Offered."""
     runs: int
     requests: int
-    """That count, after the warm-up."""
+    """Number of requests after the warm-up."""
     throughput: float
     """Right answers a second."""
     throughput_deviation: float | None
@@ -71,17 +71,17 @@ class Level(Settings):
     share_deviations: dict[str, float | None]
     """Standard deviation of it between the runs."""
     latency: Quantiles
-    """Over all requests; one without a right answer is infinitely late."""
+    """Latency over all requests; one without a correct answer is infinitely late."""
     p99_deviation: float | None
     """Standard deviation of p99 between the runs."""
     in_system: float | None
     """Requests under way on average."""
     rate_times_latency: float | None
-    """What Little's law says that number has to be."""
+    """That number by Little's law."""
     littles_law_holds: bool | None
-    """Whether both are within 5 %, or half a request."""
+    """True if both are within 5 %, or half a request."""
     phases: PhaseSeconds | None
-    """From Triton's statistics."""
+    """Phases from Triton's statistics."""
     mean_batch: float | None
     busy: float | None
     """Executions under way on average."""
@@ -92,7 +92,7 @@ class Level(Settings):
     warmup_seconds: float
     """Longest that was left out at the start of a run."""
     settled: bool
-    """Whether every run settled."""
+    """True if every run settled."""
     runs_with_reasons: int
     """Runs that were disturbed and counted all the same."""
 
@@ -119,15 +119,16 @@ class UslReport(Settings):
 
 
 class KneeReport(Settings):
-    """Where throughput over concurrency bends."""
+    """The knee of throughput over concurrency."""
 
     kneedle: float | None
-    """Of the measured curve; null where it does not bend."""
+    """Knee of the measured curve; null where it does not bend."""
     law: float | None
-    """Where the law's line at no load meets its highest throughput up to half beyond
-    the largest measured concurrency; null where that is not within what was measured."""
+    """Concurrency at which the law's line at low load reaches its highest throughput up to
+    1.5 times the largest measured concurrency; null where that is outside the measured range.
+    """
     agree: bool | None
-    """Whether they are within a factor of 1.5; null where one is missing."""
+    """True if they are within a factor of 1.5; null where one is missing."""
 
 
 class Reference(Settings):
@@ -138,33 +139,33 @@ class Reference(Settings):
 
 
 class SaturationReport(Settings):
-    """What is full at the boundary."""
+    """The saturated resource at the boundary."""
 
     resource: str
     evidence: str
 
 
 class Instances(Settings):
-    """The capacity with so many instances of the model."""
+    """The capacity with this number of instances of the model."""
 
     instances: int
     requests_per_second: Bounds | None
     """Null where no boundary was found, or the search is invalid."""
     reasons: tuple[str, ...] = Field(default=())
-    """Why the search with this number of instances is invalid."""
+    """Reasons why the search with this number of instances is invalid."""
     efficiency: float | None
     """Per instance, over that of the first count."""
 
 
 class Headroom(Settings):
-    """What production leaves of the capacity; null where the search is invalid."""
+    """Capacity that production leaves; null where the search is invalid."""
 
     production_requests_per_second: float
     ratio: float
 
 
 class CapacityReport(Settings):
-    """What `tritonwatch load capacity` found."""
+    """Result of `tritonwatch load capacity`."""
 
     format: Literal["tritonwatch-load-capacity"] = "tritonwatch-load-capacity"
     version: Literal[1] = 1
@@ -178,7 +179,7 @@ class CapacityReport(Settings):
     """Null where no rate holds, or the boundary was not reached."""
     valid: bool
     reasons: tuple[str, ...] = Field(default=())
-    """What speaks against the numbers."""
+    """Reasons against the numbers."""
     warnings: tuple[str, ...] = Field(default=())
     reference: Reference
     levels: tuple[Level, ...]
@@ -202,7 +203,7 @@ class CapacityReport(Settings):
     address: str
     payload_sha256: str
     schedule_sha256: str
-    """Of the arrival times of all runs, in order."""
+    """SHA-256 of the arrival times of all runs, in order."""
     settings: dict[str, Any]
     hardware: dict[str, Any]
     versions: dict[str, str]

@@ -1,4 +1,4 @@
-"""The server's own view of a search: its counters, its instances, and what is full."""
+"""The server's view of a search: its counters, instances, and saturated resource."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ServerSide:
             )
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
 
@@ -158,7 +158,7 @@ class Phases:
 def phases(
     before: Sequence[ModelStatistics], after: Sequence[ModelStatistics], seconds: float
 ) -> Phases | None:
-    """Return what rose between two looks; None where nothing did, or counters fell."""
+    """Return the increase between two readings; None without one, or if counters fell."""
     started = {(s.name, s.version): s for s in before}
     pairs = [
         (started[key], s) for s in after if (key := (s.name, s.version)) in started
@@ -199,7 +199,7 @@ def _busy_ns(statistics: ModelStatistics) -> int:
 def saturated(
     phase: Phases | None, watch: Watch | None, *, instances: int | None, cpus: int
 ) -> SaturationReport:
-    """Return what gives way at the boundary.
+    """Return the resource that is saturated at the boundary.
 
     The sender first, since nothing else can be said then; the server's processors
     next; then its instances, if they are busy while requests queue.

@@ -1,4 +1,4 @@
-"""The command `tritonwatch chaos`: what it takes.
+"""The command `tritonwatch chaos`: its options and sub-commands.
 
 Exit 0: users were served as the hypothesis says and recovered; 1: a finding; 2: wrong
 usage, or refused; 3: no valid numbers; 130: interrupted.
@@ -54,7 +54,7 @@ def _add_list(commands: Subparsers) -> None:
         commands,
         "list",
         "shipped experiments, and faults with their settings",
-        "loadtests.chaos.list_command:run",
+        "loadtests.chaos.experiment_list_command:run",
     )
     parser.add_argument("--faults", action="store_true", help="only the faults")
 
@@ -128,7 +128,7 @@ def _add_report(commands: Subparsers) -> None:
         commands,
         "report",
         "a report of journals, or a scorecard of many",
-        "loadtests.chaos.report_command:run",
+        "loadtests.chaos.chaos_report_command:run",
         _REPORT,
     )
     parser.add_argument(
@@ -173,7 +173,7 @@ def _add_undo(commands: Subparsers) -> None:
 
 
 def _add_state(parser: argparse.ArgumentParser) -> None:
-    """The option that says where undo journals lie."""
+    """Add the option for the folder of undo journals."""
     parser.add_argument(
         "--state",
         type=Path,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 NAME: Final = "tritonwatch"
 FOLDER: Final = Path(__file__).with_name("experiments")
 _ACTION_SECONDS: Final = 10.0
-"""What one activity may take beside its pauses, for schedules and deadlines."""
+"""Time allowed for one activity without its pauses, for schedules and deadlines."""
 
 
 class TimingSettings(Settings):
@@ -62,14 +62,14 @@ class TimingSettings(Settings):
     after_seconds: float = Field(default=10.0, ge=1, le=3600)
     """Load after the rollbacks, to see it recover."""
     every_seconds: float = Field(default=0.5, ge=0.1, le=60)
-    """From one look at the hypothesis to the next."""
+    """Time from one check of the hypothesis to the next."""
 
 
 class BlastRadius(Settings):
     """Limits on what faults may touch; others are refused."""
 
     text: str = Field(default="", max_length=1000)
-    """In words, for whoever agrees to it."""
+    """Description, for those who approve the experiment."""
     models: tuple[str, ...] | None = Field(default=None)
     """Models that faults may name; any where left out."""
     kinds: tuple[str, ...] | None = Field(default=None)
@@ -80,9 +80,9 @@ class SweepSettings(Settings):
     """The same experiment once for each strength of its fault."""
 
     setting: str = Field(min_length=1, max_length=100)
-    """Of the first fault of the method."""
+    """Setting of the first fault of the method."""
     values: tuple[float, ...] = Field(min_length=1, max_length=50)
-    """In the setting's own unit."""
+    """Values in the setting's own unit."""
 
 
 class Extension(Settings):
@@ -90,25 +90,25 @@ class Extension(Settings):
 
     name: str = Field(pattern=f"^{NAME}$")
     target: AnyTarget | None = Field(default=None)
-    """What is broken; has to be on the allow-list."""
+    """The target of the faults; it has to be on the allow-list."""
     load: LoadSettings | None = Field(default=None)
-    """What users do meanwhile."""
+    """Load on the target during the experiment."""
     during: Literal["hold", "watch"] = Field(default="hold")
-    """Whether the hypothesis has to hold while it is broken, or is only watched then."""
+    """`hold`: the hypothesis has to hold during the fault; `watch`: it is only recorded."""
     timing: TimingSettings = Field(default=TimingSettings())
-    """Before, after, and how often it is looked."""
+    """Time before and after the faults, and the interval of checks."""
     abort: tuple[Limit, ...] = Field(default=(), max_length=20)
-    """What ends the experiment early, undoing everything."""
+    """Conditions that end the experiment early; all faults are then undone."""
     blast_radius: BlastRadius = Field(default=BlastRadius())
-    """What may be touched."""
+    """Limits on the parts that faults may touch."""
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Of arrivals, values and whatever else is drawn."""
+    """Seed of arrivals, values and all other random draws."""
     recovery: RecoverySettings = Field(default=RecoverySettings())
-    """What counts as recovered."""
+    """Criteria of recovery."""
     detect: tuple[DetectSettings, ...] = Field(default=(), max_length=20)
-    """Which of the sidecar's metrics and alerts have to tell of it, and how soon."""
+    """Metrics and alerts of the sidecar that have to detect the fault, and their deadlines."""
     repetitions: int = Field(default=1, ge=1, le=100)
-    """How often it is run, each time on a target made anew."""
+    """Number of repetitions, each on a new target."""
     sweep: SweepSettings | None = Field(default=None)
     """The fault's strengths, for a degradation curve."""
 
@@ -152,7 +152,7 @@ class Experiment(Settings):
 
     @property
     def extension(self) -> Extension:
-        """Ours; the defaults where it has none."""
+        """Our extension of the experiment; the defaults where it has none."""
         found = [entry for entry in self.extensions if entry is not None]
         return found[0] if found else Extension(name=NAME)
 
@@ -174,12 +174,12 @@ class Loaded:
     """An experiment and its file's own words."""
 
     name: str
-    """Of the file, without its suffix."""
+    """Name of the file, without its suffix."""
     document: Mapping[str, Any]
-    """As Chaos Toolkit reads it."""
+    """The document that Chaos Toolkit reads."""
     experiment: Experiment
     folder: Path = Path()
-    """Where files that it names are looked for."""
+    """Folder of the files that the experiment names."""
 
     def scenario(self, address: str, seconds: float) -> Scenario | None:
         """The load run of this length against that address; None without a load."""
@@ -277,7 +277,7 @@ def parse(document: Mapping[str, Any], name: str, source: str | None = None) -> 
 
 
 def _ours(entry: Any) -> Any:
-    """An extension if it is ours, one expectation being as good as a list of it."""
+    """Return our extension, with a single expectation as a list of it."""
     if not isinstance(entry, dict) or entry.get("name") != NAME:
         return None
     detect = entry.get("detect")

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _changed(loaded: Loaded, options: argparse.Namespace) -> Loaded:
-    """With what the options say over what the file says."""
+    """Return the experiment with the options' values over the file's."""
     over = {
         key: getattr(options, key)
         for key in ("repetitions", "seed")
@@ -103,7 +103,7 @@ def _run_all(chosen: Sequence[Loaded], options: argparse.Namespace) -> int:
 def _report(
     loaded: Loaded, found: Sequence[Evidence], options: argparse.Namespace
 ) -> int:
-    """Write and print what was found; return the exit status."""
+    """Write and print the results; return the exit status."""
     judged = _judged(loaded, found, options)
     sys.stdout.write(f"{loaded.name}: {loaded.experiment.title}\n")
     for one in judged:

@@ -23,7 +23,7 @@ class Site:
     """
 
     name: str
-    """What the allow-list calls it, like "embedded" or "process:tritonserver"."""
+    """Name on the allow-list, like "embedded" or "process:tritonserver"."""
     grpc: str
     """host:port of Triton itself, gRPC."""
     http: str
@@ -32,21 +32,22 @@ class Site:
     repository: Path | None = None
     """The model repository, where models may be replaced."""
     trace_folder: Path | None = None
-    """Where Triton writes trace files; a volume of its own where that is possible."""
+    """Folder in which Triton writes trace files; a volume of its own where possible."""
     proxy: ProxyControl | None = None
     """The TCP proxy between client and Triton, where there is one."""
     sidecar_url: str | None = None
-    """Of the sidecar's pages, like "http://127.0.0.1:8003"."""
+    """URL of the sidecar's pages, like "http://127.0.0.1:8003"."""
     prometheus_url: str | None = None
     peers: dict[str, str] = field(default_factory=dict)
-    """host:port of what the sidecar talks to, where there is one on this host.
+    """host:port of the sidecar's peers on this host, by name.
 
     By name: "otlp" (the collector that it pushes to), "tap" (its own, for mirrored
-    requests), "prometheus" (which scrapes it)."""
+    requests), "prometheus" (which scrapes it).
+    """
     find_server: Callable[[], ProcessRef | None] | None = None
-    """By default what listens on the HTTP port."""
+    """Finds the server; by default the process that listens on the HTTP port."""
     find_sidecar: Callable[[], ProcessRef | None] | None = None
-    """By default what listens on the port of `sidecar_url`."""
+    """Finds the sidecar; by default the process that listens on the port of `sidecar_url`."""
 
     def server(self) -> ProcessRef | None:
         """Return tritonserver; None where it does not run, or not here."""
@@ -80,7 +81,7 @@ class ProxyControl:
     """Addresses of a running fault proxy (`loadtests.chaos.network.proxy`)."""
 
     control: Path
-    """Its Unix socket, for commands."""
+    """Its Unix socket for commands."""
     grpc: str
     """host:port where it listens for Triton's gRPC port."""
     http: str

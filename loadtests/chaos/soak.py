@@ -43,13 +43,14 @@ FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (
     ({"kind": "descriptors"}, 2.0),
     ({"kind": "tap_stalled", "side": "sender"}, 2.0),
 )
-"""What is drawn from, each with its seconds: nothing that needs a privilege or that ends
-the sidecar, whose memory is the question."""
+"""Faults to draw from, each with its seconds: none that needs a privilege or that ends
+the sidecar, whose memory is measured.
+"""
 
 GROWTH_BYTES_PER_HOUR: Final = 2e6
 """More than that, with certainty and to the end, is a leak."""
 _PAUSE_SECONDS: Final = 8.0
-"""From one fault to the next, on average; enough to be served again."""
+"""Mean time between faults; enough to be served again."""
 _LONGEST: Final = 90
 """Faults of one soak: a method has an end."""
 _WARM_UP_SHARE: Final = 0.25
@@ -73,7 +74,7 @@ class Soak(Settings):
     resident_bytes_first: float | None
     resident_bytes_last: float | None
     growth_bytes_per_hour: float | None
-    """From the first block to the last: the mean of the growth by the minute."""
+    """Mean growth by the minute, from the first block to the last."""
     growth_low: float | None
     growth_high: float | None
     """Its 95 % interval: Student's, of the growth by the minute.
@@ -89,7 +90,7 @@ class Soak(Settings):
 
     @property
     def kept(self) -> bool | None:
-        """Whether memory grew less than the limit; None is unknown."""
+        """True if memory grew less than the limit; None if unknown."""
         low, high = self.growth_low, self.growth_high
         if low is None or high is None:
             return None
@@ -99,7 +100,7 @@ class Soak(Settings):
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Everything that grew, in sentences."""
+        """All resources that grew, in sentences."""
         low, late = self.growth_low, self.growth_late
         told = []
         if (

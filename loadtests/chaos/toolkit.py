@@ -44,7 +44,7 @@ class Running(Protocol):
         ...
 
     def undo(self) -> list[str]:
-        """Undo everything; what is left."""
+        """Undo everything; return what is left."""
         ...
 
 

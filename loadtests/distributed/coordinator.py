@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from loadtests.scenario import Scenario
 
 _LEAD_SECONDS: Final = 0.5
-"""From the word to start to the start: the word has to reach every worker."""
+"""Time from the start command to the start: it has to reach every worker."""
 _READY_SECONDS: Final = 120.0
 _OVERTIME_SECONDS: Final = 15.0
 
@@ -28,7 +28,7 @@ log = logging.getLogger("tritonwatch")
 
 @dataclass(slots=True)
 class Share:
-    """What one worker has to do, and has done."""
+    """State and results of one worker."""
 
     ready: bool = False
     lost: bool = False
@@ -38,7 +38,7 @@ class Share:
 
     @property
     def over(self) -> bool:
-        """Whether no more is to be expected of it."""
+        """Return whether no more is expected of it."""
         return self.lost or bool(self.failed) or self.done is not None
 
 
@@ -63,7 +63,7 @@ class Coordinator:
         self._announced = AnnouncedRun("load", scenario.name, scenario.profile.kind)
 
     def prepare(self) -> None:
-        """Have every worker make its requests ready."""
+        """Let every worker prepare its requests."""
         for worker in self.shares:
             self._send("prepare", {"scenario": to_json(self.scenario)}, worker)
 
@@ -86,13 +86,13 @@ class Coordinator:
                 log.error("worker %s: %s", content["worker"], share.failed)
 
     def count(self, worker: str, news: Mapping[str, Any]) -> None:
-        """What ended since the worker said so last."""
+        """Add the requests that ended since the worker's last report."""
         share = self.shares.get(worker)
         if share is not None:
             share.tally.merge(Tally.from_state(news))
 
     def look(self, alive: Sequence[str]) -> None:
-        """Give up workers that are not there any more."""
+        """Give up workers that have disappeared."""
         for worker, share in self.shares.items():
             if worker not in alive and not share.over:
                 share.lost = True
@@ -139,7 +139,7 @@ class Coordinator:
         self._closing.enter_context(telling(self._announced, self._announcers, phases))
 
     def close(self) -> None:
-        """Tell that the run is over."""
+        """Announce that the run is over."""
         self._announced.ended()
         self._closing.close()
         for problem in self._announced.problems:
@@ -148,14 +148,14 @@ class Coordinator:
     # What came of it.
 
     def tally(self) -> Tally:
-        """All workers together."""
+        """Return the counts of all workers together."""
         whole = Tally()
         for share in self.shares.values():
             whole.merge(share.tally)
         return whole
 
     def reasons(self) -> list[str]:
-        """Return what speaks against the numbers."""
+        """Return the reasons against the numbers."""
         found: list[str] = []
         for worker, share in self.shares.items():
             if share.lost:
@@ -171,12 +171,12 @@ class Coordinator:
         return found
 
     def warnings(self) -> list[str]:
-        """Return what is to be told beside the numbers."""
+        """Return the remarks on the numbers."""
         done = (share.done for share in self.shares.values() if share.done is not None)
         return [warning for content in done for warning in content["warnings"]]
 
     def errors(self) -> dict[str, int]:
-        """Return what servers said, and how often."""
+        """Return the servers' error messages with their counts."""
         errors: dict[str, int] = {}
         for share in self.shares.values():
             for message, number in (share.done or {}).get("errors", {}).items():

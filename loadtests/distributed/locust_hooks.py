@@ -45,7 +45,7 @@ log = logging.getLogger("tritonwatch")
 
 
 class Load:
-    """What this process knows of the load: master, worker, or both in one."""
+    """State of the load in this process: master, worker, or both in one."""
 
     def __init__(self) -> None:
         self.environment: Any = None
@@ -55,7 +55,7 @@ class Load:
 
     @property
     def closed(self) -> bool:
-        """Whether Locust's users are the load, rather than a schedule."""
+        """True if Locust's users are the load, rather than a schedule."""
         return self.scenario is None or isinstance(self.scenario.profile, ClosedLoop)
 
 
@@ -250,7 +250,7 @@ def user_left() -> None:
 
 
 def wait() -> None:
-    """What a Locust user does; the sender does the rest."""
+    """Wait a moment, as the only act of a Locust user; the sender does the rest."""
     gevent.sleep(_LOOK_SECONDS)
     if LOAD.run is None:
         raise StopUser

@@ -36,7 +36,7 @@ class Tally:
             self.histograms[name].merge(histogram)
 
     def merge(self, other: Tally) -> None:
-        """Add what another counted."""
+        """Add the counts of another tally."""
         self.outcomes.update(other.outcomes)
         for name, histogram in other.histograms.items():
             self.histograms[name].merge(histogram)
@@ -52,7 +52,7 @@ class Tally:
         return self.outcomes["ok"]
 
     def to_state(self) -> dict[str, Any]:
-        """As JSON or msgpack can hold it."""
+        """Return it as values for JSON or msgpack."""
         return {
             "outcomes": dict(self.outcomes),
             "histograms": {n: h.to_state() for n, h in self.histograms.items()},

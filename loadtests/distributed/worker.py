@@ -59,11 +59,11 @@ class WorkerRun:
 
     @property
     def ended(self) -> bool:
-        """Whether the sender has told its result."""
+        """True if the sender has returned its result."""
         return self._ended
 
     def start(self, order: dict[str, Any]) -> None:
-        """All workers are ready: the common start, and which share is this one's."""
+        """Set the common start and this worker's share, when all workers are ready."""
         self._started_at = float(order["start_at"])
         self._order(json.dumps(order))
         self._resize()
@@ -79,7 +79,7 @@ class WorkerRun:
         self._resize()
 
     def stop(self) -> None:
-        """Send nothing more; wait until what is in flight has ended, but not for ever."""
+        """Stop sending; wait for requests in flight, for a limited time."""
         if not self._ended:
             self._order(json.dumps({"stop": True}))
         self._reader.join(_END_SECONDS)
@@ -88,7 +88,7 @@ class WorkerRun:
             self._reader.join(_END_SECONDS)
 
     def news(self) -> dict[str, Any]:
-        """Return what ended since this was asked last."""
+        """Return the requests that ended since the last call."""
         news, self._news = self._news, Tally()
         return news.to_state()
 

@@ -87,7 +87,7 @@ def run_pair(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _told(run: AnnouncedRun, options: argparse.Namespace) -> Generator[None]:
-    """Others are told of the run; who could not be, is told at its end."""
+    """Announce the run; report receivers that could not be reached at its end."""
     try:
         with telling(run, announcers_among(options)):
             yield

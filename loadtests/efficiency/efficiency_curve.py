@@ -44,24 +44,24 @@ _BLOCK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CurveOptions:
-    """How the curve is made."""
+    """Settings of the curve."""
 
     level_seconds: float = 10.0
     """SPECpower takes 240."""
     concurrency: int = 8
     """Requests in flight while calibrating."""
     maximum_per_second: float | None = None
-    """What 100 % is, instead of calibrating."""
+    """Rate that counts as 100 %, instead of calibrating."""
     stop: Callable[[], bool] | None = None
     tell: Callable[[str], None] = lambda _: None
     follow: Callable[[Sequence[Phase]], None] = lambda _: None
-    """Told what phases begin now, for those who only look at it from outside."""
+    """Called with the phases that start now, for announcements."""
 
 
 def measure(
     scenario: Scenario, mix: Mix, meter: PowerMeter, options: CurveOptions
 ) -> EfficiencyReport:
-    """Run the levels; `scenario` says where to and what, its profile is not used.
+    """Run the levels; `scenario` gives target and requests, its profile is not used.
 
     Raises:
         LoadError: there is no server.
@@ -207,7 +207,7 @@ def _verdict(
     profile: SpecPower,
     watch: Watch,
 ) -> Verdict:
-    """Return what invalidates the curve: the run, a level, calibration or power."""
+    """Return the reasons that invalidate the curve: the run, a level, calibration, power."""
     reasons, warnings = list(result.verdict.reasons), list(result.verdict.warnings)
     if not reasons:
         # A few disturbed windows of the whole run may be all of one level.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MODELLED = "model"
 _RESAMPLES: Final = 4000
 _FEWEST: Final = 5
-"""Fewer blocks or pairs carry no interval."""
+"""Blocks or pairs below which there is no interval."""
 _Z: Final = 1.959964
 _BOUNDS: Final = (2.5, 97.5)
 
@@ -35,7 +35,7 @@ class LevelPower(Settings):
     boundary: str
     watts: float
     known: bool
-    """Whether power was known all the time."""
+    """True if power was known all the time."""
     joules_per_inference: Interval | None
     """Null at idle, and where nothing was answered."""
     inferences_per_second_per_watt: float
@@ -46,7 +46,7 @@ class EfficiencyLevel(Settings):
 
     name: str
     load_ratio: float
-    """Of the calibrated maximum; 0 is idle."""
+    """Share of the calibrated maximum; 0 is idle."""
     offered_per_second: float
     inferences_per_second: float
     """Right answers, times the rows of a request."""
@@ -75,7 +75,7 @@ class EfficiencyReport(Settings):
     valid: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = Field(default=())
-    """What disturbed the numbers without making them invalid."""
+    """Disturbances of the numbers that do not make them invalid."""
     versions: dict[str, str]
     hardware: dict[str, Any]
 
@@ -94,7 +94,7 @@ class PairReport(Settings):
     energy_ratio: dict[str, Interval] = Field(default={})
     """Candidate's joules an inference over the reference's, by boundary."""
     accuracy: dict[str, float] = Field(default={})
-    """By model, on the labelled rows."""
+    """Accuracy by model, on the labelled rows."""
     accuracy_change: Interval | None = Field(default=None)
     """Candidate's accuracy less the reference's, on the same rows."""
     rows: int = 0
@@ -104,7 +104,7 @@ class PairReport(Settings):
     valid: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = Field(default=())
-    """What disturbed the numbers without making them invalid."""
+    """Disturbances of the numbers that do not make them invalid."""
     versions: dict[str, str]
     hardware: dict[str, Any]
 

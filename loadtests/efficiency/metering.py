@@ -1,4 +1,4 @@
-"""Reads power while something runs, and says what was taken between two instants."""
+"""Reads power continuously, and returns the energy between two instants."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _STOP_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What one boundary took between two instants."""
+    """Energy of one boundary between two instants."""
 
     joules: float
     known: bool
-    """Whether all of the time was measured."""
+    """True if all of the time was measured."""
 
 
 class PowerMeter:
@@ -56,16 +56,16 @@ class PowerMeter:
 
     @property
     def descriptions(self) -> dict[str, str]:
-        """What each source is, by boundary."""
+        """Return a description of each source, by boundary."""
         return {name: source.description for name, source in self._sources.items()}
 
     def start(self) -> None:
-        """Begin reading."""
+        """Start reading."""
         self._read()
         self._thread.start()
 
     def stop(self) -> None:
-        """End reading and give back what the sources hold."""
+        """Stop reading and release the sources."""
         self._stop.set()
         self._thread.join(_STOP_SECONDS)
         for source in self._sources.values():

@@ -43,7 +43,7 @@ _TIMEOUT_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class PairOptions:
-    """How the two are compared."""
+    """Settings of the comparison of two models."""
 
     pairs: int = 10
     block_seconds: float = 2.0
@@ -57,7 +57,7 @@ class PairOptions:
 
 @dataclass(slots=True)
 class _Blocks:
-    """What each block of one model came to."""
+    """Results of each block of one model."""
 
     rates: list[float]
     joules: dict[str, list[float]]
@@ -137,7 +137,7 @@ def _block(scenario: Scenario, mix: Mix, options: PairOptions) -> RunResult:
 def _note(
     blocks: _Blocks, result: RunResult, meter: PowerMeter, scenario: Scenario
 ) -> set[str]:
-    """Take in a block; what speaks against it."""
+    """Add a block; return the reasons against it."""
     reasons = set(result.verdict.reasons)
     start = result.about.started_at
     end = start + result.duration_seconds

@@ -1,4 +1,4 @@
-"""Is an answer that came back with success the model's answer?
+"""Checks that an answer with status success has the form of the model's answer.
 
 Parsing and checking an answer costs some 20 µs, too much for every one of thousands a
 second, and leaving it out would take empty tensors for a very fast model. So the first
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pb: Final[Any] = service_pb2
 _MAX_FRAMES: Final = 64
-"""Most different frames that are remembered of an entry."""
+"""Maximum of different frames that are cached for an entry."""
 _RAW_CONTENTS: Final = 6
 _LENGTH_DELIMITED: Final = 2
 _CONTENTS: Final = {
@@ -58,7 +58,7 @@ _UNREADABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """The bytes of an answer that are not contents: where they are, and what."""
+    """The bytes of an answer that are not tensor contents, and their positions."""
 
     rows: int
     pieces: tuple[tuple[int, bytes], ...]
@@ -127,7 +127,7 @@ class AnswerCheck:
         return fault
 
     def fault(self, outputs: Sequence[OutputTensor], body: Body) -> str | None:
-        """Return what is wrong with these outputs; None if nothing is."""
+        """Return the error in these outputs; None if there is none."""
         spec = self._entry.spec
         fault = output_fault(spec, outputs, frozenset())
         if fault is not None:
@@ -178,7 +178,7 @@ def _typed_content(tensor: Any) -> bytes:
 
 
 def _grpc_pieces(answer: bytes) -> tuple[tuple[int, bytes], ...]:
-    """The message but for what its raw contents hold."""
+    """Return the pieces of the message outside its raw contents."""
     pieces: list[tuple[int, bytes]] = []
     kept_from = 0
     for number, start, end in _fields(answer):

@@ -27,17 +27,18 @@ class Backoff(Settings):
     """
 
     first_seconds: float = Field(default=0.1, gt=0, le=60)
-    """After the first failure."""
+    """Wait after the first failure."""
     factor: float = Field(default=1.0, ge=1, le=10)
-    """By which each further wait is longer."""
+    """Factor between consecutive waits."""
     longest_seconds: float = Field(default=0.5, gt=0, le=600)
-    """No wait is longer."""
+    """Longest wait."""
     attempts: int = Field(default=1, ge=1, le=100)
-    """How often one request is sent at most, within its own timeout: again where the
-    server could not be reached, never where it has answered."""
+    """Maximum number of sends of one request, within its own timeout: again where the server
+    could not be reached, never where it has answered.
+    """
 
     def wait_seconds(self, failures: int) -> float:
-        """After so many failures in a row, 1 or more."""
+        """Return the wait after this number of failures in a row, 1 or more."""
         try:
             wait = self.first_seconds * self.factor ** (failures - 1)
         except OverflowError:
@@ -46,7 +47,7 @@ class Backoff(Settings):
 
 
 class Pauses:
-    """Those of a closed loop who wait, as their last request got no answer.
+    """Pauses of a closed loop's requests, each after one without an answer.
 
     Args:
         backoff: how long, by the failures in a row.
@@ -55,7 +56,7 @@ class Pauses:
 
     def __init__(self, backoff: Backoff, ask: Callable[[int], None]) -> None:
         self.waited_seconds = 0.0
-        """All of them together."""
+        """Time of all pauses together."""
         self._backoff = backoff
         self._ask = ask
         self._loop = asyncio.get_running_loop()
@@ -66,7 +67,7 @@ class Pauses:
         return len(self._waiting)
 
     def begin(self, failures: int) -> None:
-        """One waits, after so many failures in a row, 1 or more."""
+        """Start a pause, after this number of failures in a row, 1 or more."""
         wait = max(
             self._backoff.wait_seconds(failures),
             (len(self._waiting) + 1) / MAX_PER_SECOND,
@@ -76,7 +77,7 @@ class Pauses:
         self._waiting[key] = (perf_counter(), timer)
 
     def clear(self) -> None:
-        """Nobody asks again."""
+        """Cancel all pauses."""
         now = perf_counter()
         for began, timer in self._waiting.values():
             timer.cancel()

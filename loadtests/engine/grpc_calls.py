@@ -1,4 +1,4 @@
-"""Calls over gRPC on their way: what comes of each, and what that makes of its outcome."""
+"""gRPC calls in flight: their answers, and the outcomes of their requests."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Call(Turn):
                 self.sender.finish(self, Outcome.ERROR, now, text)
 
     def came(self, content: bytes | bytearray) -> bytes:
-        """Only of streams."""
+        """Raise NotImplementedError: only streams are processed in parts."""
         raise NotImplementedError
 
     def _succeeded(self, now: float, fault: str | None) -> None:
@@ -100,15 +100,15 @@ class Call(Turn):
         self.sender.finish(self, outcome, now, fault)
 
     def unheard(self, reason: str) -> None:
-        """A server that goes away had not taken it."""
+        """Handle a server that shut down before it processed the call."""
         self.sender.resend(self, f"UNAVAILABLE: {reason}")
 
     def spoilt(self, fault: str) -> None:
-        """It is more than an answer may be."""
+        """Handle an answer above the size limit."""
         self.sender.finish(self, Outcome.WRONG, perf_counter(), fault)
 
     def broken(self, reason: str) -> None:
-        """It will not come."""
+        """Handle a lost answer."""
         self.sender.unavailable(self, f"UNAVAILABLE: {reason}", answered=False)
 
     def _fault(self, content: bytes) -> str | None:
@@ -129,7 +129,7 @@ class StreamCall(Call):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.since: float | None = None
-        """When the latest response came."""
+        """Time of the latest response."""
         self.fault: str | None = None
 
     @property
@@ -138,7 +138,7 @@ class StreamCall(Call):
         return self.since is not None
 
     def came(self, content: bytes | bytearray) -> bytes:
-        """Take the whole messages; the rest, which is a part of one."""
+        """Process the complete messages; return the incomplete rest."""
         now, position, size = perf_counter(), 0, len(content)
         while self.connection is not None and size - position >= _PREFIX_BYTES:
             start = position + _PREFIX_BYTES

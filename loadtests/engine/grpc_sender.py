@@ -36,11 +36,11 @@ _CONNECT_SECONDS: Final = 10.0
 _WIND_UP_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.005
 _MOST_GOODBYES: Final = 5
-"""Of servers that go away before they take a request; the next makes it an error."""
+"""Servers that shut down before they process a request; one more makes it an error."""
 
 
 class GrpcSender:
-    """One connection for all requests; found anew when it is lost."""
+    """One connection for all requests; reopened when it is lost."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class GrpcSender:
         self._connection: Http2Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._failures = 0
-        """To connect, in a row."""
+        """Consecutive failures to connect."""
         self._connects_at = -np.inf
         self._failure = ""
         self._waiting: list[Call] = []
@@ -100,7 +100,7 @@ class GrpcSender:
         await asyncio.sleep(0)
 
     def send(self, index: int, recorder: Recorder) -> None:
-        """Begin the request."""
+        """Start the request."""
         place = recorder.entry[index]
         entry = self._mix.entries[place]
         body = entry.bodies[index % len(entry.bodies)]
@@ -114,7 +114,7 @@ class GrpcSender:
         self._begin(kind(self, index, place, body, recorder, sequence, data))
 
     def wind_up(self) -> None:
-        """End the sequences that have begun; nobody times those requests."""
+        """End the sequences that were started; these requests are not timed."""
         self.turns.wind_up(self._close)
 
     def _close(self, place: int, body: Body, sequence: Sequence) -> None:
@@ -142,7 +142,7 @@ class GrpcSender:
             self._connecting = self._loop.create_task(self._reconnect())
 
     def unavailable(self, call: Call, message: str, *, answered: bool) -> None:
-        """Nobody took the call, as was answered or not: it is sent again, or an error."""
+        """Resend a call that no server processed, `answered` or not, or fail it."""
         now = perf_counter()
         wait = self._backoff.wait_seconds(call.attempts)
         if (
@@ -183,7 +183,7 @@ class GrpcSender:
         self.turns.ended(call, outcome, now, message)
 
     def _expire(self) -> None:
-        """All have the same timeout, so that the first in order is the next to end."""
+        """Expire calls in the order they started: all have the same timeout."""
         self._timer = None
         now = perf_counter()
         for call in list(self._calls):

@@ -1,4 +1,4 @@
-"""Header blocks of HTTP/2 by the package `hpack`; what is the same again is kept.
+"""HTTP/2 header blocks by the package `hpack`, with a cache for repeated ones.
 
 Each request of a connection has the headers of the one before, and each answer mostly,
 too: while a table stays as it is, the same block means the same headers.
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 Header = tuple[bytes, bytes]
 TABLE_BYTES: Final = 4096
-"""Of the dynamic table, in both directions: what a peer may count on unasked."""
+"""Size of the dynamic table in both directions: HTTP/2's default."""
 _ENTRY_BYTES: Final = 32
 _MAX_CACHED: Final = 256
 _MAX_CACHED_BYTES: Final = 1024
 
 
 def table_bytes(headers: Iterable[Header]) -> int:
-    """Return what the headers take in a table."""
+    """Return the size of the headers in a table."""
     return sum(len(name) + len(value) + _ENTRY_BYTES for name, value in headers)
 
 
@@ -35,12 +35,12 @@ class SameHeaders:
         self._known: dict[bytes | None, bytes] = {}
 
     def allow(self, table: int) -> None:
-        """The peer keeps a table of so many bytes."""
+        """Set the size of the peer's table, in bytes."""
         self._encoder.header_table_size = min(table, TABLE_BYTES)
         self._known.clear()
 
     def block(self, path: bytes | None = None) -> bytes:
-        """Of the next request, which may go to another path."""
+        """Return the header block of the next request, which may go to another path."""
         known = self._known.get(path)
         if known is not None:
             return known

@@ -75,13 +75,13 @@ class Http2Connection(asyncio.Protocol):
     # Connection.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say hello: no pushes, windows as large as they go."""
+        """Send the preface: no pushes, and the largest windows."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         self._transport.write(HELLO)
         self.usable = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whatever waits, waits in vain."""
+        """Fail all requests that wait."""
         self.usable = False
         if not self.settled.done():
             self.settled.set_result(False)
@@ -107,7 +107,7 @@ class Http2Connection(asyncio.Protocol):
             self._open(waiting, content, 0)
 
     def cancel(self, waiting: Answered) -> None:
-        """Nobody waits for this answer any more."""
+        """Drop an answer that is no longer awaited."""
         for number, stream in self._streams.items():
             if stream.waiting is waiting:
                 self._forget(number)
@@ -137,7 +137,7 @@ class Http2Connection(asyncio.Protocol):
             self._flush()
 
     def _flush(self) -> None:
-        """Send of what is blocked as much as the windows allow, in order."""
+        """Send as much blocked data as the windows allow, in order."""
         for number in tuple(self._blocked):
             stream = self._streams.get(number)
             while stream is not None and stream.unsent:
@@ -195,7 +195,7 @@ class Http2Connection(asyncio.Protocol):
             self._write(b"".join(held))
 
     def _take_frames(self, data: bytes) -> int:
-        """Take the whole frames; where the rest begins."""
+        """Process the complete frames; return the position of the rest."""
         position, end = 0, len(data)
         while end - position >= _HEAD_BYTES:
             high, low, kind, flags, number = HEAD.unpack_from(data, position)
@@ -231,7 +231,7 @@ class Http2Connection(asyncio.Protocol):
             self._take_control(kind, flags, number, content)
 
     def _take_control(self, kind: int, flags: int, number: int, content: bytes) -> None:
-        """What is about the connection; kinds that are unknown are passed over."""
+        """Handle a frame of the connection; unknown kinds are ignored."""
         if kind == _SETTINGS and not flags & _ACK:
             self._take_settings(content)
         elif kind == _WINDOW:
@@ -329,7 +329,7 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def _go_away(self, last: int, code: int) -> None:
-        """No more streams; the peer did nothing with those after the last it names."""
+        """Handle GOAWAY: the peer did not process the streams after `last`."""
         self.usable = False
         self._reason = f"the server went away (code {code})"
         unheard = [self._forget(n).waiting for n in tuple(self._streams) if n > last]
@@ -364,7 +364,7 @@ class Http2Connection(asyncio.Protocol):
             self._advance()
 
     def _keep(self, number: int, stream: Stream, more: int) -> bool:
-        """Return whether so much more may be kept of an answer; else it is given up."""
+        """Return whether `more` bytes of an answer may be kept; else it is given up."""
         stream.kept += more
         fault = self._keeping.fault(stream.kept, more)
         if fault is None:

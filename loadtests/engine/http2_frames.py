@@ -1,4 +1,4 @@
-"""HTTP/2 frames and open streams: what one looks like on the wire, and what may stand in it."""
+"""HTTP/2 frames and open streams: encoding, and validation of received frames."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def frame(kind: int, flags: int, number: int, content: bytes | memoryview) -> by
 
 
 def unpadded(flags: int, content: bytes) -> bytes:
-    """The content of a frame without what only makes it longer."""
+    """Return the content of a frame without its padding."""
     if not flags & _PADDED:
         return content
     padding = content[0]
@@ -70,27 +70,27 @@ HELLO: Final = b"".join(
 )
 
 
-"""What a client begins with: no pushes, windows as large as they go."""
+"""First bytes of a client: no pushes, and the largest windows."""
 
 
 class Answered(Protocol):
-    """Who waits for the answer to one request."""
+    """Receives the answer to one request."""
 
     @property
     def path(self) -> bytes | None:
-        """Of a method whose answer comes in parts, told as they come; None for others."""
+        """Path of a method whose answer is processed in parts; None for others."""
         ...
 
     def came(self, content: bytes | bytearray) -> bytes:
-        """So much came of a stream; what is kept of it until more comes."""
+        """Called with the data of a stream so far; returns the part to keep."""
         ...
 
     def answered(self, headers: Sequence[Header], content: bytes) -> None:
-        """All of it came: the headers and trailers, and the data."""
+        """Called with the complete answer: headers and trailers, and the data."""
         ...
 
     def spoilt(self, fault: str) -> None:
-        """What comes is more than is kept of an answer."""
+        """Called when an answer is larger than what is kept."""
         ...
 
     def unheard(self, reason: str) -> None:
@@ -98,13 +98,13 @@ class Answered(Protocol):
         ...
 
     def broken(self, reason: str) -> None:
-        """It will not come."""
+        """Called when no answer will come."""
         ...
 
 
 @dataclass(slots=True)
 class Stream:
-    """One request and what has come of its answer."""
+    """One request and the received part of its answer."""
 
     waiting: Answered
     request: bytes

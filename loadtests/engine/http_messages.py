@@ -40,7 +40,7 @@ class Answer:
 
     @property
     def json_bytes(self) -> int:
-        """How much of the body is JSON."""
+        """Length of the JSON part of the body, in bytes."""
         return len(self.body) if self._json_bytes is None else self._json_bytes
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -53,7 +53,7 @@ class Answer:
         self._parts.append(body)
 
     def on_message_complete(self) -> None:
-        """All of it is there."""
+        """Mark the message as complete."""
         self.status = self._parser.get_status_code()
         self.keeps_alive = self._parser.should_keep_alive()
         self.complete = True

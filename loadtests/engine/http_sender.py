@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS: Final = 10.0
 _WIND_UP_SECONDS: Final = 2.0
-"""How long what ends sequences is waited for."""
+"""Time limit of the requests that end sequences."""
 _LOOK_SECONDS: Final = 0.005
 _OK: Final = 200
 _SHOWN: Final = 300
@@ -90,7 +90,7 @@ class HttpSender:
         await asyncio.sleep(0)
 
     def send(self, index: int, recorder: Recorder) -> None:
-        """Begin the request."""
+        """Start the request."""
         place = recorder.entry[index]
         entry = self._mix.entries[place]
         which = index % len(entry.bodies)
@@ -115,7 +115,7 @@ class HttpSender:
         task.add_done_callback(self._opening.discard)
 
     def wind_up(self) -> None:
-        """End the sequences that have begun; nobody times those requests."""
+        """End the sequences that were started; these requests are not timed."""
         self.turns.wind_up(self._close)
 
     def _close(self, place: int, body: Body, sequence: Sequence) -> None:
@@ -135,7 +135,7 @@ class HttpSender:
         self.turns.lost(request, now, message)
 
     def forget(self, connection: _Connection) -> None:
-        """It is closed."""
+        """Remove a closed connection."""
         self._connections.discard(connection)
 
     async def _send_on_new(self, request: Turn, wire: bytes) -> None:
@@ -176,12 +176,12 @@ class _Connection(asyncio.Protocol):
         self.usable = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Handle an opened connection."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         self.usable = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed, by whichever side."""
+        """Handle a connection that either side has closed."""
         self.usable = False
         self._sender.forget(self)
         if self._request is not None:
@@ -233,7 +233,7 @@ class _Connection(asyncio.Protocol):
         return False
 
     def _keep(self, data: bytes) -> str | None:
-        """Join it to what has come; what speaks against it."""
+        """Append data to the answer; return the error if it is too large."""
         more = len(data) if self._received or len(data) > SMALL_BYTES else 0
         self._received = joined(self._received, data)
         self._kept_bytes += more

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 MAX_ANSWER_BYTES: Final = 64 << 20
-"""Of one answer."""
+"""Limit of one answer."""
 MAX_TOGETHER_BYTES: Final = 512 << 20
-"""Of all answers that have begun to come."""
+"""Limit of all answers that are being received."""
 SMALL_BYTES: Final = 1024
 """An answer's first piece, where it is no larger, need not be counted."""
 
 
 class Keeping:
-    """Counts what one sender keeps of the answers under way."""
+    """Counts the bytes that one sender keeps of answers in progress."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Keeping:
         """Bytes of all of them."""
 
     def fault(self, size: int, more: int) -> str | None:
-        """Keep `more` bytes of an answer, `size` with them; what speaks against it."""
+        """Count `more` bytes of an answer of now `size`; return the error above a limit."""
         self.held += more
         if size > self._answer:
             return (
@@ -41,12 +41,12 @@ class Keeping:
         return None
 
     def drop(self, size: int) -> None:
-        """So many bytes of an answer are kept no longer."""
+        """Release this number of bytes of an answer."""
         self.held -= size
 
 
 def joined(before: bytes | bytearray, more: bytes) -> bytes | bytearray:
-    """Both: what comes in one piece as it is, what comes in many in place."""
+    """Return both joined; a single piece is not copied, more are appended in place."""
     if not before:
         return more
     if isinstance(before, bytes):

@@ -1,4 +1,4 @@
-"""The two ways to send: on a schedule whatever the server does, and so many at a time."""
+"""The two ways to send: on a schedule, and at a fixed concurrency."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from loadtests.engine.senders import Sender
 
 _BURST: Final = 64
-"""Most requests sent without looking at what has come meanwhile."""
+"""Maximum of requests sent before received data are processed."""
 
 
 class Loop(Protocol):
-    """Sends what is to be sent, until `over` is set."""
+    """Sends the requests of a run, until `over` is set."""
 
     over: asyncio.Event
-    """Nothing more will be sent."""
+    """Set when no more requests will be sent."""
 
     def start(self) -> None:
-        """Begin; at the recorder's origin the first request may be due."""
+        """Start; the first request may be due at the recorder's origin."""
         ...
 
     def stop(self) -> None:
@@ -93,7 +93,7 @@ class OpenLoop:
 
 
 class ClosedLoop:
-    """Keeps so many requests in flight for a while: the next is sent when one ends.
+    """Keeps a number of requests in flight: each that ends is followed by the next.
 
     For `seconds`, and from the least number of requests to the most, `requests`. Where
     one got no answer the next waits, by `backoff`: what fails in microseconds would be
@@ -120,9 +120,9 @@ class ClosedLoop:
         self._timer: Timer | None = None
         self._pauses = Pauses(backoff, self._ask_again)
         self._most = concurrency
-        """In flight: as many as are wanted, less those that wait."""
+        """Limit of requests in flight: the concurrency less those that wait."""
         self._failures: dict[int, int] = {}
-        """Of requests that follow such ones: how many those are, in a row."""
+        """Consecutive failures before a request, by the request that follows them."""
 
     def start(self) -> None:
         """Send the first ones when the run starts."""
@@ -142,11 +142,11 @@ class ClosedLoop:
         self.over.set()
 
     def start_with(self, concurrency: int) -> None:
-        """Begin with so many, where it has not begun."""
+        """Set the concurrency before the start."""
         self._want(concurrency)
 
     def resize(self, concurrency: int) -> None:
-        """Keep so many in flight from now on."""
+        """Set the concurrency from now on."""
         if not self.over.is_set():
             self._want(concurrency)
             self._fill()

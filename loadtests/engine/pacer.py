@@ -1,4 +1,4 @@
-"""A timer that fires when asked, on an asyncio loop.
+"""A precise timer on an asyncio loop.
 
 asyncio's own timers wait in epoll, which counts whole milliseconds: a request is sent
 0.4 ms late in the middle and 1.1 ms at the 99th percentile. A timerfd is a descriptor

@@ -32,16 +32,16 @@ class Recorder:
         self.origin = origin
         self.in_flight = 0
         self.started = 0
-        """How many have been begun, sent or rejected: they are, in order, the first."""
+        """Number of requests sent or rejected: in order, the first ones."""
         self.finished: list[int] = []
-        """Indexes of those that ended, in that order; a reader may take them away."""
+        """Indexes of the requests that ended, in that order; a reader may remove them."""
         self.errors: dict[str, int] = {}
         self.between = Histogram()
         self.ended: Callable[[int], None] | None = None
         self.lost: Callable[[int], None] | None = None
         self.unanswered = Unanswered()
         self.waited_seconds = 0.0
-        """Which a closed loop waited after those, all that it keeps in flight together."""
+        """Seconds that a closed loop waited after those, summed over its concurrency."""
         self._hold(requests)
 
     def _hold(self, requests: Requests) -> None:
@@ -55,11 +55,11 @@ class Recorder:
 
     @classmethod
     def growing(cls, origin: float) -> Recorder:
-        """For a run whose number of requests is not known before."""
+        """Return a recorder for a run whose number of requests is not known in advance."""
         return cls(Requests.empty(_FIRST_CAPACITY), origin)
 
     def make_room(self, count: int) -> bool:
-        """Room for so many requests; False where that would be too many."""
+        """Add room for this number of requests; return False above the limit."""
         held = len(self.requests)
         if count <= held:
             return True
@@ -114,7 +114,7 @@ class Recorder:
             follow(index)
 
     def lose(self, index: int, now: float, message: str) -> None:
-        """The request ended without an answer: nobody was there, or nobody any more."""
+        """Record a request that ended without an answer."""
         self.unanswered = self.unanswered.and_at(now - self.origin)
         self.finish(index, Outcome.ERROR, now, message, answered=False)
 

@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT: Final = 50_000
 MAX_CONCURRENCY: Final = 10_000
 _SETTLE_SECONDS: Final = 0.1
-"""From the connection to the first request, where no start is given."""
+"""Time from the connection to the first request, where no start is given."""
 _OVERTIME_SECONDS: Final = 5.0
-"""How long after the last is due anything is still sent."""
+"""Time after the last due request within which anything is still sent."""
 _SPARE_SECONDS: Final = 2.0
-"""How long after its timeout a request is still waited for."""
+"""Time after its timeout for which a request is still awaited."""
 _GC_OBJECTS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. `requests` are the run's own arrays, not yet whole."""
+    """Progress of a run. `requests` are the run's own arrays, not yet complete."""
 
     elapsed_seconds: float
     started: int
-    """So many, in order, have been sent or rejected."""
+    """Number of requests, in order, that have been sent or rejected."""
     in_flight: int
     finished: NDArray[np.int64]
     """Indexes of those that ended since the last time."""
@@ -58,28 +58,29 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a run may be told beside what to send when."""
+    """Options of a run, beside its requests and their schedule."""
 
     timeout_seconds: float = 10.0
-    """Of each request, from its send."""
+    """Timeout of each request, from its send."""
     slo_seconds: float | None = None
     """The latency that the verdict holds the sender's own delay against."""
     seed: int = 1
-    """Of the mix, the sequences, and what shares the schedule out."""
+    """Seed of the mix, the sequences, and the division of the schedule."""
     start_at: float | None = None
     """Unix time of the start, which several senders have in common."""
     progress: Callable[[Progress], None] | None = None
-    """Called in the sending thread: whatever it takes, requests are late by."""
+    """Called in the sending thread: its time delays requests."""
     progress_seconds: float = 0.25
     stop: Callable[[], bool] | None = None
-    """Asked as often as there is progress; ends the run, with what there is."""
+    """Polled with the progress; True ends the run with its present result."""
     profile: Mapping[str, Any] | None = None
-    """What the arrivals were made from; kept in the result."""
+    """The profile of the arrivals; kept in the result."""
     chosen: NDArray[np.int64] | None = None
     """Send only these of the arrivals (`plan.share`); the rest are others' to send."""
     backoff: Backoff | None = None
-    """How the client comes back after a lost connection, and a closed loop after any
-    request without an answer; None for the default."""
+    """Reconnects of the client, and retries of a closed loop after a request without an
+    answer; None for the default.
+    """
 
 
 def run_open(
@@ -131,7 +132,7 @@ def run_closed(
     options: Options | None = None,
     control: Callable[[ClosedLoop], None] | None = None,
 ) -> RunResult:
-    """Keep so many requests in flight, each followed by the next when it ends.
+    """Keep a number of requests in flight, each followed by the next when it ends.
 
     Ends after `duration_seconds`, but not before `least_requests`, and in any case
     after `requests`, by default as many as a run can keep: the result is INVALID where
@@ -188,7 +189,7 @@ def _drawn(mix: Mix, seed: int) -> Callable[[int], int]:
 
 
 class _Run:
-    """What stays the same while a run runs."""
+    """The constant parts of a run."""
 
     def __init__(
         self,
@@ -230,7 +231,7 @@ class _Run:
         return self._result(recorder, started_at, elapsed, cpu, interrupted=interrupted)
 
     async def _watch(self, sender: Sender, recorder: Recorder, loop: Loop) -> bool:
-        """Until all is sent and answered; whether somebody stopped it before."""
+        """Wait until all is sent and answered; return whether the run was stopped before."""
         interrupted = False
         try:
             while not await _within(loop.over.wait(), self._options.progress_seconds):
@@ -329,7 +330,7 @@ async def _within(waiting: Any, seconds: float) -> bool:
 
 
 def _start(start_at: float | None) -> tuple[float, float]:
-    """When the run starts: as Unix time and as an instant of perf_counter."""
+    """Return the start of the run: as Unix time and as an instant of perf_counter."""
     now, instant = time.time(), time.perf_counter()
     wait = _SETTLE_SECONDS if start_at is None else start_at - now
     return now + wait, instant + wait
@@ -337,7 +338,7 @@ def _start(start_at: float | None) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Generator[None]:
-    """As many descriptors as allowed, and a garbage collector that seldom comes."""
+    """Raise the limit of descriptors, and run the garbage collector less often."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = gc.get_threshold()
     with contextlib.suppress(ValueError, OSError):

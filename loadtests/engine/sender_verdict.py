@@ -1,4 +1,4 @@
-"""Are the numbers about the server, or about the one who sent?"""
+"""Checks that a run's numbers describe the server, not the sender."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from loadtests.result import RunResult
 
 MAX_DELAY_OF_SLO: Final = 0.10
-"""Of the SLO's latency, the 99th percentile of the dispatch delay may be so much."""
+"""Limit of the 99th percentile of the dispatch delay, as a share of the SLO's latency."""
 MAX_DELAY_OF_TAIL: Final = 0.5
-"""Where there is no SLO, of the 99th percentile of the latency."""
+"""Limit without an SLO, as a share of the 99th percentile of the latency."""
 MAX_UNSENT: Final = 0.01
 MAX_CPU: Final = 0.9
-"""Of one core, which is all that one sender can use."""
+"""Limit as a share of one core, which is all that one sender can use."""
 MAX_WAITED: Final = 0.01
-"""Of the time of a closed loop's requests and the waits between them."""
+"""Limit of waits, as a share of the time of a closed loop's requests and waits."""
 _NOTABLE: Final = 0.10
 
 
 def verdict_of(
     result: RunResult, cpu_share: float, slo_seconds: float | None
 ) -> RunResult:
-    """The result with what speaks against it.
+    """Return the result with the reasons against it.
 
     `cpu_share` is the sender's CPU time over the run's, 1 being a core.
     """
@@ -96,7 +96,7 @@ def _without_answer(result: RunResult) -> str:
 
 
 def _at_least(delays: Histogram) -> float | None:
-    """Return what the 99th percentile is at the least, with 97.5 % confidence.
+    """Return a lower bound of the 99th percentile, with 97.5 % confidence.
 
     Of a few requests the 99th percentile is the latest, and one is no bottleneck. Where
     there are too few for an interval, a lower percentile's lower end bounds it as well.

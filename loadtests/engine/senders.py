@@ -1,4 +1,4 @@
-"""What every protocol's sender is and keeps: whose turn it is, and what its answers must be."""
+"""The base of every protocol's sender: sequences, turns, and checks of answers."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class Sender(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End what is in flight and close the connections."""
+        """End requests in flight and close the connections."""
         ...
 
     def send(self, index: int, recorder: Recorder) -> None:
-        """Begin the request of this index; its end is told to the recorder.
+        """Start the request of this index; its end is recorded.
 
         Never waits. The body is the entry's own, in turns.
         """
         ...
 
     def wind_up(self) -> None:
-        """No more requests are to come: end the sequences that have begun."""
+        """End the sequences that were started: no more requests will be sent."""
         ...
 
 
@@ -83,13 +83,13 @@ def open_sender(
 
 
 class Turns:
-    """What every sender keeps of the entries; `place` is an entry's in the mix."""
+    """State of a sender for each entry; `place` is an entry's index in the mix."""
 
     def __init__(self, mix: Mix, seed: int) -> None:
         self.entries = mix.entries
         self.checks = [AnswerCheck(entry) for entry in mix.entries]
         self.refused = [entry.refused for entry in mix.entries]
-        """Whether the right answer is an error."""
+        """True for entries whose correct answer is an error."""
         rng = np.random.default_rng((seed, _SEQUENCES))
         self._sequences = [Sequences(entry, rng) for entry in mix.entries]
 
@@ -98,7 +98,7 @@ class Turns:
         return self._sequences[place].take()
 
     def wind_up(self, close: Callable[[int, Body, Sequence], None]) -> None:
-        """Have the sequences that have begun ended; nobody times those requests."""
+        """End the sequences that were started; these requests are not timed."""
         for place, sequences in enumerate(self._sequences):
             sequences.wind_up(partial(self._close, place, close))
 
@@ -128,7 +128,7 @@ class Turns:
 
 
 class Turn:
-    """One request of a run. Without a recorder it ends a sequence, and nobody times it."""
+    """One request of a run. Without a recorder it ends a sequence, and is not timed."""
 
     __slots__ = ("body", "index", "place", "recorder", "sequence")
 

@@ -28,16 +28,16 @@ class Sequence:
     length: int
     step: int = 0
     last: bool = False
-    """The next request is the last, whatever the length."""
+    """True if the next request is the last, whatever the length."""
 
     @property
     def starts(self) -> bool:
-        """Whether the next request is the first."""
+        """True if the next request is the first."""
         return self.step == 0
 
     @property
     def ends(self) -> bool:
-        """Whether the next request is the last."""
+        """True if the next request is the last."""
         return self.last or self.step == self.length - 1
 
 
@@ -67,7 +67,7 @@ class Sequences:
         return Sequence(correlation_id, self._length)
 
     def give_back(self, sequence: Sequence, *, answered: bool) -> None:
-        """Its request ended. One that failed has lost its state: it goes no further."""
+        """Return a sequence after a request. A failed request ends it: its state is lost."""
         sequence.step += 1
         if not answered or sequence.step >= sequence.length:
             return
@@ -77,7 +77,7 @@ class Sequences:
             self._close(sequence)
 
     def wind_up(self, close: Callable[[Sequence], None]) -> None:
-        """Nothing more is to come: `close` is to end what has begun, now and later.
+        """End the sequences: call `close` for those that were started, now and later.
 
         A sequence left open keeps its place in the server until it counts as idle, and
         others' requests wait that long.

@@ -35,7 +35,7 @@ _SCENARIOS = TypeAdapter[
 
 
 def least_passing(misses: int, percentile: float) -> int:
-    """The fewest queries in time that, beside so many misses, show the percentile."""
+    """Return the minimum of queries in time that shows the percentile, with these misses."""
     low, high = 0, 1
     while not _shown(high, misses, percentile):
         low, high = high, high * 2
@@ -49,7 +49,7 @@ def least_passing(misses: int, percentile: float) -> int:
 
 
 def least_queries(misses: int, percentile: float) -> int:
-    """All queries a run with so many misses needs."""
+    """Return the number of queries that a run with these misses needs."""
     return least_passing(misses, percentile) + misses
 
 
@@ -59,7 +59,7 @@ def _shown(in_time: int, misses: int, percentile: float) -> bool:
 
 
 def most_misses(queries: int, percentile: float) -> int | None:
-    """The most misses that so many queries allow; None where not even none do."""
+    """Return the maximum of misses that these queries allow; None where 0 is too many."""
     if queries < least_queries(0, percentile):
         return None
     low, high = 0, queries
@@ -101,9 +101,9 @@ class Verdict(Settings):
     scenario: Scenario
     """The scenario."""
     valid: bool
-    """All checks below hold."""
+    """True if all checks below hold."""
     result: float
-    """What MLPerf reports: seconds for the streams, queries or samples a second else."""
+    """MLPerf's result: seconds for the streams, else queries or samples per second."""
     unit: str
     """The unit of `result`."""
     queries: int
@@ -113,15 +113,15 @@ class Verdict(Settings):
     min_duration_met: bool
     """The run was long enough."""
     min_queries_met: bool
-    """There were enough queries."""
+    """True if there were enough queries."""
     constraints_met: bool
     """Server: the percentile is within its limit."""
     early_stopping_met: bool
-    """There are enough queries for the percentile at 99 % confidence, if iid."""
+    """True if there were enough queries for the percentile at 99 % confidence, if iid."""
     early_stopping_seconds: float | None = None
     """The streams: early stopping's estimate of the percentile."""
     caveat: str = CAVEAT
-    """How far to trust it."""
+    """Limits of its validity."""
 
 
 def ranked(latencies: Floats, percentile: float) -> float | None:

@@ -27,7 +27,7 @@ Parameter = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Where an input's content lies in a shared memory region of the server."""
+    """Location of an input's content in a shared memory region of the server."""
 
     name: str
     offset: int
@@ -36,7 +36,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one request sends, and where it is known, the right answer."""
+    """Content of one request, and the correct answer where it is known."""
 
     inputs: Mapping[str, Array]
     expected: Mapping[str, Array] = field(default_factory=dict)
@@ -156,7 +156,7 @@ def _http(
 
 
 def _json(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
-    """All of it JSON, as KServe's protocol has it without extensions."""
+    """Return a body that is JSON only, as in KServe's protocol without extensions."""
     try:
         inputs = [
             {

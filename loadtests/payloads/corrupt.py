@@ -1,4 +1,4 @@
-"""Bodies that a server has to refuse: what a broken client sends."""
+"""Invalid bodies, which a server has to refuse."""
 
 from __future__ import annotations
 

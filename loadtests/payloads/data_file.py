@@ -92,7 +92,7 @@ def _is_text(values: list[object]) -> bool:
 
 
 def _stacked(columns: Columns, spec: ModelSpec) -> Columns:
-    """A table with a column a feature fits a model with one input of so many values."""
+    """Return feature columns joined as the model's one input, where they fit that."""
     inputs, outputs = ({t.name for t in part} for part in (spec.inputs, spec.outputs))
     if inputs & columns.keys() or len(spec.inputs) != 1:
         return columns
@@ -156,7 +156,7 @@ def _checked(source: str, spec: ModelSpec, columns: Columns) -> int:
 def require_fit(
     source: str, spec: ModelSpec, tensor: TensorSpec, shape: tuple[int, ...]
 ) -> None:
-    """Whether one sample has the shape that the model declares.
+    """Require that one sample has the shape that the model declares.
 
     Raises:
         PlanError: it has not.
@@ -175,7 +175,7 @@ def require_fit(
 
 
 def require_dtype(source: str, tensor: TensorSpec, array: Array) -> None:
-    """Whether the values are the model's datatype, or can be without loss of kind.
+    """Require the model's datatype, or values that can be converted without loss.
 
     Raises:
         PlanError: text for numbers, fractions for integers, or the like.

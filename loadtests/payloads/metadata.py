@@ -29,7 +29,7 @@ _BINARY: Final = "binary_tensor_data"
 
 
 def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
-    """Return what the model takes and gives, as the server says.
+    """Return the model's inputs and outputs, as the server reports them.
 
     Raises:
         LoadError: nobody answers, or there is no such model; says what there is.
@@ -163,7 +163,7 @@ def _told(error: TritonError, target: Target, model: str, version: str) -> str:
 
 
 def _there_is(target: Target) -> str:
-    """The models that there are, where the server tells."""
+    """Return the names of the server's models, if it reports them."""
     if target.protocol != "grpc":
         return ""
     try:
@@ -179,7 +179,7 @@ def _there_is(target: Target) -> str:
 
 
 def require_fit(spec: ModelSpec, target: Target) -> None:
-    """Whether the protocol can be used for the model at all.
+    """Require that the protocol can be used for the model.
 
     Raises:
         PlanError: a decoupled model over HTTP, or one of which nothing is known.

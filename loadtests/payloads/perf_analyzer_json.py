@@ -123,7 +123,7 @@ def _of_bytes(
 def _shaped(
     source: str, spec: ModelSpec, tensor: TensorSpec, array: Array, shape: Any
 ) -> Array:
-    """With the shape given or declared; one open dimension takes what there is."""
+    """Return it in the given or declared shape; one open dimension fits the values."""
     declared = tensor.shape[1:] if spec.max_batch_size else tensor.shape
     wanted = declared if shape is None else shape
     try:

@@ -39,7 +39,7 @@ _ALIGNMENT: Final = 64
 def shared(
     target: Target, spec: ModelSpec, rows: Sequence[Row]
 ) -> Generator[list[Mapping[str, Region]]]:
-    """Where each row's inputs lie, in a region that the server knows for the block.
+    """Yield the location of each row's inputs, in a region registered with the server.
 
     Raises:
         LoadError: there is no shared memory here, or the server cannot read it.

@@ -25,7 +25,7 @@ def counted(profile: Profile, seed: int, slices: int) -> tuple[Floats, Floats]:
 
 
 def line(profile: Profile, seed: int, width: int = 60) -> str:
-    """One line of blocks as high as the rate, and what the highest stands for."""
+    """Return a line of blocks as high as the rate, and the rate of the highest."""
     if profile.curve() is None:
         return f"closed loop, {profile.concurrency} in flight"
     rates = counted(profile, seed, width)[1]

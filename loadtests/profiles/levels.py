@@ -32,7 +32,7 @@ class LeveledProfile(Profile):
     """Arrivals at random about the rate, or evenly along it."""
 
     def levels(self) -> tuple[Level, ...]:
-        """Return what is held, in order."""
+        """Return the levels in order."""
         raise NotImplementedError
 
     @property
@@ -103,7 +103,7 @@ class SpecPower(LeveledProfile):
 
     kind: Literal["specpower"] = "specpower"
     maximum_requests_per_second: float = Field(default=10.0, gt=0, le=1e6)
-    """What 100 % is."""
+    """Rate that counts as 100 %."""
     level_seconds: float = Field(default=240.0, gt=0, le=86_400)
     """Time at each level; SPECpower takes 240 s."""
     idle_seconds: float = Field(default=240.0, gt=0, le=86_400)

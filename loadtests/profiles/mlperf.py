@@ -42,7 +42,7 @@ class MlperfServer(Profile):
 
     @property
     def length_seconds(self) -> float:
-        """Until the last query is due."""
+        """Time until the last query is due."""
         return float(self._due()[-1]) + 1e-9
 
     def arrivals(self, rng: np.random.Generator) -> Floats:  # noqa: ARG002 - own seed
@@ -91,7 +91,7 @@ class MlperfSingleStream(MlperfStream):
 
     kind: Literal["mlperf_single_stream"] = "mlperf_single_stream"
     percentile: float = Field(default=0.9, gt=0, lt=1)
-    """Which percentile is the result."""
+    """The percentile that is the result."""
 
 
 class MlperfMultiStream(MlperfStream):
@@ -99,7 +99,7 @@ class MlperfMultiStream(MlperfStream):
 
     kind: Literal["mlperf_multi_stream"] = "mlperf_multi_stream"
     percentile: float = Field(default=0.99, gt=0, lt=1)
-    """Which percentile is the result."""
+    """The percentile that is the result."""
     samples_per_query: int = Field(default=8, ge=1, le=4096)
     """Rows of one request's tensors."""
 
@@ -113,7 +113,7 @@ class MlperfOffline(Profile):
 
     kind: Literal["mlperf_offline"] = "mlperf_offline"
     samples: int = Field(default=24_576, ge=1, le=MAX_REQUESTS)
-    """How many; MLPerf wants at least 24,576."""
+    """Number of samples; MLPerf requires at least 24,576."""
     least_seconds: float = Field(default=_SECONDS, ge=0, le=86_400)
     """Shorter is not valid."""
     in_flight: int = Field(default=64, ge=1, le=10_000)
@@ -121,7 +121,7 @@ class MlperfOffline(Profile):
 
     @property
     def concurrency(self) -> int:
-        """As many as `in_flight`."""
+        """The concurrency, `in_flight`."""
         return self.in_flight
 
     @property
@@ -130,5 +130,5 @@ class MlperfOffline(Profile):
         return max(self.least_seconds, 1e-3)
 
     def arrivals(self, rng: np.random.Generator) -> Floats:  # noqa: ARG002 - none
-        """All at 0."""
+        """Return all arrivals at 0."""
         return np.zeros(self.samples)

@@ -30,11 +30,11 @@ class Phase:
 
 
 class Profile(Settings):
-    """When requests are due. `kind` names it in files, commands and labels."""
+    """The schedule of requests. `kind` is its name in files, commands and labels."""
 
     @property
     def concurrency(self) -> int | None:
-        """How many requests are kept in flight, each sent as early as it may be.
+        """Number of requests in flight, each sent as early as possible.
 
         None: each is sent when it is due, whatever the server does.
         """
@@ -42,7 +42,7 @@ class Profile(Settings):
 
     @property
     def length_seconds(self) -> float:
-        """How long requests are sent; the last answer may come later."""
+        """Time in which requests are sent; the last answer may come later."""
         raise NotImplementedError
 
     def arrivals(self, rng: np.random.Generator) -> Floats:
@@ -54,7 +54,7 @@ class Profile(Settings):
         return None
 
     def phases(self) -> tuple[Phase, ...]:
-        """The parts a report tells apart; without any of their own, the whole."""
+        """Phases that reports distinguish; by default the whole."""
         curve, length = self.curve(), self.length_seconds
         rate = None if curve is None else curve.expected / length
         return (Phase(str(getattr(self, "kind", "load")), 0.0, length, rate),)
@@ -64,15 +64,15 @@ class TimedProfile(Profile):
     """A profile with a duration."""
 
     duration_seconds: float = Field(default=60.0, gt=0, le=7 * 86_400)
-    """How long requests are sent."""
+    """Time in which requests are sent."""
 
     @property
     def length_seconds(self) -> float:
-        """How long requests are sent."""
+        """Time in which requests are sent."""
         return self.duration_seconds
 
     def check(self) -> None:
-        """Refuse, by ValueError, what would be too much to draw."""
+        """Raise ValueError if too many arrivals would be drawn."""
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
@@ -107,7 +107,7 @@ class ShapedProfile(TimedProfile):
 
 
 def within(times: Floats, length_seconds: float) -> Floats:
-    """The times that lie in the run."""
+    """Return the times within the run."""
     return times[: int(np.searchsorted(times, length_seconds, "left"))]
 
 

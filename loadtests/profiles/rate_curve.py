@@ -51,7 +51,7 @@ class Curve:
     def sampled(
         cls, rate: Callable[[Floats], Floats], duration_seconds: float, knots: int
     ) -> Curve:
-        """A smooth rate, by so many straight pieces."""
+        """Return a smooth rate as a number of straight pieces."""
         times = np.linspace(0.0, duration_seconds, knots + 1)
         return cls(times, np.maximum(rate(times), 0.0))
 
@@ -74,7 +74,7 @@ class Curve:
         return self.inverse(np.sort(rng.random(count)) * total)
 
     def inverse(self, cumulative: Floats) -> Floats:
-        """The seconds by which so many arrivals are expected, for each value (N,)."""
+        """Return the time at which each number of arrivals (N,) is expected."""
         running = self._cumulative()
         last = max(len(running) - 2, 0)
         piece = np.clip(np.searchsorted(running, cumulative, "right") - 1, 0, last)

@@ -34,13 +34,13 @@ class Replay(Profile):
     file: Path
     """The recording."""
     holds: Literal["times", "gaps"] = Field(default="times")
-    """Whether numbers are instants or the time since the one before."""
+    """Content of the file: instants, or the gaps between them."""
     unit: Literal["s", "ms", "us", "ns"] = Field(default="s")
-    """What the numbers count."""
+    """Unit of the numbers."""
     speed: float = Field(default=1.0, gt=0, le=10_000)
     """2 sends twice as fast as recorded."""
     limit_seconds: float | None = Field(default=None, gt=0)
-    """End after so much of the replay."""
+    """Part of the replay to run."""
     _times: Floats = PrivateAttr()
     _digest: str = PrivateAttr()
 
@@ -82,17 +82,17 @@ class Replay(Profile):
 
     @property
     def sha256(self) -> str:
-        """Of the file's bytes."""
+        """SHA-256 of the file's bytes."""
         return self._digest
 
     @property
     def length_seconds(self) -> float:
-        """Until one mean gap after the last arrival."""
+        """Time until one mean gap after the last arrival."""
         last, count = float(self._times[-1]), self._times.size
         return last + last / (count - 1) if count > 1 and last > 0 else last + 1e-9
 
     def arrivals(self, rng: np.random.Generator) -> Floats:  # noqa: ARG002 - recorded
-        """As recorded."""
+        """Return the recorded arrivals."""
         return self._times.copy()
 
     def curve(self) -> Curve:

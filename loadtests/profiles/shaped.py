@@ -76,10 +76,10 @@ class Diurnal(ShapedProfile):
     peak_to_mean: float = Field(default=1.8, ge=1, le=1.9)
     """The highest rate over the mean; 1 is a level line."""
     day_seconds: float = Field(default=60.0, gt=0, le=86_400)
-    """How long a day takes."""
+    """Length of a day."""
 
     def shape(self) -> Curve:
-        """From midnight on, day after day."""
+        """The rate from midnight on, day after day."""
         days = self.duration_seconds / self.day_seconds
         knots = int(min(np.ceil(days * _KNOTS_OF_A_DAY), 100_000))
         return Curve.sampled(self._rate, self.duration_seconds, max(knots, 2))
@@ -107,7 +107,7 @@ class Growth(ShapedProfile):
     doubling_seconds: float = Field(default=20.0, gt=0.1, le=7 * 86_400)
     """Time in which the rate doubles, far below the ceiling."""
     ceiling_requests_per_second: float | None = Field(default=None, gt=0, le=1e6)
-    """Where growth ends; none by default."""
+    """Upper limit of growth; none by default."""
 
     def shape(self) -> Curve:
         """The curve by many straight pieces."""
@@ -135,13 +135,13 @@ class Spike(ShapedProfile):
     peak_requests_per_second: float = Field(default=50.0, gt=0, le=1e6)
     """The rate at the peak."""
     at_seconds: float = Field(default=15.0, ge=0, le=86_400)
-    """When the rise begins."""
+    """Start of the rise."""
     rise_seconds: float = Field(default=2.0, gt=0, le=86_400)
-    """How long it rises, in a straight line."""
+    """Duration of the rise, which is linear."""
     hold_seconds: float = Field(default=10.0, ge=0, le=86_400)
-    """How long the peak holds."""
+    """Duration of the peak."""
     decay_seconds: float = Field(default=5.0, gt=0, le=86_400)
-    """Time in which what is above the base falls to 37 %."""
+    """Time in which the part above the base falls to 37 %."""
 
     def check(self) -> None:
         """Refuse a peak that does not end."""
@@ -168,7 +168,7 @@ class Spike(ShapedProfile):
         )
 
     def phases(self) -> tuple[Phase, ...]:
-        """Before, the rise, the peak and after it."""
+        """The phases: before the rise, the rise, the peak and after it."""
         edges = (
             0.0,
             self.at_seconds,
@@ -189,7 +189,7 @@ class Soak(ShapedProfile):
 
     kind: Literal["soak"] = "soak"
     duration_seconds: float = Field(default=4 * 3600.0, gt=0, le=7 * 86_400)
-    """How long requests are sent."""
+    """Time in which requests are sent."""
     requests_per_second: float = Field(default=10.0, gt=0, le=1e6)
     """The rate."""
     ramp_ratio: float = Field(default=0.02, ge=0, lt=1)

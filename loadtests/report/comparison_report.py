@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 Call = Literal["same", "better", "worse", "unknown"]
 _LEAST_SECONDS: Final = 8.0
-"""A shorter run does not show what slow spells there are."""
+"""Length below which a run may miss slow spells."""
 _ERROR_RATE: Final = 0.05
 _NORMAL: Final = 1.959964
 _QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _CONFIDENCE: Final = 1.0 - _ERROR_RATE / (len(_QUANTILES) + 1)
-"""Of each figure, so that all hold together (Bonferroni)."""
+"""Confidence of each figure, so that all hold together (Bonferroni)."""
 _MISSES: Final = "misses"
 _SAID: Final = {
     "same": "no regression: every figure is the same within the tolerance",
@@ -48,32 +48,32 @@ class Change(Settings):
 
     name: str
     before: float | None
-    """Null where it cannot be told, or is infinite."""
+    """Null where it is unknown or infinite."""
     after: float | None
     ratio: float | None
-    """After over before; of `misses` the difference of the shares."""
+    """After over before; for `misses` the difference of the shares."""
     low: float | None
     """Ends of its simultaneous 95 % interval."""
     high: float | None
     call: Call
     reason: str = ""
-    """Why the data give no interval, where there is none."""
+    """Reason why the data give no interval, where there is none."""
 
 
 class Comparison(Settings):
-    """What `tritonwatch load report A B` says."""
+    """Result of `tritonwatch load report A B`."""
 
     format: Literal["tritonwatch-load-comparison"] = "tritonwatch-load-comparison"
     version: Literal[1] = 1
     call: Call
-    """`worse` if any figure is; `unknown` if none is but some cannot be told."""
+    """`worse` if any figure is; `unknown` if none is but some are unknown."""
     changes: tuple[Change, ...]
     tolerance_ratio: float
     """A change has to be larger than this to matter."""
     error_rate: float = Field(default=_ERROR_RATE)
     """Chance to call anything worse that is the same, over all figures together."""
     problems: tuple[str, ...] = Field(default=())
-    """What keeps the two from being comparable."""
+    """Reasons why the two cannot be compared."""
 
 
 def compared(
@@ -267,7 +267,7 @@ def _first_reason(before: Side, after: Side) -> str:
 
 
 def _called(ratio: float, low: float, high: float, tolerance: float) -> Call:
-    """Return what the ratio of a figure says of which more is worse."""
+    """Return the call for the ratio of a figure of which more is worse."""
     if low > 1 and ratio > 1 + tolerance:
         return "worse"
     if high < 1 and ratio < 1 / (1 + tolerance):

@@ -43,7 +43,7 @@ class Side:
 
 
 def _worth(events: NDArray[np.bool_], confidence: float) -> tuple[float, str]:
-    """Return how many independent requests tell as much, or why that is not known."""
+    """Return the effective number of independent requests, or why it is unknown."""
     found = sequence_inflation(events.astype(np.float64))
     if found is None:
         return 0.0, "requests are correlated for too much of the run; make it longer"

@@ -1,4 +1,4 @@
-"""Hands out a report: to the terminal, as a page, as JSON."""
+"""Writes a report: to the terminal, as a page, as JSON."""
 
 from __future__ import annotations
 

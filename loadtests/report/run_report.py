@@ -1,4 +1,4 @@
-"""A load run as a report: what the published JSON holds, and what the page draws."""
+"""The report of a load run: its published JSON, and the data of its page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Quantile(Settings):
     """A quantile in seconds, with its 95 % interval where the sample carries one."""
 
     value: float | None
-    """Null where it cannot be told, or misses reach so deep that it is infinite."""
+    """Null where it is unknown, or infinite because of misses."""
     low: float | None
     high: float | None
 
@@ -77,7 +77,7 @@ class Part(Settings):
     miss_ratio: float | None
     p50: float | None
     p99: float | None
-    """Over all requests of it; null also where misses make it infinite."""
+    """99th percentile over all of its requests; null also where misses make it infinite."""
 
 
 class Trend(Settings):
@@ -99,16 +99,16 @@ class CurvePoint(Settings):
 
 
 class SidecarView(Settings):
-    """What the sidecar saw of the run: the difference of two of its pages."""
+    """The sidecar's view of the run: the difference of two of its pages."""
 
     phase_seconds: dict[str, float] = Field(default={})
     """Mean seconds of a request by phase, from Triton's traces or statistics."""
     energy_joules: dict[str, float] = Field(default={})
-    """By model; "idle" and "unattributed" are the rest."""
+    """Energy by model; "idle" and "unattributed" are the rest."""
 
 
 class RunReport(Settings):
-    """What `tritonwatch load report` says about one run."""
+    """Result of `tritonwatch load report` for one run."""
 
     format: Literal["tritonwatch-load-report"] = "tritonwatch-load-report"
     version: Literal[1] = 1
@@ -128,11 +128,11 @@ class RunReport(Settings):
     """Right answers a second."""
     intended_rate: float
     latency: Latency
-    """From the intended send, over all requests: misses are infinitely late."""
+    """Latency from the intended send, over all requests: misses are infinitely late."""
     from_send: Latency
-    """From the real send, of the answered and the timed out."""
+    """Latency from the real send, of answered and timed-out requests."""
     dispatch_delay: Latency
-    """What the sender added."""
+    """Delay added by the sender."""
     first_response: Latency | None
     between_responses: Latency | None
     slices: tuple[Slice, ...]
@@ -198,7 +198,7 @@ def report_of(result: RunResult) -> RunReport:
 
 
 def quantile(values: Floats, q: float) -> float | None:
-    """Of the inverse distribution function; None where it is infinite or empty."""
+    """Return a quantile by the inverse distribution function; None if infinite or empty."""
     found = quantile_of(values, q)
     return found if math.isfinite(found) else None
 
@@ -220,7 +220,7 @@ def _latency(histogram: Histogram) -> Latency:
 
 
 def _overall(result: RunResult) -> Latency:
-    """As `_latency`, with misses counted as infinitely late."""
+    """Return `_latency` with misses counted as infinitely late."""
     answered = _latency(result.from_intended)
     if not result.miss_ratio:
         return answered

@@ -12,7 +12,14 @@ import pytest
 from monitoring import Job
 from waiting import patience
 
-from exporter.catalogue import CATALOGUE, comparisons, drift, energy, golden, spc
+from exporter.catalogue import (
+    CATALOGUE,
+    comparison_metrics,
+    drift_metrics,
+    energy_metrics,
+    golden_metrics,
+    spc_metrics,
+)
 from exporter.samples import MetricSpec
 
 pytestmark = pytest.mark.triton
@@ -25,7 +32,7 @@ def _specs(part) -> list[MetricSpec]:
     return [spec for spec in vars(part).values() if isinstance(spec, MetricSpec)]
 
 
-DRIFT = [spec for spec in vars(drift).values() if isinstance(spec, MetricSpec)]
+DRIFT = [spec for spec in vars(drift_metrics).values() if isinstance(spec, MetricSpec)]
 # Metrics that this scrape cannot have, each with its reason.
 NOT_IN_GOLDEN = {
     "probe_models_judged": "on /probe only",
@@ -69,7 +76,7 @@ NOT_IN_GOLDEN = {
     **{spec.name: "no drift is watched" for spec in DRIFT},
     **{
         spec.name: "there is no GPU"
-        for spec in _specs(energy)
+        for spec in _specs(energy_metrics)
         if spec.name.startswith(("triton_gpu_", "triton_mig_"))
     },
     "triton_power_sensor_fault": "no sensor is at fault",
@@ -83,9 +90,12 @@ NOT_IN_GOLDEN = {
     "triton_model_bandwidth_utilization_ratio": "no work is configured",
     "triton_model_roofline_ratio": "no work is configured",
     "triton_model_arithmetic_intensity": "no work is configured",
-    **{spec.name: "no golden set is asked" for spec in _specs(golden)},
-    **{spec.name: "no process is under control" for spec in _specs(spc)},
-    **{spec.name: "nothing is compared or loaded" for spec in _specs(comparisons)},
+    **{spec.name: "no golden set is asked" for spec in _specs(golden_metrics)},
+    **{spec.name: "no process is under control" for spec in _specs(spc_metrics)},
+    **{
+        spec.name: "nothing is compared or loaded"
+        for spec in _specs(comparison_metrics)
+    },
 }
 
 

@@ -12,7 +12,7 @@ from exporter.cli import main
 from loadtests import result_file
 from loadtests.execute import between_levels, execute
 from loadtests.prepare import prepared
-from loadtests.report import report_command
+from loadtests.report import load_report_command
 from loadtests.report.run_report import report_of
 from loadtests.scenario import Scenario
 
@@ -63,7 +63,7 @@ def test_a_run_tells_its_level_and_keeps_it(tmp_path, capfd) -> None:
     assert len(kept.reference_seconds) == 2
     report = report_of(kept).model_dump(mode="json")
     assert report["reference_seconds"] == list(kept.reference_seconds)
-    jsonschema.validate(report, json.loads(report_command.schema("run")))
+    jsonschema.validate(report, json.loads(load_report_command.schema("run")))
 
 
 def test_a_level_without_end_is_refused(capfd) -> None:

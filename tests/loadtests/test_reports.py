@@ -15,7 +15,7 @@ from dependent_latencies import queue
 
 from loadtests import result_file
 from loadtests.cli import REPORTS
-from loadtests.report import report_command, run_document
+from loadtests.report import load_report_command, run_document
 from loadtests.report.comparison_report import compared, sentence
 from loadtests.report.run_report import RunReport, report_of
 from loadtests.result import About, Outcome, Requests, RunResult, Verdict
@@ -107,7 +107,7 @@ def whole(html: str) -> Tags:
 def test_the_published_schema_is_the_code_s(kind) -> None:
     """`make generate` writes it anew."""
     committed = ROOT / "loadtests" / "report" / f"{kind}.schema.json"
-    assert committed.read_text("utf-8") == report_command.schema(kind) + "\n"
+    assert committed.read_text("utf-8") == load_report_command.schema(kind) + "\n"
 
 
 def test_a_report_counts_misses_as_infinitely_late() -> None:

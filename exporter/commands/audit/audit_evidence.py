@@ -23,12 +23,12 @@ ENOUGH_REQUESTS: Final = 10
 """Fewer requests than these carry no statement about a mean."""
 
 Part = Literal["http", "configurations", "statistics", "metrics", "traces"]
-"""What can be missing while the server itself answers."""
+"""Sources that can be missing while the server itself answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What matters here of a model's configuration."""
+    """The parts of a model's configuration that the audit reads."""
 
     dynamic_batching: bool
     max_queue_delay_us: int
@@ -50,7 +50,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """How far one counter of the page went its own way, as a share of its true rise."""
+    """Deviation of one counter of the metrics page, as a share of its true increase."""
 
     key: ModelKey
     counter: str
@@ -68,7 +68,7 @@ class Paired:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What came of asking one target; `paired` are those whose server side is known."""
+    """Answers of one target; `paired` are those whose time in the server is known."""
 
     target: Target
     verdicts: tuple[Verdict, ...]
@@ -130,7 +130,7 @@ class Evidence:
     """Model -> settings in force; "" is the global ones."""
     probes: tuple[Probed, ...] = ()
     power: tuple[Taken, ...] = ()
-    """What the machine took in the window, by boundary."""
+    """Energy of the machine in the window, by boundary."""
     not_asked: int = 0
     """Targets of probes that there was no time to ask."""
 

@@ -35,9 +35,9 @@ class Report(BaseModel):
     started_at: str
     """When the look began."""
     seconds: float
-    """How long it took."""
+    """Duration of the audit."""
     window_seconds: float
-    """How long production was watched without a request of ours."""
+    """Time in which production was watched without a request of ours."""
     grpc: str
     """Address of the gRPC service."""
     http: str | None
@@ -55,7 +55,7 @@ class Report(BaseModel):
     counts: dict[Severity, int]
     """Findings by severity."""
     time_shares: tuple[TimeShare, ...]
-    """Where a request's time goes, mean seconds by model, the costliest model first."""
+    """Mean seconds of a request by phase, for each model; the costliest model first."""
     findings: tuple[Finding, ...]
     """Most severe first."""
 

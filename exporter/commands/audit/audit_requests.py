@@ -33,7 +33,7 @@ _BOOKED_PAUSE_SECONDS: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What came of it; `not_asked` targets got no request, for lack of time."""
+    """The answered targets; `not_asked` counts those that got no request in time."""
 
     targets: tuple[Probed, ...] = ()
     not_asked: int = 0

@@ -116,7 +116,7 @@ def _cost(evidence: Evidence, key: ModelKey) -> int:
 
 
 def share_of(evidence: Evidence, key: ModelKey) -> TimeShare | None:
-    """Where one model's time goes; None without enough requests."""
+    """Return one model's time by phase; None without enough requests."""
     traffic = evidence.traffic(key)
     if traffic is None:
         return None

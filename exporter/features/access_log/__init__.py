@@ -1,1 +1,1 @@
-"""How requests ended for their clients, from the access logs of proxies."""
+"""Outcomes of requests for their clients, from the access logs of proxies."""

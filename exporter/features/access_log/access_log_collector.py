@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "access_log"
 _SHARE_OF_DEADLINE: Final = 0.5
-"""Of a run's deadline is spent on reading; what is left over is read in the next run."""
+"""Share of a run's deadline for reading; the rest of a log is read in the next run."""
 
 
 class AccessLogSettings(CollectorSettings):
@@ -42,7 +42,7 @@ class AccessLogSettings(CollectorSettings):
     """Give the disk space of what was read back to the file system, in place of a
     rotation: the file keeps its size and takes up no room. Needs write permission."""
     max_run_bytes: int = Field(default=64 << 20, ge=1 << 20, le=1 << 30)
-    """Most bytes of each log read in a run; the rest waits for the next."""
+    """Maximum of bytes read from each log in a run; the rest waits for the next."""
 
     def build(self, access: Access) -> AccessLogCollector:
         """The collector."""
@@ -50,7 +50,7 @@ class AccessLogSettings(CollectorSettings):
 
 
 class AccessLogCollector:
-    """Follows the logs and adds up what they say."""
+    """Follows the logs and counts the outcomes of their requests."""
 
     def __init__(self, settings: AccessLogSettings, access: Access) -> None:
         self._settings = settings

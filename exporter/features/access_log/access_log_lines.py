@@ -1,4 +1,4 @@
-"""One line of an access log to what it says of an inference request."""
+"""Parses one line of an access log into an inference request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CANCELLED: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """How one inference request ended. `version` is "" where the client left it open."""
+    """The outcome of one inference request. `version` is "" where the client sent none."""
 
     model: str
     version: str

@@ -26,11 +26,11 @@ log = structlog.get_logger()
 
 
 class ColdStartSettings(CollectorSettings):
-    """Looks at the repository often enough to see a model load, and asks it first."""
+    """Polls the repository often enough to see a model load, and sends its first request."""
 
     kind: Literal["cold_start"] = "cold_start"
     interval_seconds: float = Field(default=0.25, gt=0.05, le=3600)
-    """Time between two looks, which is how exact the load times are."""
+    """Time between two polls, which is the resolution of load times."""
     timeout_seconds: float = Field(default=1.5, gt=0, le=60)
     """Longest wait for one answer of the server, the first inference's too."""
     ask: bool = Field(default=True)
@@ -39,7 +39,7 @@ class ColdStartSettings(CollectorSettings):
     overrides: dict[str, dict[str, InputSettings]] = Field(
         default={}, max_length=10_000
     )
-    """Of what is sent, by model and input."""
+    """Content of the request, by model and input."""
 
     def build(self, access: Access) -> ColdStartCollector:
         """The collector."""
@@ -58,7 +58,7 @@ class _Start:
 
 
 class ColdStartCollector:
-    """Follows each model version's state from look to look."""
+    """Follows each model version's state from poll to poll."""
 
     def __init__(self, settings: ColdStartSettings, access: Access) -> None:
         self._settings = settings
@@ -68,7 +68,7 @@ class ColdStartCollector:
         self._rng = np.random.default_rng()
 
     def collect(self) -> Sequence[Sample]:
-        """Look once; ask what has just become ready.
+        """Poll once; send a request to models that have just become ready.
 
         Raises:
             TritonError: the server does not tell what it holds.
@@ -116,7 +116,7 @@ class ColdStartCollector:
         self._starts[key] = start
 
     def _ask_one(self) -> None:
-        """One at a time, so that a model that hangs holds up no more than one look."""
+        """Send one request at a time, so that a model that hangs delays at most one poll."""
         for key, start in self._starts.items():
             if start.asked or key not in (self._ready or ()):
                 continue

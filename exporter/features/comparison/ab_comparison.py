@@ -1,4 +1,4 @@
-"""One A/B comparison: watches what production's statistics and traces say of both."""
+"""One A/B comparison of two models, from production's statistics and traces."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ProductionComparison:
 
     inputs_name = "production"
     wait: Wait | None = None
-    """Nothing is asked, so nothing waits."""
+    """Always None: no requests are sent, so none waits."""
 
     def __init__(self, settings: ComparisonSettings, access: Access) -> None:
         self._settings = settings
@@ -55,7 +55,7 @@ class ProductionComparison:
 
     @property
     def complete(self) -> bool:
-        """Never: it costs nothing to go on."""
+        """Always False: it costs nothing to continue."""
         return False
 
     @property
@@ -65,14 +65,14 @@ class ProductionComparison:
 
     @property
     def budget_used(self) -> dict[str, float | None]:
-        """Nothing is asked."""
+        """Return no shares: no requests are sent."""
         return {}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""
 
     def look(self) -> None:
-        """Take what is exposed now."""
+        """Record the samples that are exposed now."""
         keys = self._resolve()
         if keys is None:
             return

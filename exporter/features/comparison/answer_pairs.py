@@ -52,7 +52,7 @@ _WORTH_A_LOOK: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One side of a pair; no reply is a failure, and `failure` says of what kind."""
+    """One side of a pair. No reply is a failure, of the kind `failure`."""
 
     reply: InferReply | None
     failure: str = ""
@@ -100,7 +100,7 @@ class Pairs:
             self._outcomes["challenger_missing"] += 1
 
     def add(self, champion: Answered, challenger: Answered, label: int | None) -> None:
-        """Take one pair; `label` is the right class where it is known."""
+        """Add one pair; `label` is the true class where it is known."""
         ours, theirs = champion.reply, challenger.reply
         between, rights = None, None
         if ours is not None and theirs is not None:
@@ -196,7 +196,7 @@ class _Rows:
         self._count = 0
 
     def add(self, *column: float) -> None:
-        """Take one more column."""
+        """Append one column."""
         if self._count == self._held.shape[1]:
             self._held = np.concatenate((self._held, self._held), axis=1)
         self._held[:, self._count] = column
@@ -269,7 +269,7 @@ _CLASSES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Whether two answers agree, and their distance in [0, 1], 0 where they are equal."""
+    """Comparison of two answers: agreement, and distance in [0, 1], 0 where they are equal."""
 
     agree: bool
     distance: float

@@ -28,7 +28,7 @@ _TIMEOUT_SECONDS: Final = 2.0
 
 
 class Resources:
-    """Joules an inference from what is exposed, window by window; bytes from Triton."""
+    """Joules per inference from exposed samples, by window; memory from Triton."""
 
     def __init__(
         self, alpha: float, statistics: Callable[..., tuple[ModelStatistics, ...]]
@@ -43,7 +43,7 @@ class Resources:
     def look(
         self, exposed: Iterable[AnySample], keys: tuple[ModelKey, ModelKey]
     ) -> None:
-        """Take what is exposed now."""
+        """Record the samples that are exposed now."""
         energy: dict[ModelKey, float] = {}
         inferences: dict[ModelKey, float] = {}
         for sample in exposed:
@@ -60,7 +60,7 @@ class Resources:
         inferences: Mapping[ModelKey, float],
         keys: tuple[ModelKey, ModelKey],
     ) -> None:
-        """Take the counters as they are now: joules and inferences of each model."""
+        """Record the current counters: joules and inferences of each model."""
         if keys != self._keys:
             self._keys, self._last, self._windows = keys, None, []
             self._bytes = self._memory(keys)
@@ -70,7 +70,7 @@ class Resources:
 
     @property
     def windows(self) -> int:
-        """Of which both are known."""
+        """Number of windows in which both are known."""
         return len(self._windows)
 
     def intervals(self, wanted: Sequence[Metric]) -> dict[Metric, Interval]:

@@ -1,4 +1,4 @@
-"""How much a shadow comparison may ask: a share of what production asks the champion."""
+"""Budget of a shadow comparison, as a share of the champion's production requests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 _KEPT_SECONDS: Final = 5.0
 _IDLE_AFTER_SECONDS: Final = 2.0
 _RATE_SECONDS: Final = 60.0
-"""Production's present rate is taken over this long."""
+"""Time over which production's present rate is averaged."""
 
 Limit = Literal["requests", "busy", "idle", "rate", "statistics", "inputs"]
-"""What the next pair waits for: a share of production's requests or of its busy time,
-`idle_pairs_per_second`, `max_pairs_per_second`, the statistics of the champion, or an
-input."""
+"""The limit that delays the next pair: a share of production's requests or of its busy
+time, `idle_pairs_per_second`, `max_pairs_per_second`, the statistics of the champion, or
+an input.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """When the next pair may be asked; infinite where nothing known leads to one."""
+    """Seconds until the next pair may be sent; infinite if nothing known leads to one."""
 
     seconds: float
     limit: Limit
@@ -41,7 +42,7 @@ class Production:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What was asked, as a share of what production asked; None without production."""
+    """Our requests as a share of production's; None without production."""
 
     requests_ratio: float | None
     busy_ratio: float | None
@@ -62,7 +63,7 @@ class Budget:
         self._next = now
         self._first: Production | None = None
         self._looks: deque[tuple[float, Production]] = deque()
-        """Of the last `_RATE_SECONDS`, or the last two."""
+        """Observations of the last `_RATE_SECONDS`, at least the last two."""
         self._rose_at = now
         self._idle = False
         self._inferences = 0.0
@@ -74,7 +75,7 @@ class Budget:
 
     @property
     def used(self) -> Used:
-        """Return what was asked while there was production, as shares of it."""
+        """Return our requests while there was production, as shares of production."""
         with self._lock:
             if self._first is None:
                 return Used(None, None)
@@ -89,7 +90,7 @@ class Budget:
     def look(
         self, at: float, production: Production | None, booked_seconds: float = 0.0
     ) -> None:
-        """Earn what production's rise allows; None where it is not known.
+        """Add the allowance that production's increase earns; None where it is not known.
 
         `booked_seconds` is how long Triton says that both were busy for us, in all.
         """
@@ -119,7 +120,7 @@ class Budget:
             self._inferences = min(self._inferences, self._most_kept)
 
     def next_pair(self, now: float, inferences: int, busy_seconds: float) -> Wait:
-        """When a pair of that cost may be asked, and what it waits for.
+        """Return when a pair of that cost may be sent, and the limit that delays it.
 
         `inferences` is what each of the two is asked, `busy_seconds` what both are
         likely to take.
@@ -148,7 +149,7 @@ class Budget:
             return max(waits, key=lambda wait: wait.seconds)
 
     def spend(self, now: float, inferences: int) -> None:
-        """A pair is asked."""
+        """Charge the budget for a pair."""
         with self._lock:
             settings = self._settings
             rate = settings.max_pairs_per_second
@@ -160,7 +161,7 @@ class Budget:
             self._next = max(self._next, now) + 1 / rate
 
     def waited(self, seconds: float) -> None:
-        """For so long answers of both were waited for, in all."""
+        """Add the total time for which answers of both were awaited."""
         with self._lock:
             self._taken.waited(seconds)
 
@@ -198,7 +199,7 @@ def _seconds(lacking: float, earned_per_second: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Both bounds at one look, in seconds since the beginning."""
+    """Both bounds at one observation, in seconds since the start."""
 
     waited: float = 0.0
     booked: float = 0.0
@@ -218,30 +219,30 @@ class BusyTime:
     def __init__(self) -> None:
         self._waited = 0.0
         self._settled = 0.0
-        """Of stretches with production that are over."""
+        """Seconds in completed periods with production."""
         self._began: _Mark | None = None
         """The stretch under way."""
         self._known = 0.0
-        """Of it, until `_edge`, the look before the last two."""
+        """The part of it up to `_edge`, the observation before the last two."""
         self._edge = _Mark()
         self._latest = (_Mark(), _Mark())
 
     @property
     def seconds(self) -> float:
-        """So far, without what was asked while production rested."""
+        """Seconds so far, without requests sent while there was no production."""
         if self._began is None:
             return self._settled
         return self._settled + self._known + self._waited - self._edge.waited
 
     @property
     def known(self) -> tuple[float, float]:
-        """Until the latest look whose pairs are booked: ours, and production's then."""
+        """Our seconds up to the latest observation whose pairs are counted, and production's."""
         if self._began is None:
             return self._settled, self._latest[1].served
         return self._settled + self._known, self._edge.served
 
     def waited(self, seconds: float) -> None:
-        """For so long answers were waited for, in all."""
+        """Add the total time for which answers were awaited."""
         self._waited = max(self._waited, seconds)
 
     def look(self, booked: float, served: float, *, paid: bool) -> None:

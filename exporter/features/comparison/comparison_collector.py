@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class Comparison:
-    """One entry: what asks or watches, and what that found."""
+    """One entry of the configuration: its comparison and its results."""
 
     def __init__(self, settings: ComparisonSettings, access: Access) -> None:
         self.settings = settings
@@ -43,7 +43,7 @@ class Comparison:
         self.source: Shadow | ProductionComparison | None = None
 
     def look(self) -> None:
-        """Bring everything up to now."""
+        """Update everything to the current time."""
         if self.source is None:
             try:
                 self.source = self._begin()
@@ -66,13 +66,13 @@ class Comparison:
         )
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Stop sending requests."""
         if self.source is not None:
             self.source.close()
 
     @property
     def keys(self) -> tuple[ModelKey, ModelKey] | None:
-        """Which model versions are compared, once that is known."""
+        """Return the compared model versions, once they are known."""
         return None if self.source is None else self.source.keys
 
     @property
@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def wait(self) -> Wait | None:
-        """Return what the next pair waits for; None where none is to come."""
+        """Return the limit that delays the next pair; None where no further pair is sent."""
         if self.source is None or self.problem or self.complete:
             return None
         return self.source.wait
@@ -125,7 +125,7 @@ class Comparison:
             yield Sample(catalogue.COMPARISON_WAIT, wait.seconds, (name, wait.limit))
 
     def document(self) -> dict[str, Any]:
-        """For the status page and the command."""
+        """Return its results for the status page and the command."""
         return {
             "comparison": self.settings.name,
             "mode": self.settings.mode,
@@ -144,14 +144,14 @@ class Comparison:
 
 
 class ComparisonCollector:
-    """All of them; each asks in threads of its own, and is looked at here."""
+    """All comparisons; each sends in its own threads, and is updated here."""
 
     def __init__(self, settings: ComparisonCollectorSettings, access: Access) -> None:
         self._board = access.board
         self.comparisons = [Comparison(s, access) for s in settings.comparisons]
 
     def collect(self) -> Sequence[AnySample]:
-        """Look at each once.
+        """Update each comparison once.
 
         Raises:
             PartialResultError: one of them cannot compare its two; the others go on.
@@ -169,12 +169,12 @@ class ComparisonCollector:
         return samples
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Stop sending requests."""
         for comparison in self.comparisons:
             comparison.close()
 
     def document(self) -> dict[str, Any]:
-        """For the status page."""
+        """Return all results for the status page."""
         return {"comparisons": [c.document() for c in self.comparisons]}
 
 

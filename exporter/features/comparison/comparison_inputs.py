@@ -1,4 +1,4 @@
-"""Where a shadow comparison's inputs come from: the tap, a file, or made up."""
+"""Inputs of a shadow comparison: from the tap, from a file, or synthetic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from exporter.triton.model import Array, ModelSpec
 
 MAX_HELD_BYTES: Final = 16 << 20
-"""Most of mirrored requests that wait to be asked."""
+"""Limit of mirrored requests that wait to be sent."""
 _MOST_HELD: Final = 256
 
 
@@ -64,7 +64,7 @@ class MirroredInputs:
         self._bytes = 0
 
     def take(self, requests: Sequence[Mirrored]) -> None:
-        """Keep what was mirrored; the oldest give way."""
+        """Keep mirrored requests; drop the oldest if there are too many."""
         with self._lock:
             for request in requests:
                 ours = request.request_id.startswith(REQUEST_ID_PREFIX)
@@ -107,7 +107,7 @@ class GoldenInputs:
 
     @property
     def sha256(self) -> str:
-        """Of the file."""
+        """SHA-256 of the file."""
         return self._golden.sha256
 
     @property
@@ -166,14 +166,14 @@ class SyntheticInputs:
 
 
 class FirstInputs:
-    """Of several sources the first that has something."""
+    """Takes the first of several sources that has an input."""
 
     def __init__(self, sources: Sequence[Inputs]) -> None:
         self._sources = sources
         self.name = sources[0].name
 
     def next(self, spec: ModelSpec) -> Input | None:
-        """From the first that has one."""
+        """Return an input from the first source that has one."""
         for source in self._sources:
             found = source.next(spec)
             if found is not None:

@@ -35,12 +35,12 @@ METRICS: Final[tuple[Metric, ...]] = get_args(Metric)
 PRODUCTION: Final[frozenset[Metric]] = frozenset(
     {"success", "latency_mean", "latency_p50", "latency_p95", "latency_p99", "energy"}
 )
-"""What production's own statistics can say."""
+"""Metrics that can be compared from production statistics alone."""
 _REFERENCE: Final = re.compile(r"(?P<model>.+?)(?::(?P<version>[0-9]+))?", re.DOTALL)
 
 
 class MarginSettings(Settings):
-    """How much worse is no worse: the smallest difference that would matter."""
+    """Margins: the smallest differences that would matter."""
 
     agreement: float = Field(default=0.02, ge=0, le=1)
     """Share of answers on which the two may disagree."""
@@ -52,7 +52,7 @@ class MarginSettings(Settings):
     success: float = Field(default=0.01, ge=0, le=1)
     """Share of requests answered, as a difference."""
     latency_mean: float = Field(default=0.05, ge=0, le=100)
-    """As a share of the champion's, and so for all that follow."""
+    """As a share of the champion's, like all that follow."""
     latency_variance: float = Field(default=0.5, ge=0, le=100)
     """See latency_mean."""
     latency_p50: float = Field(default=0.05, ge=0, le=100)
@@ -72,7 +72,7 @@ class MarginSettings(Settings):
 
 
 class BudgetSettings(Settings):
-    """What a shadow comparison may cost the server."""
+    """Limits on the load that a shadow comparison adds to the server."""
 
     request_ratio: float | None = Field(default=0.05, gt=0, le=1)
     """Inferences asked of the champion and of the challenger, each as a share of the
@@ -84,11 +84,11 @@ class BudgetSettings(Settings):
     """While the champion has had no production traffic for two seconds; 0 to ask nothing
     then. Without both shares it does not count."""
     max_pairs_per_second: float = Field(default=20.0, gt=0, le=10_000)
-    """Never more than that."""
+    """Upper limit of pairs per second, with or without production."""
 
 
 class SourceSettings(Settings):
-    """Where a shadow comparison's inputs come from."""
+    """Source of a shadow comparison's inputs."""
 
     source: Literal["auto", "mirror", "golden", "synthetic"] = Field(default="auto")
     """Mirrored production requests from a tap, a file, or made-up tensors. `auto` takes
@@ -99,7 +99,7 @@ class SourceSettings(Settings):
     label: str = Field(default="label", min_length=1, max_length=256)
     """The file's column of right classes, where it has one."""
     overrides: dict[str, InputSettings] = Field(default={}, max_length=1000)
-    """Of made-up tensors, by input name."""
+    """Content of made-up tensors, by input name."""
 
     @model_validator(mode="after")
     def _has_file(self) -> Self:
@@ -121,16 +121,16 @@ class ComparisonSettings(Settings):
     """`shadow`: we ask both the same. `ab`: production asks each something of its own,
     and its statistics and traces are compared; nothing is sent."""
     metrics: tuple[Metric, ...] = Field(default=())
-    """What is compared; all that the mode and the inputs can say if empty."""
+    """Metrics to compare; if empty, all that the mode and the inputs support."""
     margins: MarginSettings = Field(default=MarginSettings())
-    """How much worse is no worse."""
+    """Margins: the smallest differences that would matter."""
     alpha: float = Field(default=0.05, gt=0, lt=1)
     """Most probability of ever calling any difference that is none, over all metrics
     and looks; each metric gets an even part of it."""
     budget: BudgetSettings = Field(default=BudgetSettings())
-    """What it may cost the server."""
+    """Limits on the load that it adds to the server."""
     inputs: SourceSettings = Field(default=SourceSettings())
-    """What is asked."""
+    """Source of the inputs."""
     agreement: Literal["auto", "argmax", "close"] = Field(default="auto")
     """When answers agree: the same class, or all values close. `auto`: the class where
     an output is a row of at least two floats."""
@@ -139,9 +139,9 @@ class ComparisonSettings(Settings):
     timeout_seconds: float = Field(default=1.0, gt=0, le=600)
     """An answer after that is none."""
     max_pairs: int = Field(default=50_000, ge=100, le=1_000_000)
-    """After so many pairs the verdicts are final, and nothing more is asked."""
+    """Pairs after which the verdicts are final and no more requests are sent."""
     seed: int = Field(default=0, ge=0)
-    """Of the order in which the two are asked, and of the inputs."""
+    """Seed of the order in which the two get their requests, and of the inputs."""
 
     @field_validator("metrics")
     @classmethod
@@ -184,7 +184,7 @@ class ComparisonCollectorSettings(CollectorSettings):
     """Built from `comparisons:`."""
 
     interval_seconds: float = Field(default=2.0, gt=0.05, le=3600)
-    """Time between two looks at what is known."""
+    """Time between two updates of the results."""
     deadline_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Intervals of many pairs take a moment."""
     comparisons: tuple[ComparisonSettings, ...] = Field(default=())

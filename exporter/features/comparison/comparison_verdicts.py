@@ -1,4 +1,4 @@
-"""What an interval says beside a margin: better, worse, equivalent, undecided."""
+"""Verdicts from an interval and a margin: better, worse, equivalent, undecided."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 WARM_UP_PAIRS: Final = 50
-"""Fewer pairs give no interval of a mean or a variance: the limit is not in sight."""
+"""Pairs below which a mean or variance has no interval: their limit is not reached."""
 LEAST_PAIRS: Final = 200
 """Fewer pairs give no interval of a quantile: a slow spell of one model that was under way
 when the comparison began may cover all of them, and then they do not vary."""
@@ -61,9 +61,9 @@ class Interval:
     high: float
     pairs: int
     effective_pairs: float | None = None
-    """How many independent pairs would give as wide an interval; None: as many."""
+    """Number of independent pairs that give as wide an interval; None: all of them."""
     withheld: str = ""
-    """Why both ends are open although there are pairs; "" where they are not."""
+    """Reason why both ends are open although there are pairs; "" where they are not."""
 
     @property
     def worth(self) -> float:
@@ -72,7 +72,7 @@ class Interval:
 
 
 def unseen_stalls(requests: float) -> str:
-    """Return why no mean can be compared after so many requests to each; "" if it can."""
+    """Return why means cannot be compared after `requests` to each; "" if they can."""
     if requests >= LEAST_REQUESTS:
         return ""
     return (
@@ -205,7 +205,7 @@ class BoundedMean:
         self._penalty = 0.0
 
     def add(self, value: float) -> None:
-        """Take one more value.
+        """Add one value.
 
         Raises:
             ValueError: it is not in [0, 1].

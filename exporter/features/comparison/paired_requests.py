@@ -1,4 +1,4 @@
-"""Asks champion and challenger the same, each from a thread of its own.
+"""Sends the same request to champion and challenger, each from its own thread.
 
 The two never wait for one another: a challenger that hangs or crashes costs pairs, and
 neither a champion's measurement nor anything else.
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from exporter.triton.model import ModelSpec
 
 _LINGER_SECONDS: Final = 1.0
-"""How much longer a late answer is waited for, so that Triton's count of it is known."""
+"""Seconds for which a late answer is still waited for, to learn how Triton counted it."""
 
 
 @dataclass(slots=True)
 class Side:
-    """One of the two, being asked; `done` is set once `answered` is there."""
+    """One side of a pair in progress; `done` is set once there is an answer."""
 
     spec: ModelSpec
     answered: Answered = field(default_factory=lambda: Answered(None))
@@ -50,7 +50,7 @@ class Asker:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def offer(self, side: Side, asked: Input) -> bool:
-        """Have it asked at once; False while the thread is still at an earlier one."""
+        """Start a request at once; False while the thread is busy with an earlier one."""
         with self._wake:
             if self._busy or self._ending:
                 return False
@@ -66,7 +66,7 @@ class Asker:
             return self._waited + self._under_way()
 
     def close(self) -> None:
-        """Take nothing more; the thread ends after what it is at."""
+        """Accept no more requests; the thread ends after its present one."""
         with self._wake:
             self._ending = True
             self._wake.notify()
@@ -94,7 +94,7 @@ class Asker:
 
 
 class Question:
-    """How one request of a comparison is sent, and counted as our own."""
+    """Sends the requests of a comparison, and counts them as our own."""
 
     def __init__(self, access: Access, timeout_seconds: float) -> None:
         self._access = access
@@ -124,7 +124,7 @@ class Question:
 
 
 def difference(champion: ModelSpec, challenger: ModelSpec) -> str:
-    """Return why the two cannot be asked the same, "" if they can."""
+    """Return why the two cannot get the same requests, "" if they can."""
     for spec in (champion, challenger):
         kind = "decoupled" if spec.decoupled else "sequence" if spec.sequence else ""
         if kind:

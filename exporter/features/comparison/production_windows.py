@@ -1,4 +1,4 @@
-"""A/B: what production's own numbers say of two models that are asked different things.
+"""A/B comparison of two models that get different requests, from production's figures.
 
 Nothing draws who is asked what here, and requests that follow each other meet the same
 load. So time is cut into windows, and the two are compared within each: a window is a
@@ -41,26 +41,26 @@ if TYPE_CHECKING:
     from exporter.histograms.histogram import Histogram
 
 MOST_WINDOWS: Final = 256
-"""Of more, two neighbours become one."""
+"""Maximum of windows; of more, two neighbours are merged."""
 _MOST_MOVED: Final = 7 * BUCKETS_PER_OCTAVE
-"""Ratios beyond a factor of 128 are not told apart."""
+"""Ratios beyond a factor of 128 are not distinguished."""
 
 
 @dataclass(slots=True)
 class Window:
-    """What both did in one stretch of time."""
+    """Latencies of both models in one stretch of time."""
 
     champion: Histogram
     challenger: Histogram
 
     @property
     def weight(self) -> float:
-        """The harmonic mean of the two counts: what the lesser of the two lets say."""
+        """Harmonic mean of the two counts: the smaller one limits the information."""
         x, y = self.champion.count, self.challenger.count
         return 2 * x * y / (x + y)
 
     def join(self, later: Window) -> Window:
-        """Both stretches as one."""
+        """Return both periods as one."""
         return Window(
             self.champion + later.champion, self.challenger + later.challenger
         )
@@ -76,7 +76,7 @@ class Windows:
         self._parts = 0
 
     def add(self, champion: Histogram, challenger: Histogram) -> None:
-        """Take what was recorded since the last time."""
+        """Add the latencies recorded since the last call."""
         latest = Window(champion, challenger)
         self._open = latest if self._open is None else self._open.join(latest)
         self._parts += 1
@@ -162,7 +162,7 @@ class Outcomes:
         self._parts = 0
 
     def add(self, risen: Values) -> None:
-        """Take (successes, failures) of champion and challenger since the last time."""
+        """Add (successes, failures) of champion and challenger since the last call."""
         self._open = self._open + risen
         self._parts += 1
         if self._parts < self._factor:
@@ -211,7 +211,7 @@ _SIDES: Final = ("champion", "challenger")
 
 
 def _beyond(histograms: list[Histogram]) -> Values:
-    """By window and bucket: the share of requests that took longer than the bucket."""
+    """Return the share of requests slower than each bucket, by window and bucket."""
     counts = np.zeros((len(histograms), LAST_SLOT))
     for row, histogram in zip(counts, histograms, strict=True):
         buckets = histogram.buckets()
@@ -232,7 +232,7 @@ def _place(beyond: Values, q: float) -> int:
 
 
 def _moved(beyond: Values, places: int) -> Values:
-    """The same of values that are so many buckets smaller."""
+    """Return the shares of values that are `places` buckets smaller."""
     found = np.zeros_like(beyond) if places > 0 else np.ones_like(beyond)
     if places > 0:
         found[:-places] = beyond[places:]

@@ -113,7 +113,7 @@ def _over(count: float, share: float) -> float:
 
 
 def _edge(kept: Callable[[float], bool], inside: float, end: float) -> float:
-    """Where between `inside` and `end` what is kept ends; `end` where it does not."""
+    """Return the boundary of what is kept, between `inside` and `end`; `end` if all is."""
     if kept(end):
         return end
     outside = end

@@ -51,7 +51,7 @@ class Walk:
     lead: float
     discordant: float
     widening: float = 1.0
-    """By how much unlike densities widen the boundary."""
+    """Factor by which different densities widen the boundary."""
 
     def within(self, alpha: float, found: Inflation) -> bool:
         """Return whether the walk is where a fair one of that inflation stays."""
@@ -96,7 +96,7 @@ def estimated(x: Values, y: Values, q: float) -> tuple[float, Inflation | None]:
 
 
 def _steps(x: Values, y: Values, q: float) -> Values:
-    """By pair: 1 where only y is beyond the quantile of both, -1 where only x is."""
+    """Return for each pair 1 if only y is beyond the pooled quantile, -1 if only x is."""
     both = np.concatenate((x, y))
     rank = _rank(q, len(both))
     middle = np.partition(both, rank)[rank]

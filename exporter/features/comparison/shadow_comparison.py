@@ -46,7 +46,7 @@ log = structlog.get_logger()
 _IDLE_SECONDS: Final = 0.2
 _RECENT: Final = 32
 _KNOWN: Final = 8
-"""Of so many requests the mean busy time is worth more than a guess."""
+"""Requests from which their mean busy time is preferred to a guess."""
 _PATIENCE: Final = 3.0
 """The second is asked when the first is done, or after so many of the champion's usual
 durations; a challenger that hangs must not hold it up longer."""
@@ -56,7 +56,7 @@ _NOT_LOOKED: Final = "the models were not looked at yet"
 
 
 class Shadow:
-    """Asks until closed or until it has all its pairs, in a thread of its own.
+    """Sends pairs from its own thread until closed or complete.
 
     Raises:
         GoldenDataError: the file of inputs cannot be used.
@@ -75,7 +75,7 @@ class Shadow:
         self.pairs = self._new_pairs()
         self.budget = Budget(settings.budget, access.clock())
         self.wait: Wait | None = None
-        """What the next pair waits for; None while that is not known."""
+        """The limit that delays the next pair; None while it is not known."""
         self.keys: tuple[ModelKey, ModelKey] | None = None
         self.problem = _NOT_LOOKED
         self._looked: Look | None = None
@@ -90,7 +90,7 @@ class Shadow:
 
     @property
     def complete(self) -> bool:
-        """Return whether nothing more is asked, and the verdicts are final."""
+        """Return whether no more requests are sent, and the verdicts are final."""
         return self.pairs.count >= self.settings.max_pairs
 
     @property
@@ -106,7 +106,7 @@ class Shadow:
 
     @property
     def inputs_name(self) -> str:
-        """Where the latest input came from."""
+        """Return the source of the latest input."""
         return self.inputs.name
 
     @property
@@ -119,14 +119,14 @@ class Shadow:
         return self.pairs.intervals()
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Stop sending requests."""
         self._ending.set()
         self._subscription.close()
         self._champion.close()
         self._challenger.close()
 
     def look(self) -> None:
-        """Earn what production allows, as the latest look at the statistics has it."""
+        """Add the allowance that production's latest statistics earn."""
         look = self._access.work.current
         if self.keys is None or look is None or look is self._looked:
             # The same look once more does not say that production rests.
@@ -185,7 +185,7 @@ class Shadow:
                 self._ending.wait(min(wait, _IDLE_SECONDS))
 
     def _step(self) -> float:
-        """Ask one pair if one is due; how long to wait before the next try."""
+        """Send one pair if it is due; return the seconds to wait before the next try."""
         self._gather()
         specs = self._specs()
         if specs is None:
@@ -246,7 +246,7 @@ class Shadow:
         )
 
     def _gather(self) -> None:
-        """Take in the pairs of which both are known now."""
+        """Add the pairs of which both answers are known now."""
         for _ in range(len(self._open)):
             champion, challenger, asked = self._open.popleft()
             if not (champion.done.is_set() and challenger.done.is_set()):
@@ -259,7 +259,7 @@ class Shadow:
             self.pairs.add(champion.answered, challenger.answered, asked.label)
 
     def _specs(self) -> tuple[ModelSpec, ModelSpec] | None:
-        """Both models as they are now; says why where they cannot be compared."""
+        """Return both models as they are now; log why where they cannot be compared."""
         found = []
         inventory = self._access.board.current
         if not self._access.board.looked:

@@ -1,4 +1,4 @@
-"""Discovery: is the server there, what does it hold, how often was each model loaded."""
+"""Discovery: whether the server answers, its models, and how often each was loaded."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class ServerSettings(CollectorSettings):
-    """The server's state and its models, as it tells them itself."""
+    """The server's state and its models, as it reports them."""
 
     kind: Literal["server"] = "server"
     timeout_seconds: float = Field(default=1.0, gt=0, le=60)
     """Longest wait for one answer of the server."""
     refresh_seconds: float = Field(default=60.0, gt=0, le=86400)
-    """After this long a model's metadata is read again."""
+    """Age at which a model's metadata is read again."""
 
     def build(self, access: Access) -> ServerCollector:
         """The collector that keeps the inventory."""
@@ -37,7 +37,7 @@ class ServerSettings(CollectorSettings):
 
 
 class ServerCollector:
-    """Keeps the inventory and says what the server says of itself."""
+    """Keeps the inventory and exposes what the server reports of itself."""
 
     def __init__(self, settings: ServerSettings, access: Access) -> None:
         self._settings = settings
@@ -166,7 +166,7 @@ class ServerCollector:
                 self._keep_spec(sign.key, sign.spec, now)
 
     def _read_specs(self, index: Sequence[IndexEntry], now: float) -> int:
-        """Read what is new or old, within half of the deadline; the rest next time."""
+        """Read new or outdated metadata, within half of the deadline; the rest next time."""
         ready = [(entry.name, entry.version) for entry in index if entry.ready]
         self._specs = {key: self._specs[key] for key in ready if key in self._specs}
         due = [key for key in ready if self._age(key, now) is None]
@@ -233,7 +233,7 @@ def _model_readiness(
 
 
 Evidence = Literal["ready", "statistics", "signature"]
-"""It became ready, its statistics started over, or its signature changed."""
+"""Evidence of a reload: it became ready, its statistics or its signature changed."""
 SAME_LOAD_SECONDS: Final = 15.0
 """Evidence of another kind within this time is of the same load: statistics and server
 are read every 5 s by default."""
@@ -253,7 +253,7 @@ class LoadCounter:
         self._latest: dict[ModelKey, _Load] = {}
 
     def follow(self, key: ModelKey) -> None:
-        """Begin at 0: a counter that begins at 1 has no increase PromQL could see."""
+        """Start at 0: PromQL could not see an increase of a counter that starts at 1."""
         self.counts.setdefault(key, 0)
 
     def add(self, key: ModelKey, evidence: Evidence, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Whether the data are still those that the model was trained on, from what taps see."""
+"""Drift of models' data from their references, as seen by the taps."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class DriftCollector:
         self._full = False
 
     def collect(self) -> Sequence[AnySample]:
-        """Judge the windows that are due, and say what is known."""
+        """Judge the windows that are due, and return all samples."""
         # Not before: a predecessor may still be saving what is restored here.
         if self._subscription is None:
             self._subscription = self._access.mirror.subscribe(self._wants, self._take)
@@ -69,7 +69,7 @@ class DriftCollector:
         return list(self._samples())
 
     def close(self) -> None:
-        """Take nothing more; save everything."""
+        """Unsubscribe, and save all state."""
         if self._subscription is not None:
             self._subscription.close()
         self._wanted = {}
@@ -77,7 +77,7 @@ class DriftCollector:
             subject.save()
 
     def document(self) -> dict[str, Any]:
-        """For the status page: what is watched, what changed, why something is not."""
+        """Return the watched models, their changes, and reasons why others are not watched."""
         subjects = list(self._subjects.values())
         return {"drift": [drift_explanation.document(subject) for subject in subjects]}
 
@@ -124,7 +124,7 @@ class DriftCollector:
         return self._subjects[key]
 
     def _make_room(self) -> bool:
-        """Let go of a model that the server no longer has."""
+        """Drop a model that the server no longer has; return whether there was one."""
         for key, subject in self._subjects.items():
             if subject.model not in self._present:
                 subject.save()

@@ -1,4 +1,4 @@
-"""What changed, in words and numbers for a person: a part of /api/v1/status."""
+"""Explanation of a drift alarm, in words and numbers: a part of /api/v1/status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORTH_A_WORD: Final = 0.1
 
 
 def document(subject: Subject) -> dict[str, Any]:
-    """JSON-able values; what is not known is None."""
+    """Return JSON-able values; unknown ones are None."""
     found: dict[str, Any] = {
         "model": subject.model,
         "side": subject.settings.side,
@@ -78,7 +78,7 @@ def _change(culprit: Culprit) -> dict[str, Any]:
 
 
 def sentence(culprit: Culprit) -> str:
-    """Which feature, what of it, and by how much."""
+    """Return the feature, its kind of change and the amount, in a sentence."""
     name = culprit.feature
     for event, before, since in culprit.rates:
         if event == culprit.channel:

@@ -1,4 +1,4 @@
-"""When to train again: series of estimated accuracy and of drift, and their forecasts."""
+"""Retraining forecast: series of estimated accuracy and of drift, and their trends."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Outlooks:
         self._due = clock() + self._every
 
     def look(self, latest: Look | None, accuracy: float | None) -> None:
-        """Take in the latest window and the accuracy estimated now."""
+        """Record the latest window and the accuracy estimated now."""
         if not self._series:
             return
         if (
@@ -116,7 +116,7 @@ class Outlooks:
 
     @property
     def forecasts(self) -> dict[str, Forecast]:
-        """By signal, once there was anything to say."""
+        """Return the forecasts by signal, where there is enough data."""
         return {
             name: series.forecast
             for name, series in self._series.items()
@@ -147,7 +147,7 @@ class Outlooks:
         )
 
     def restore(self, data: bytes) -> None:
-        """Go on from `state`.
+        """Restore what `state` returned.
 
         Raises:
             StateError: the bytes are foreign, damaged, or of another time scale.
@@ -177,12 +177,12 @@ class Outlooks:
 
 
 def _negated_root(psi: Floats) -> Floats:
-    """What falls in a straight line while data shift steadily: PSI grows as the square."""
+    """Return -sqrt(PSI), which falls linearly while data shift steadily."""
     return np.asarray(-np.sign(psi) * np.sqrt(np.abs(psi)), np.float64)
 
 
 def _worst_psi(look: Look) -> float | None:
-    """Largest PSI of a feature beyond what chance gives."""
+    """Return the largest PSI of a feature, minus its mean without change."""
     for score in look.scores:
         if score.name == PSI:
             excess = score.distance - score.null.mean

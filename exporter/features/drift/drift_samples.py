@@ -1,4 +1,4 @@
-"""What the watches found, as samples."""
+"""Samples of the drift watches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REFERENCE_DIGITS: Final = 12
 
 
 def of_model(model: str, subjects: Sequence[Subject]) -> Iterator[Sample]:
-    """Few series a model, over both of its sides."""
+    """Yield the few series of a model, over both of its sides."""
     for subject in subjects:
         yield from _of_side(subject)
     watches = [subject.watch for subject in subjects if subject.watch is not None]

@@ -1,4 +1,4 @@
-"""What `drift:` of the configuration says, without meeting what it is for."""
+"""Settings of `drift:` in the configuration; loads none of the drift package."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class DriftFeatureSettings(Settings):
     tensor: str = Field(min_length=1, max_length=200)
     """The tensor it is in."""
     column: int = Field(default=0, ge=0, le=1 << 24)
-    """Which value of a row, counted from 0 in the tensor's own order."""
+    """Index of the value within a row, from 0, in the tensor's own order."""
     type: Literal["numeric", "categorical"] | None = Field(default=None)
-    """How to compare it; null decides by the datatype: text and booleans are
-    categories."""
+    """Kind of the feature; null decides by the datatype: text and booleans are
+    categories.
+    """
     of: Literal["column", "confidence"] = Field(default="column")
     """`confidence` watches how sure each answer of a classifier is, its largest
     probability: the row by row of what the estimated accuracy is the mean of."""
@@ -57,23 +58,23 @@ class DriftFeatureSettings(Settings):
 
 
 class DriftLearnSettings(Settings):
-    """A reference from live traffic: what comes now is what shall come later."""
+    """A reference learnt from live traffic; it should be like the traffic to come."""
 
     rows: int = Field(default=10_000, ge=500, le=10_000_000)
-    """At least so many rows; with 1,000 small changes take longer to find."""
+    """Minimum of rows; with 1,000 small changes take longer to detect."""
     seconds: float = Field(default=86_400.0, ge=1, le=90 * 86_400)
-    """For at least so long: a whole day has its night in it."""
+    """Minimum duration: a whole day includes its night."""
 
 
 class DriftWindowSettings(Settings):
-    """When a window closes: after `seconds`, once it holds `rows` rows."""
+    """Length of a window: it closes after `seconds`, once it holds `rows` rows."""
 
     rows: int = Field(default=500, ge=1, le=100_000_000)
     """Fewest rows of a window."""
     seconds: float = Field(default=600.0, ge=1, le=86_400)
     """Shortest time between the ends of two windows."""
     longest_seconds: float = Field(default=86_400.0, ge=1, le=7 * 86_400)
-    """A window that is so old closes with what it holds, if it holds anything."""
+    """Age at which a window closes with any number of rows above 0."""
     panes: int = Field(default=1, ge=1, le=168)
     """Scores and shares are those of so many latest windows together: 1 tumbles, more
     slide. Alarms look at every window by itself."""
@@ -89,7 +90,7 @@ class DriftWindowSettings(Settings):
 
 
 class DriftForecastSettings(Settings):
-    """When the model should be trained again, if that can be said at all."""
+    """Forecast of when the model has to be retrained, where the data support one."""
 
     accuracy_floor: float | None = Field(default=None, gt=0, lt=1)
     """Lowest bearable accuracy: foresees when triton_estimated_accuracy_ratio of the
@@ -115,7 +116,7 @@ class DriftSettings(Settings):
     models: str = Field(default="*", min_length=1, max_length=200)
     """Shell-style pattern of the models; the first entry that matches is theirs."""
     side: Side = Field(default="inputs")
-    """What is watched: what models are asked, or what they answer."""
+    """Tensors to watch: the models' inputs or their outputs."""
     reference: Path | None = Field(default=None)
     """A reference profile, as `tritonwatch drift fit` makes it; read again when it
     changes."""
@@ -124,7 +125,7 @@ class DriftSettings(Settings):
     features: tuple[DriftFeatureSettings, ...] = Field(default=(), max_length=4096)
     """With `learn`: the columns to watch; none named watches all, as `tensor[i]`."""
     window: DriftWindowSettings = Field(default=DriftWindowSettings())
-    """How long one looks before one judges."""
+    """Length of the windows that are judged."""
     false_alarms_per_month: float = Field(default=1.0, gt=0, le=1000)
     """The one knob: at most so many alarms in 30 days while nothing changes, for all
     features of the model together, however often one looks."""
@@ -136,7 +137,7 @@ class DriftSettings(Settings):
         default=("psi", "jensen_shannon", "kolmogorov_smirnov", "wasserstein"),
         max_length=7,
     )
-    """Distances to expose, beside what they are while nothing changes."""
+    """Distances to expose, each with its value expected without change."""
     classic_thresholds: bool = Field(default=False)
     """Also say which distances pass the field's rules of thumb (PSI 0.2 …), which do
     not know how many rows a window has."""
@@ -149,7 +150,7 @@ class DriftSettings(Settings):
     state: Path | None = Field(default=None)
     """A folder that keeps windows, evidence and learnt references over a restart."""
     state_seconds: float = Field(default=60.0, ge=0.1, le=86_400)
-    """Time between two savings; what came after the last is lost by a kill -9."""
+    """Time between two saves; data after the last one are lost by a kill -9."""
     forecast: DriftForecastSettings | None = Field(default=None)
     """Foresee when to train again."""
 
@@ -203,7 +204,7 @@ class DriftCollectorSettings(CollectorSettings):
 
     @classmethod
     def of(cls, entries: tuple[DriftSettings, ...]) -> DriftCollectorSettings:
-        """Looks often enough for the shortest window."""
+        """Return settings whose interval fits the shortest window."""
         shortest = min(entry.window.seconds for entry in entries)
         # A window takes longer the first time: that is when scipy is imported.
         return cls(

@@ -1,4 +1,4 @@
-"""Files that keep what was learnt: written whole or not at all, never trusted blindly."""
+"""State files: written atomically, and validated when they are read."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class Store:
         return (self._folder or Path()) / f"{self._stem}.{what}"
 
     def read(self, what: str) -> bytes | None:
-        """What was written under that name; None where there is nothing to be used.
+        """Return what was written under that name; None if there is nothing usable.
 
         Raises:
-            OSError: it cannot be read now, which says nothing against what it holds.
+            OSError: it cannot be read now; it may still be intact.
         """
         if not self.kept:
             return None
@@ -91,7 +91,7 @@ class Store:
         return True
 
     def set_aside(self, what: str, reason: str) -> None:
-        """Rename what cannot be used, so that it can be looked at, and go on."""
+        """Rename an unusable file, so that it can be inspected, and continue without."""
         path = self._path(what)
         try:
             aside = whole_file.set_aside(path)

@@ -1,4 +1,4 @@
-"""One side of one model: which reference it has, whether that fits, and what is done."""
+"""One side of one model: its reference, whether that fits, and its watch."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Learner:
 
 
 class Subject:
-    """What one entry of `drift:` does for one model."""
+    """One entry of `drift:`, applied to one model."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Subject:
 
     @property
     def wanted(self) -> bool:
-        """Return whether requests are looked at."""
+        """Return whether requests are watched."""
         return self._rows is not None
 
     def take(self, request: Tensors) -> None:
@@ -135,7 +135,7 @@ class Subject:
             reader.put(rows.of(request))
 
     def consider(self, spec: ModelSpec, taken: set[str]) -> None:
-        """Look at the model and the reference's file again.
+        """Check the model and the reference's file again.
 
         `taken` are names of features that another side of the model has already.
         """
@@ -152,7 +152,7 @@ class Subject:
             self._unread(error)
 
     def _unread(self, error: OSError) -> None:
-        """A file that may well be good cannot be read: look again the next time."""
+        """Handle a file that may be valid but cannot be read: try again the next time."""
         self._seen = None
         self._refuse(error)
 
@@ -294,7 +294,7 @@ class Subject:
         return True
 
     def step(self, accuracy: float | None) -> None:
-        """Judge what is due; save what is due. `accuracy` is the model's estimated one."""
+        """Judge and save whatever is due. `accuracy` is the model's estimated one."""
         if self.learner is not None and self.learner.done:
             self._learnt(self.learner)
         if self.watch is None:

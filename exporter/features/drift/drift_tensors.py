@@ -74,7 +74,7 @@ def _declared(tensor: TensorSpec, spec: ModelSpec) -> Declared:
 def schema_of(
     tensors: Mapping[str, Declared], features: Sequence[DriftFeatureSettings]
 ) -> Schema:
-    """What to learn of a model: the features named, or everything that can be watched.
+    """Return the schema to learn: the named features, or all that can be watched.
 
     Raises:
         DriftError: the features do not fit the model, or there is nothing to watch.
@@ -154,7 +154,7 @@ def _named(
 def _unsure(
     feature: DriftFeatureSettings, tensors: Mapping[str, Declared]
 ) -> Iterator[str]:
-    """Return why the confidence that is asked for is none."""
+    """Return why the requested confidence cannot be given."""
     if feature.of != "confidence":
         return
     tensor = tensors.get(feature.tensor)

@@ -1,4 +1,4 @@
-"""One reference and the traffic beside it: rows in, windows judged, and what they said."""
+"""One reference and its traffic: rows in, windows judged, results out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "watch"
 VERSION: Final = 2
-"""Of what is written. 1, with everything as text, is still read."""
+"""Version of the state. 1, with everything as text, is still read."""
 
 _MOST_TIMES: Final = 4096
 _STATISTIC: Final[TypeAdapter[Statistic]] = TypeAdapter(AnyStatistic)
@@ -51,7 +51,7 @@ def hour_of_week(timestamp_seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One distance of all features, and what it is while nothing changes."""
+    """One distance of all features, with its distribution without change."""
 
     name: str
     threshold: float | None
@@ -61,7 +61,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the latest windows said. `total` is of the last `panes` windows."""
+    """Result of the latest windows. `total` is of the last `panes` windows."""
 
     closed_at: float
     total: Counts
@@ -81,7 +81,7 @@ class WatchStatistics:
 
 @dataclass(frozen=True, slots=True)
 class _Restored:
-    """What of the open window another process has counted already."""
+    """The part of the open window that another process has counted already."""
 
     rows: int = 0
     coarse: Floats | float = 0.0
@@ -146,7 +146,7 @@ class Watch:
                 self._odd["extra"] += 1
 
     def step(self) -> bool:
-        """Take in what came; judge the window if it is due. Whether one was judged."""
+        """Count new rows; judge the window if it is due. Return whether one was judged."""
         now, window = self._clock(), self._settings.window
         age = now - self._opened
         with self._lock:
@@ -168,7 +168,7 @@ class Watch:
         return True
 
     def _notice(self, counts: Counts, odd: Counter[str]) -> None:
-        """Bring the counters up to what the open window holds."""
+        """Update the counters to the content of the open window."""
         kinds: Counter[str] = Counter()
         for (kind, _), number in counts.violations.items():
             kinds[kind] += number
@@ -218,7 +218,7 @@ class Watch:
         self.look = Look(closed_at, total, scores, verdict)
 
     def state(self) -> Sequence[codec.Buffer]:
-        """Everything that a restart shall not lose, checksummed, in parts to be joined.
+        """Return all state that a restart needs, checksummed, in parts to be joined.
 
         They share our memory: to be written before the next `step`.
         """
@@ -240,7 +240,7 @@ class Watch:
         )
 
     def restore(self, data: bytes) -> None:
-        """Go on from `state`; after an error this watch is not to be used.
+        """Restore what `state` returned; after an error this watch must not be used.
 
         Raises:
             StateError: the bytes are foreign, damaged, or of another reference.

@@ -1,9 +1,9 @@
-"""Who took how much of a device's energy in one window. Pure: no I/O, no clock.
+"""Division of a device's energy among models in one window. Pure: no I/O, no clock.
 
-The device's idle power is taken off first. What is left is divided among the models that
-were busy, by busy seconds times the watts a busy second of each takes, as estimated from
-the windows so far (`BusyPower`). Nobody can get more than the device can take in the time
-in which anything was busy. Shares are whole microjoules and add up to the energy exactly.
+The device's idle power is subtracted first. The rest is divided among the busy models,
+by busy seconds times each model's watts while busy, as estimated from the windows so far
+(`BusyPower`). No model can get more than the device can draw in the time in which
+anything was busy. Shares are whole microjoules and add up to the energy exactly.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class IdlePower:
         self._seen: deque[float] = deque(maxlen=self._KEPT)
 
     def learn(self, energy: int, seconds: float) -> None:
-        """Take in a window in which nothing ran: microjoules and seconds."""
+        """Learn from an idle window: microjoules and seconds."""
         self._seen.append(energy / MICRO / seconds)
 
     @property
@@ -113,9 +113,9 @@ class BusyPower(Generic[T]):
         self._error = np.full(self._MOST_MODELS, np.nan)
         self._pooled = 0.0
         self.baseline_watts = 0.0
-        """How much more than the idle power the device takes whatever the models do."""
+        """Power above the idle power that does not depend on the models, in watts."""
         self.lag_seconds: float | None = None
-        """How late the sensor shows power; None while no lag is seen."""
+        """Delay of the sensor; None while none is detected."""
 
     def learn(
         self,
@@ -127,7 +127,7 @@ class BusyPower(Generic[T]):
         smear: float | Floats = 0.0,
         until: float = math.nan,
     ) -> None:
-        """Take in a window: its joules and each model's busy seconds.
+        """Learn from a window: its joules and each model's busy seconds.
 
         Args:
             joules: all, or at each of `power_fit.DELAYS`.
@@ -163,7 +163,7 @@ class BusyPower(Generic[T]):
         return max(value, 1e-3 * self._pooled) or 1.0
 
     def errors(self) -> dict[T, tuple[float, float]]:
-        """By model: mean watts it adds over the windows, and half of their 95 % interval.
+        """Return mean watts by model over the windows, and the half width of their 95 % interval.
 
         The half width is nan where the windows do not tell.
         """
@@ -177,7 +177,7 @@ class BusyPower(Generic[T]):
         }
 
     def forget(self, key: T) -> None:
-        """Give the place of a model that is gone to others."""
+        """Remove a model that is no longer served."""
         place = self._place.pop(key, None)
         if place is not None:
             self._others = self._others + self._busy[:, place]

@@ -43,7 +43,7 @@ class Totals:
         default_factory=lambda: defaultdict(int)
     )
     instances: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """By MIG instance, of what is in `models`."""
+    """Energy by MIG instance, a part of `models`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +58,27 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one device's window came to, in microjoules; `known` if all was measured."""
+    """Energy of one device's window, in microjoules; `known` if all was measured."""
 
     seconds: float
     known: bool
     board: int
     idle: int
     models: Mapping[ModelKey, int]
-    """Production's part only."""
+    """Energy of production only."""
     busy: Mapping[ModelKey, float]
     """Busy seconds for production."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A window of all devices, and what the models did in it."""
+    """A window of all devices, and the models' work in it."""
 
     seconds: float
     inferences: Mapping[ModelKey, int]
-    """Production's."""
+    """Inferences of production."""
     busy: Mapping[ModelKey, float]
-    """Busy seconds for production, on whatever device."""
+    """Busy seconds for production, on any device."""
     parts: tuple[tuple[Device, Window], ...]
 
 
@@ -93,7 +93,7 @@ class _Unlearnt:
 
 
 class DeviceAccount:
-    """One device: its meter, what is known of its power, and its totals."""
+    """One device: its meter, its power estimates, and its totals."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -102,12 +102,12 @@ class DeviceAccount:
         self.power: BusyPower[ModelKey] = BusyPower()
         self.totals = Totals()
         self._foreign = False
-        """Whether the device was busy with anything since the latest window began."""
+        """True if the device was busy with anything since the latest window began."""
         self._from: float | None = None
         self._unlearnt: deque[_Unlearnt] = deque()
 
     def add(self, reading: Reading) -> None:
-        """Take in a reading."""
+        """Add a reading."""
         self.device = reading.device
         self.meter.add(reading)
         if self._from is None:
@@ -118,7 +118,7 @@ class DeviceAccount:
             self._foreign |= reading.utilization_ratio > _QUIET_RATIO
 
     def skip(self, until: float) -> None:
-        """Book everything until then as nobody's: busy times are not known."""
+        """Count all energy until then as unattributed: busy times are not known."""
         if self._from is None or until < self._from:
             return
         energy, _, _ = self._take(until, keep_from=until)
@@ -164,12 +164,12 @@ class DeviceAccount:
 
     @property
     def lag_seconds(self) -> float:
-        """How much later than the models' work its energy is taken."""
+        """Return the delay of the energy readings after the models' work, in seconds."""
         return self.power.lag_seconds or 0.0
 
     @property
     def _idle_watts(self) -> float | None:
-        """The idle power, corrected by what the windows show while models run."""
+        """Idle power, corrected by the fit of windows in which models ran."""
         idle = self.idle.watts
         return None if idle is None else max(0.0, idle + self.power.baseline_watts)
 
@@ -240,7 +240,7 @@ class DeviceAccount:
 
 
 class Books:
-    """All devices, settled together whenever the models were looked at again."""
+    """All devices, settled together whenever the models' statistics were read."""
 
     def __init__(self, window_seconds: float) -> None:
         self._window_seconds = window_seconds
@@ -249,10 +249,10 @@ class Books:
         self._next: Look | None = None
         """Ends the window, once the sensors showed the power until then."""
         self._skipped = 0.0
-        """Everything until then is booked without anybody's work."""
+        """Time until which all energy is unattributed."""
 
     def add(self, reading: Reading) -> None:
-        """Take in one device's reading."""
+        """Add one device's reading."""
         labels = reading.device.labels
         if labels not in self.devices:
             self.devices[labels] = DeviceAccount(reading.device)
@@ -306,7 +306,7 @@ class Books:
         )
 
     def _silent(self, now: float) -> None:
-        """Long after the latest look, nobody will say who was busy."""
+        """Settle without busy times, long after the latest read of the statistics."""
         last = self._look.at if self._look is not None else None
         silence = _SILENT_WINDOWS * self._window_seconds
         if last is None or now - last > silence:

@@ -1,4 +1,4 @@
-"""Reads power, keeps the books, and says what an inference takes and costs.
+"""Reads power, keeps energy accounts, and exposes energy and cost per inference.
 
 Until a source is found nothing else of this package is imported: a sidecar on a machine
 without sensors pays next to nothing.
@@ -28,7 +28,7 @@ _LOOK_AGAIN_SECONDS: Final = 60.0
 
 
 class EnergyCollector:
-    """Finds a source for each boundary, and reads what it found."""
+    """Finds a source for each boundary, and reads it."""
 
     def __init__(self, settings: EnergySettings, access: Access) -> None:
         self._settings = settings
@@ -55,7 +55,7 @@ class EnergyCollector:
         return self._ledger.advance(self._sources.values())
 
     def close(self) -> None:
-        """Give back what the sources hold."""
+        """Release the sources' resources."""
         for source in self._sources.values():
             source.close()
 

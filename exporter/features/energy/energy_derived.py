@@ -30,7 +30,7 @@ Place = tuple[str, str]
 
 
 class Derived:
-    """Prices what the books hold; gauges are over a sliding window of windows."""
+    """Costs and rates derived from the accounts; gauges cover a sliding window."""
 
     def __init__(
         self, cost: CostSettings, window_seconds: float, clock: Callable[[], float]
@@ -49,7 +49,7 @@ class Derived:
         self._artifacts = Artifacts(cost.storage, clock) if cost.storage else None
 
     def add(self, settled: Settled) -> None:
-        """Take in a window."""
+        """Add a window."""
         self._recent.append(settled)
         self._recent_seconds += settled.seconds
         while len(self._recent) > 1 and (
@@ -66,7 +66,7 @@ class Derived:
         ]
 
     def samples(self, accounts: Sequence[DeviceAccount]) -> Iterator[AnySample]:
-        """Everything derived; what the configuration does not price is absent."""
+        """Yield all derived samples; those without a configured price are absent."""
         yield from _boundaries(accounts, self._cost.pue)
         yield from self._costs(accounts)
         yield from self._carbon(accounts)
@@ -75,7 +75,7 @@ class Derived:
             yield from self._artifacts.samples(self._cost.currency)
 
     def _pay(self, settled: Settled) -> None:
-        """GPU time is paid by the clock, whatever runs on it."""
+        """Charge GPU time by the clock, busy or not."""
         now = self._clock()
         gpus = sum(device.boundary == "gpu" for device, _ in settled.parts)
         self._gpu_hours_paid += gpus * (now - self._paid_until) / _HOUR
@@ -259,7 +259,7 @@ _MONTH_SECONDS: Final = 30 * 86400.0
 
 
 class Artifacts:
-    """Looks at the repository now and then."""
+    """Sizes of the model repository, read periodically."""
 
     def __init__(self, storage: StorageSettings, clock: Callable[[], float]) -> None:
         self._storage = storage
@@ -291,7 +291,7 @@ class Artifacts:
 
 
 def sizes(repository: Path, most_files: int = _MOST_FILES) -> dict[ModelKey, int]:
-    """Bytes by model version: its own folder, and what its versions share in parts.
+    """Return bytes by model version: its folder, and a part of what versions share.
 
     Links are not followed. Beyond `most_files` nothing is counted any more, so that a
     folder that is none ends.

@@ -1,4 +1,4 @@
-"""From sources to samples: readings into the books, the books into what is exposed."""
+"""Turns readings of the sources into accounts, and accounts into samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """Everything that is known of energy, once there is a source."""
+    """All energy accounts, once there is a source."""
 
     def __init__(self, settings: EnergySettings, access: Access) -> None:
         self._access = access
@@ -44,7 +44,7 @@ class Ledger:
         self._divided: list[AnySample] = []
 
     def advance(self, sources: Iterable[PowerSource]) -> Sequence[AnySample]:
-        """Read the sources, close a window where one is due, and say what is known."""
+        """Read the sources, close a window where one is due, and return all samples."""
         for source in sources:
             for reading in self._read(source):
                 self._latest[reading.device.labels] = reading
@@ -155,7 +155,7 @@ def _balance(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
 
 
 def _share_errors(accounts: Iterable[DeviceAccount]) -> Iterator[AnySample]:
-    """How far each model's share may be off; nothing where a device does not tell.
+    """Yield the error of each model's share; nothing where a device has no estimate.
 
     Errors of several devices add up as if they all had one cause.
     """

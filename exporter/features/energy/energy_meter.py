@@ -1,4 +1,4 @@
-"""From readings of one device to its energy: resets, wraps, gaps and lies survived.
+"""Turns readings of one device into energy, despite resets, wraps, gaps and faults.
 
 Energy is whole microjoules, so that what is divided adds up exactly. The counter comes
 first. Between two readings of a counter that started over in between, and where there is
@@ -39,7 +39,7 @@ class _Point:
     total: int
     """Microjoules counted until then."""
     known: bool
-    """Whether the time since the point before is accounted for."""
+    """True if the time since the previous point is accounted for."""
 
 
 class Meter:
@@ -57,7 +57,7 @@ class Meter:
         self._counter: int | None = None
         self._counter_at = 0.0
         self._away = False
-        """Whether time since the counter last rose was declared a gap."""
+        """True if the time since the counter last rose was declared a gap."""
         self._settled = 0
         self._settled_at = -math.inf
         self._late = 0
@@ -77,7 +77,7 @@ class Meter:
         return self._points[-1].at if self._points else None
 
     def add(self, reading: Reading) -> None:
-        """Take in the next reading; one that is not later than the last is ignored."""
+        """Add the next reading; one that is not later than the last is ignored."""
         before = self._before
         if before is not None and reading.at <= before.at:
             return
@@ -105,7 +105,7 @@ class Meter:
 
     @property
     def taken_until(self) -> float:
-        """Up to when energy was taken; minus infinity before the first time."""
+        """Time up to which energy was read; minus infinity before the first time."""
         return self._settled_at
 
     def take(self, until: float, *, keep_from: float = math.inf) -> tuple[int, bool]:
@@ -168,7 +168,7 @@ class Meter:
     def _energy(
         self, before: Reading, reading: Reading, faults: set[Fault]
     ) -> int | None:
-        """Microjoules between two readings, None if unknown; adds what is wrong."""
+        """Return microjoules between two readings, None if unknown; record faults."""
         integrated = _integrated(before, reading)
         if reading.counter_microjoules is None:
             # A counter that comes back has risen meanwhile; what power said counts.

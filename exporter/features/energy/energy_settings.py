@@ -23,18 +23,18 @@ _PRICE_MOST = 1_000_000_000
 
 
 class ModelWorkSettings(Settings):
-    """What one inference of a model asks of the hardware."""
+    """Hardware work of one inference of a model."""
 
     flops_per_inference: float = Field(gt=0, le=1e24)
     """Floating point operations (a multiply-add is two), integer ones for int8."""
     bytes_per_inference: float | None = Field(default=None, gt=0, le=1e18)
     """Bytes moved to and from the GPU's memory, weights included; for the roofline."""
     precision: Precision = Field(default="fp16")
-    """Of the arithmetic, which decides what the GPU's peak is."""
+    """Precision of the arithmetic, which selects the GPU's peak."""
 
 
 class GpuPeakSettings(Settings):
-    """What a GPU could do at most, where the built-in table does not know or suit it."""
+    """Peak performance of a GPU that the built-in table lacks or has wrong."""
 
     peak_flops: dict[Precision, float] = Field(default={}, max_length=16)
     """Operations a second by precision, dense."""
@@ -43,7 +43,7 @@ class GpuPeakSettings(Settings):
 
 
 class StorageSettings(Settings):
-    """What it costs to keep the models' files."""
+    """Storage cost of the models' files."""
 
     repository: Path
     """Model repository, as this process can read it."""
@@ -52,7 +52,7 @@ class StorageSettings(Settings):
 
 
 class CostSettings(Settings):
-    """Prices and what else derived figures need; what is not given is not derived."""
+    """Prices and other inputs of derived figures; those left out are not derived."""
 
     currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
     """ISO 4217 code, as a label."""
@@ -69,13 +69,13 @@ class CostSettings(Settings):
     storage: StorageSettings | None = Field(default=None)
     """Storage of the models' files."""
     models: dict[str, ModelWorkSettings] = Field(default={}, max_length=10_000)
-    """By model name: what an inference asks of the hardware."""
+    """Work of an inference, by model name."""
     gpu: GpuPeakSettings = Field(default=GpuPeakSettings())
     """Peak of the GPUs, in place of the built-in table."""
 
 
 class PowerSettings(CollectorSettings):
-    """Where power is read, and how energy is divided."""
+    """Sources of power readings, and the division of energy."""
 
     interval_seconds: float = Field(default=1.0, gt=0.05, le=60)
     """Time between two readings of the sensors."""
@@ -86,9 +86,9 @@ class PowerSettings(CollectorSettings):
         min_length=1,
         max_length=16,
     )
-    """In order of preference: of each boundary (gpu, host) the first that is there."""
+    """Sources in order of preference: the first available one of each boundary (gpu, host)."""
     window_seconds: float = Field(default=5.0, ge=1, le=600)
-    """Least time over which energy is divided; longer than the longest execution."""
+    """Minimum time over which energy is divided; longer than the longest execution."""
     rate_window_seconds: float = Field(default=300.0, ge=10, le=86400)
     """Time over which energy and cost of one inference are averaged."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=60)

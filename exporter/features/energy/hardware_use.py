@@ -1,4 +1,4 @@
-"""How well models use the GPU: share of its peak, and where they stand under its roof.
+"""Use of the GPU by models: share of its peak, and their position under the roofline.
 
 Roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): a kernel of arithmetic
 intensity I attains at most min(peak FLOPS, I x memory bandwidth).
@@ -30,7 +30,7 @@ class Peak:
     """One product; `tera` is 10^12 operations a second by precision."""
 
     name: str
-    """What NVML's name contains."""
+    """A part of NVML's name of the board."""
     tera: Mapping[str, float]
     memory_bytes_per_second: float
     sheet: str

@@ -1,4 +1,4 @@
-"""On which boards a model's instances run, by the labels of Triton's own page.
+"""Boards of a model's instances, from the labels of Triton's metrics page.
 
 The statistics API adds all instances of a model up. Triton's metrics page has a
 `gpu_uuid` for instances on GPUs and none for those on the CPU, so a model's busy time is
@@ -30,10 +30,10 @@ _MOST_BYTES: Final = 16_000_000
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where models run: compute time by gpu_uuid ("" is the CPU), as last seen to rise.
+    """Placement of models: latest compute time by gpu_uuid ("" is the CPU).
 
-    `boards` are the uuids that are measured. A model that the page does not tell about
-    is taken to run on all of them alike, which is Triton's default.
+    `boards` are the uuids that are measured. A model that is missing on the metrics page is
+    assumed to run on all of them alike, which is Triton's default.
     """
 
     boards: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class Placement:
 
 
 class PlacementReader:
-    """Reads the page once a window; what it does not tell stays as last seen."""
+    """Reads the page once a window; values missing on it stay as last seen."""
 
     def __init__(self, client: HttpClient | None, timeout_seconds: float) -> None:
         self._client = client

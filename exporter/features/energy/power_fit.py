@@ -47,11 +47,11 @@ CONFIDENCE: Final = 0.95
 _IDLE_ERROR: Final = 0.15
 _CONTRIBUTION_ERROR: Final = 0.5
 _LEAST_ABOVE: Final = 0.1
-"""Of all power: no board is believed to take less for its models before it is measured."""
+"""Minimum share of power above idle: assumed of a board before it is measured."""
 _LEAST_WINDOWS: Final = 20
 _LEAST_FREEDOM: Final = 3
 _NOT_TOLD: Final = 0.5
-"""Above this part of its prior's deviation an estimate is not told by the windows."""
+"""Share of the prior's deviation above which the windows do not determine an estimate."""
 _LAG_EVIDENCE: Final = 12.0
 _LEAST_VARIANCE: Final = 1e-10
 _MOST_LEVERAGE: Final = 0.95
@@ -66,22 +66,22 @@ _TINY: Final = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What the windows tell."""
+    """Estimates from the windows."""
 
     watts: Floats
-    """Of a busy second of each model (K,), at least 0."""
+    """Watts of each model while busy (K,), at least 0."""
     half_widths: Floats
     """Of their 95 % intervals (K,); nan where the windows do not tell, or idle power is
     not known."""
     baseline_watts: float
-    """To be added to the idle power that was assumed."""
+    """Watts to add to the assumed idle power."""
     lag_seconds: float | None
-    """How late the sensor is; None where the windows show no lag."""
+    """Delay of the sensor; None where the windows show none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What was seen in n windows, in order of time."""
+    """Observations of n windows, in order of time."""
 
     busy: Floats
     """Busy ratios of the models (n, K); each model is busy in some window."""
@@ -93,11 +93,11 @@ class Windows:
     """Seconds of power on the wrong side of the window's end (n, L), where work comes in
     bursts: what is read there is interpolated between two instants."""
     follows: NDArray[np.bool_]
-    """Whether it begins where the one before it ended (n,)."""
+    """True where a window begins at the end of the one before (n,)."""
 
 
 def fit(windows: Windows, idle_watts: float | None) -> Fit:
-    """Fit windows; `idle_watts` is what is taken for idle, None: all is the models'."""
+    """Fit windows; `idle_watts` is the assumed idle power, None: all is the models'."""
     busy, power = windows.busy, windows.power - (idle_watts or 0.0)
     models, scale = busy.shape[1], busy.mean(axis=0)
     mean = max(float(power[:, 0].mean()), 0.0)
@@ -144,10 +144,10 @@ def _design(ratios: Floats, prior: Floats) -> Floats:
 
 
 def _moved(windows: Windows, values: Floats, seconds: Floats) -> Floats:
-    """How mean values change, if so many seconds at a window's end are the next one's.
+    """Return the change of mean values if each window's last seconds belonged to the next.
 
-    Of a second that a window's end parts, interpolation gives each side its share of the
-    whole, which mixes neighbours as a slow sensor does.
+    A second that the end of a window divides is interpolated: each side gets its share of
+    the whole, which mixes neighbours as a slow sensor does.
     """
     columns = values.reshape(len(values), -1)
     joined = (seconds[:-1] * windows.follows[1:])[:, None]
@@ -160,7 +160,7 @@ def _moved(windows: Windows, values: Floats, seconds: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """What is to be solved: rest = design x coefficients, whose priors are normal (0, 1)."""
+    """The regression: rest = design x coefficients, whose priors are normal (0, 1)."""
 
     windows: Windows
     design: Floats
@@ -171,9 +171,9 @@ class _Problem:
     smear: Floats
     """Seconds of power that may be the next window's (n,)."""
     slope: Floats
-    """By how much power rises with one step of delay (n,)."""
+    """Increase of power with one step of delay (n,)."""
     least: Floats
-    """Least value of each coefficient."""
+    """Lower bound of each coefficient."""
 
 
 def _solved(problem: _Problem) -> tuple[Floats, Floats]:
@@ -287,7 +287,7 @@ def _bounded(design: Floats, shown: Floats, variance: float, least: Floats) -> F
 
 
 def _half_widths(design: Floats, residuals: Floats, variance: float) -> Floats:
-    """Half widths of the coefficients' 95 % intervals; nan where the data do not tell."""
+    """Return half widths of 95 % intervals; nan where the data do not determine them."""
     if len(residuals) < _LEAST_WINDOWS:
         return np.full(design.shape[1], np.nan)
     inverse = np.linalg.inv(design.T @ design + variance * np.eye(design.shape[1]))

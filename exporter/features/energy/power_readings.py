@@ -1,4 +1,4 @@
-"""What a power source hands over: one reading for each device it has."""
+"""Readings of a power source: one for each of its devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ReadingKind = Literal["counter", "integrated_instant", "integrated_average", "no
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Something whose energy is measured as one: a board, a package, a host."""
+    """A unit whose energy is measured as one: a board, a package, a host."""
 
     boundary: Boundary
     source: str
@@ -36,9 +36,9 @@ class Device:
     index: str = ""
     name: str = ""
     idle_watts: float | None = None
-    """What it takes while nothing runs, where that is configured."""
+    """Idle power, where that is configured."""
     max_watts: float | None = None
-    """What it can take: its power limit."""
+    """Maximum power: its power limit."""
     instances: tuple[str, ...] = ()
     """uuids of its MIG instances."""
     update_seconds: float = 0.6
@@ -52,7 +52,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at one device. What is None could not be read, and is not zero."""
+    """One reading of one device. None means that a value could not be read, not zero."""
 
     device: Device
     at: float
@@ -62,14 +62,14 @@ class Reading:
     wraps_at_microjoules: int | None = None
     """Highest value before the counter starts at 0 again."""
     power_watts: float | None = None
-    """At this instant."""
+    """Power at this instant."""
     average_watts: float | None = None
-    """Over the second before."""
+    """Mean power over the second before."""
     utilization_ratio: float | None = None
     faults: frozenset[Fault] = frozenset()
-    """What the source itself knows to be wrong; nothing of the rest is then used."""
+    """Faults that the source itself reports; the other values are then not used."""
     samples: Sequence[AnySample] = field(default=())
-    """Everything else the device says: clocks, memory, temperature."""
+    """Other values of the device: clocks, memory, temperature."""
 
 
 class PowerSource(Protocol):
@@ -77,7 +77,7 @@ class PowerSource(Protocol):
 
     @property
     def kind(self) -> str:
-        """As in the configuration."""
+        """Kind of the source, as in the configuration."""
         ...
 
     @property
@@ -94,5 +94,5 @@ class PowerSource(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
         ...

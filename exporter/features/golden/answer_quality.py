@@ -1,4 +1,4 @@
-"""What a score is: agreement, areas, precision, cosines. Pure functions of arrays."""
+"""Scores: agreement, areas, precision, cosines. Pure functions of arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What any model should do, without knowing a right answer: metamorphic and bad inputs."""
+"""Checks that need no correct answers: metamorphic relations and invalid inputs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from exporter.triton.model import Array, ModelSpec
 
 ROWS: Final = 4
-"""Of the batches of metamorphic checks."""
+"""Rows of the batches of metamorphic checks."""
 _HUGE: Final = 1e30
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found: a verdict, and whether the model passed; None proves nothing."""
+    """The result of a check. `passed` is None where it proves nothing."""
 
     verdict: Verdict
     passed: bool | None
@@ -49,7 +49,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far two answers to the same question may be apart."""
+    """Largest difference allowed between two answers to the same request."""
 
     relative: float
     absolute: float
@@ -61,7 +61,7 @@ def made_up(
     rows: int,
     rng: np.random.Generator,
 ) -> Sample:
-    """So many rows of made-up inputs; one request's worth where there is no batch."""
+    """Return `rows` rows of made-up inputs; those of one request if there is no batch."""
     made = [make_payload(spec, dict(settings), rng) for _ in range(rows)]
     batched = spec.max_batch_size > 1
     inputs = {
@@ -81,7 +81,7 @@ def metamorphic(
     tolerance: Tolerance,
     rng: np.random.Generator,
 ) -> Finding:
-    """Ask twice what must give the same answers; or `other`, what must not."""
+    """Send two requests that must get equal answers; or `other`, which must not."""
     batched = asker.spec.max_batch_size > 1
     first = asker.ask(sample.inputs, sample.datatypes)
     if first.error is not None or first.cached:
@@ -108,7 +108,7 @@ def metamorphic(
 
 
 def _distinct(first: Answer, asker: Asker, other: Sample) -> Finding:
-    """A model that answers the same to whatever is asked, like its latest answer."""
+    """Detect a model that returns the same answer to different requests."""
     second = asker.ask(other.inputs, other.datatypes)
     if second.error is not None or second.cached:
         return Finding(second.verdict(), None)
@@ -148,7 +148,7 @@ def _compared(
 
 
 def corrupted(kind: Corruption, asker: Asker, sample: Sample) -> Finding | None:
-    """Ask what is wrong on purpose: the answer must be a clean error or a sane value.
+    """Send an invalid request: the answer must be a clean error or a sane value.
 
     None where this model takes nothing that could be so wrong.
     """
@@ -171,7 +171,7 @@ def corrupted(kind: Corruption, asker: Asker, sample: Sample) -> Finding | None:
 
 
 def _well(answer: Answer) -> Verdict:
-    """An error that was asked for is no fault of the model."""
+    """Return the verdict of an answer; an expected error is no fault of the model."""
     return Verdict("ok", answer.seconds, answer.request_id)
 
 

@@ -1,4 +1,4 @@
-"""How much a golden probe may ask, and the chart that decides when accuracy is lost."""
+"""Budget of a golden probe, and the control chart that detects lost accuracy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the window saw."""
+    """Use of the budget within the window."""
 
     requests: int
     busy_seconds: float
@@ -47,7 +47,7 @@ class Spent:
 
 
 class Budget:
-    """What one model version may still be asked. Not thread-safe."""
+    """The requests that one model version may still get. Not thread-safe."""
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
@@ -55,18 +55,18 @@ class Budget:
         self._looks: deque[tuple[float, float, float]] = deque(maxlen=_MOST_LOOKS)
 
     def saw(self, at: float, requests: float, busy_seconds: float) -> None:
-        """Production's counters at an instant; they never fall but by a restart."""
+        """Record production's counters at an instant; they fall by a restart only."""
         if self._looks and requests < self._looks[-1][1]:
             self._looks.clear()
         if not self._looks or at > self._looks[-1][0]:
             self._looks.append((at, requests, busy_seconds))
 
     def asked(self, at: float, requests: int, busy_seconds: float) -> None:
-        """So much was asked; the time on the wire stands for busy time, which is less."""
+        """Record requests sent; their time on the wire, an upper bound, counts as busy time."""
         self._asked.append((at, requests, busy_seconds))
 
     def allows(self, now: float, requests: int) -> bool:
-        """Return whether so many more requests of the same cost stay within it."""
+        """Return whether `requests` more of the same cost stay within it."""
         spent = self.spent(now)
         each = spent.busy_seconds / spent.requests if spent.requests else 0.0
         may = self._allowance
@@ -103,7 +103,7 @@ class Budget:
 
 
 def _beside(share: float) -> float:
-    """Ours over theirs, where ours shall be `share` of both."""
+    """Return our part relative to production's, where ours is `share` of both."""
     return share / (1.0 - share)
 
 

@@ -1,4 +1,4 @@
-"""Which golden samples are (nearly) the same, so that they do not count as independent."""
+"""Finds golden samples that are (nearly) the same, so that they count once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEAR_OF_FEW: Final = 0.03
 """The same where inputs have less than `FEW` columns that vary: many samples are close."""
 FEW: Final = 4
 MOST_COMPARED: Final = 20_000
-"""Of more samples, and of texts, only equal ones are found: the rest takes seconds."""
+"""Number of samples above which only equal ones are found; also for texts."""
 _DIRECTIONS: Final = 8
 _CHUNK: Final = 1024
 _SEED: Final = 0

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 MAX_BYTES: Final = 256 << 20
 MAX_ROWS: Final = 200_000
 EXPECTED: Final = "expected:"
-"""What begins the name of a column of expected answers; the output's name follows."""
+"""Prefix of a column of expected answers; the output's name follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenSet:
-    """What a file holds. Arrays have one row a sample."""
+    """The content of a golden file. Arrays have one row for each sample."""
 
     file: str
     name: str
@@ -35,9 +35,9 @@ class GoldenSet:
     columns: Mapping[str, Array] = field(default_factory=dict)
     labels: Array | None = None
     expected: Mapping[str, Array] = field(default_factory=dict)
-    """By output name."""
+    """Expected answers by output name."""
     accuracy: float | None = None
-    """Of the model that the answers were recorded from."""
+    """Accuracy of the model that the answers were recorded from."""
 
     def problem(
         self, reason: str, *, name: str | None = None, row: int | None = None
@@ -78,7 +78,7 @@ def read(settings: GoldenData) -> GoldenSet:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when the file does; None where there is no file."""
+    """Return values that change when the file does; None where there is no file."""
     try:
         status = path.stat()
     except OSError:

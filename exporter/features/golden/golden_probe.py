@@ -1,4 +1,4 @@
-"""The golden probe: asks, judges, and keeps what the latest round found."""
+"""The golden probe: sends golden data, scores the answers, and keeps the latest round."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHECK_FILE_SECONDS: Final = 10.0
 
 
 class GoldenProbe:
-    """Asks each model the golden set, a few samples at a time, within the budget."""
+    """Sends the golden set to each model, a few samples at a time, within the budget."""
 
     def __init__(self, settings: GoldenSettings, access: Access) -> None:
         self._settings = settings
@@ -66,7 +66,7 @@ class GoldenProbe:
         ]
 
     def attempt(self, target: Target) -> Verdict | None:
-        """Ask the next few samples, or check; None where the budget allows nothing."""
+        """Send the next few samples, or run a check; None where the budget is used up."""
         spec = self._access.board.current.models.get(target.key)
         if spec is None:
             return Verdict(
@@ -130,7 +130,7 @@ class GoldenProbe:
             self._set, self._problem = None, error
 
     def _tell(self, key: ModelKey, error: GoldenDataError) -> None:
-        """Say once what is wrong; the model's samples say that nothing is known."""
+        """Log the error once; the model then has no golden samples."""
         with self._lock:
             self._states.pop(key, None)
             told, self._told[key] = self._told.get(key), str(error)

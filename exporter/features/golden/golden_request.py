@@ -1,4 +1,4 @@
-"""One golden request: sent as ours, its time taken, its answer as arrays."""
+"""One golden request: sent and timed as our own, with its answer as arrays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OUTCOMES: dict[type[errors.TritonError], Outcome] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: arrays, or the error in their place; and whether a cache had it."""
+    """A model's answer: arrays or an error, and whether it came from a cache."""
 
     request_id: str
     seconds: float
@@ -46,7 +46,7 @@ class Answer:
 
     @property
     def outcome(self) -> Outcome:
-        """As a probe's verdict has it."""
+        """Outcome of a probe's verdict."""
         if self.error is None:
             return "ok"
         return next(o for kind, o in OUTCOMES.items() if isinstance(self.error, kind))
@@ -63,7 +63,7 @@ class Answer:
 
 
 class Asker:
-    """Asks one model version; counts in `requests` and `seconds` what that cost."""
+    """Sends requests to one model version; counts their `requests` and `seconds`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Answers held against labels and expected answers, and what they add up to."""
+"""Scores of answers against labels and expected answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MOST_KEPT: Final = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one request's answers were worth; `fault` says what is wrong, for people."""
+    """The score of one request's answers; `fault` describes what is wrong, for people."""
 
     outcomes: Counter[Outcome]
     right: Bools | None = None
@@ -148,7 +148,7 @@ class Scoring:
     # Judging.
 
     def judge(self, places: Ints, outputs: Mapping[str, Array]) -> Judgement:
-        """Take the answers to the samples at `places`, rows first."""
+        """Score the answers to the samples at `places`, rows first."""
         valid = self._valid(outputs)
         expected = self._compare(places, outputs)
         right = self._against_labels(places, outputs)
@@ -164,7 +164,7 @@ class Scoring:
         return Judgement(counted, right, self._fault(places, outputs, valid, expected))
 
     def unanswered(self, places: Ints) -> None:
-        """No answer came to these: what they were before says nothing of now."""
+        """Record samples without an answer: their earlier scores are outdated."""
         self.answered[places] = False
 
     def _valid(self, outputs: Mapping[str, Array]) -> Bools:

@@ -1,4 +1,4 @@
-"""Held-out data asked of the served model, round after round, and checks without data."""
+"""Settings of golden probes: held-out data sent in rounds, and checks without data."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class GoldenData(Settings):
     the names of the model's inputs; `NAME[0]`, `NAME[1]` … make one vector; expected
     answers stand in columns `expected:OUTPUT`, as `tritonwatch golden record` writes."""
     format: Literal["npz", "csv", "parquet", "json"] | None = Field(default=None)
-    """Of the file; by its suffix if left out."""
+    """Format of the file; by its suffix if left out."""
     name: str = Field(default="", max_length=64, pattern=r"^[a-zA-Z0-9_.-]*$")
     """Value of the `dataset` label; the file's name without suffix if empty."""
     columns: dict[str, tuple[str, ...]] = Field(default={}, max_length=1000)
-    """By input name: the columns that make it up, where they have other names."""
+    """Columns of each input, by input name, where they have other names."""
     label: str | None = Field(default=None)
     """Column of the truth."""
     classes: tuple[Scalar, ...] = Field(default=(), max_length=10_000)
@@ -47,17 +47,17 @@ class GoldenData(Settings):
     output: str = Field(default="")
     """The output that the label is of; may be left out where there is only one."""
     expected: dict[str, str] = Field(default={}, max_length=100)
-    """By output name: the column of its expected answers, beside `expected:OUTPUT`."""
+    """Column of expected answers, by output name, beside `expected:OUTPUT`."""
     task: Literal["classification", "regression"] | None = Field(default=None)
-    """What the label is; if left out: whole numbers and text are classes."""
+    """Task of the model; if left out, labels of whole numbers or text are classes."""
     top_k: tuple[int, ...] = Field(default=(), max_length=5)
-    """Also count the truth among the k highest scores."""
+    """Also count an answer as correct if the truth is among the k highest scores."""
     tolerance_relative: float = Field(default=1e-3, ge=0, le=1)
-    """How far a float may be from the expected one, as a share of it."""
+    """Largest relative difference of a float from the expected one."""
     tolerance_absolute: float = Field(default=1e-5, ge=0)
-    """How far it may be besides. Anything but floats must be equal."""
+    """Further absolute difference that is allowed. Other datatypes must be equal."""
     allow_nan: bool = Field(default=False)
-    """Take NaN and infinities in inputs and expected answers for data."""
+    """Accept NaN and infinities in inputs and expected answers as data."""
 
     @field_validator("top_k")
     @classmethod
@@ -92,17 +92,17 @@ class GoldenSettings(ProbeSettings):
     kind: Literal["golden"] = "golden"
     decides_serving: ClassVar[bool] = False
     data: GoldenData | None = Field(default=None)
-    """What is asked; without it only the checks below, on made-up inputs."""
+    """The golden data; without them only the checks below run, on made-up inputs."""
     protocol: Transport = Field(default="grpc")
     """Decoupled models answer over gRPC only."""
     samples_per_request: int = Field(default=8, ge=1, le=1024)
-    """Rows asked at once; no more than the model's largest batch."""
+    """Rows per request; at most the model's largest batch."""
     request_share: float = Field(default=0.05, gt=0, le=0.5)
-    """Most golden requests as a share of all requests to the model in a minute."""
+    """Limit of golden requests, as a share of all requests to the model in a minute."""
     busy_share: float = Field(default=0.05, gt=0, le=0.5)
-    """Most time of golden requests as a share of all the model's busy time."""
+    """Limit of the time of golden requests, as a share of the model's busy time."""
     idle_requests_per_second: float = Field(default=0.5, gt=0, le=100)
-    """A model with little traffic is asked this often all the same."""
+    """Rate at which a model with little traffic still gets requests."""
     idle_busy_ratio: float = Field(default=0.02, gt=0, le=1)
     """Share of the time for which that may keep it busy."""
     baseline_accuracy: float | None = Field(default=None, gt=0, le=1)
@@ -122,7 +122,7 @@ class GoldenSettings(ProbeSettings):
     """Inputs that are wrong on purpose, once a round each; the answer must be a clean
     error or a sane value. They count as failures in Triton's own metrics."""
     inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
-    """How inputs are made up where there are no data."""
+    """Content of made-up inputs, by input name, where there are no data."""
     ignored_input: str | None = Field(default=None)
     """An input that no answer depends on; it is drawn anew each time, so that a response
     cache never answers for the model."""

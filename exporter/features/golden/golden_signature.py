@@ -26,7 +26,7 @@ class Prepared:
     datatypes: Mapping[str, str]
     expected: Mapping[str, Array]
     batched: bool
-    """Whether the model has a batch dimension; else a request carries one row."""
+    """True if the model has a batch dimension; else a request carries one row."""
 
     def request(self, places: Ints) -> dict[str, Array]:
         """The input arrays of these rows."""

@@ -1,4 +1,4 @@
-"""One model version under a golden probe: what is asked next, and what it found."""
+"""One model version under a golden probe: its next request, and its results."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class ModelState:
     # Asking.
 
     def attempt(self) -> Verdict | None:
-        """Do the next thing of the round, if the budget allows it."""
+        """Run the next step of the round, if the budget allows it."""
         if not self._tasks:
             self._tasks.extend(self._round())
         kind, what = self._tasks[0]

@@ -1,4 +1,4 @@
-"""Answers of production as the taps were sent them: their looks, and their accuracy."""
+"""Answers of production from the taps: distribution and estimated accuracy."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _CONFIDENCE, _ENTROPY, _NORM, _CLASS = range(4)
 
 @dataclass(slots=True)
 class _Doubts:
-    """What the page knows of drift and of golden sets that the estimates depend on."""
+    """Exposed findings on drift and golden sets that limit the estimates' validity."""
 
     alarm: set[str] = field(default_factory=set)
-    """Models whose data have a drift alarm."""
+    """Models with a drift alarm, on inputs or outputs."""
     watched: set[str] = field(default_factory=set)
-    """Models a window of whose inputs was judged."""
+    """Models with at least one judged window of their inputs."""
     guaranteed: dict[str, bool] = field(default_factory=dict)
-    """By model, whether the reference of its inputs keeps its guarantee."""
+    """By model: True if the false-alarm rate of its input drift is guaranteed."""
     failing: dict[ModelKey, bool] = field(default_factory=dict)
-    """By model version, whether any golden set lost accuracy."""
+    """By model version: True if any golden set lost accuracy."""
 
     def note(self, sample: Sample) -> None:
-        """Take in one exposed sample."""
+        """Record one exposed sample; ignore other metrics."""
         labels, value = sample.labels, bool(sample.value)
         if sample.spec is catalogue.MODEL_DRIFT_ALARM and value:
             self.alarm.add(labels[0])
@@ -70,9 +70,9 @@ class _Window:
         self.seen = 0
 
     def add(self, shape: Shape, asked: Ints) -> None:
-        """Take rows; of more than the ring holds, the last.
+        """Add rows; if there are more than fit, keep the last.
 
-        `asked` (rows,) is the same number for answers to the same input.
+        `asked` (rows,) is equal for answers to the same input.
         """
         count = len(shape.norm)
         rows = np.full((count, 4), np.nan)
@@ -96,7 +96,7 @@ class _Window:
 
     @property
     def asked(self) -> Ints:
-        """(rows,) what each row is the answer to; as `rows`."""
+        """Hashes (rows,) of the inputs of each row, in the order of `rows`."""
         return self._asked[: min(self.seen, len(self._ring))]
 
 
@@ -111,7 +111,7 @@ class OutputsCollector:
         self._subscription = access.mirror.subscribe(self._wants, self._take)
 
     def collect(self) -> Sequence[AnySample]:
-        """Everything the windows say."""
+        """Return the samples of all windows."""
         doubts = _Doubts()
         for sample in self._access.exposed():
             if isinstance(sample, Sample):
@@ -127,7 +127,7 @@ class OutputsCollector:
             ]
 
     def close(self) -> None:
-        """Take no more."""
+        """Unsubscribe from mirrored requests."""
         self._subscription.close()
 
     def _wants(self, model: str) -> bool:
@@ -155,7 +155,7 @@ class OutputsCollector:
         return key if key in inventory.models else None
 
     def _output(self, key: ModelKey, request: Mirrored) -> Array | None:
-        """The rows of the one output that is looked at."""
+        """Return the rows of the output that is evaluated."""
         calibrated = self._access.calibration.get(key)
         name = self._settings.outputs.get(key[0]) or (
             calibrated.output if calibrated else next(iter(request.outputs), "")
@@ -206,7 +206,7 @@ class OutputsCollector:
             yield Sample(catalogue.ESTIMATED_ACCURACY_VALID, holds, (*key, condition))
 
     def _conditions(self, key: ModelKey, doubts: _Doubts) -> dict[Condition, bool]:
-        """What the confidences cannot show; what nobody looks at is absent, never 1."""
+        """Return the conditions that confidences cannot show; absent where not observed."""
         model = key[0]
         found: dict[Condition, bool] = {"drift_watched": model in doubts.watched}
         if model in doubts.alarm:

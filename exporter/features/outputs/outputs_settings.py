@@ -1,4 +1,4 @@
-"""What production's answers look like, and how many of them are right, without labels."""
+"""Settings of answer statistics and accuracy estimates without labels."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class OutputsSettings(CollectorSettings):
 
     kind: Literal["outputs"] = "outputs"
     models: ModelFilter = Field(default=ModelFilter())
-    """Whose answers are looked at."""
+    """The models whose answers are evaluated."""
     outputs: dict[str, str] = Field(default={}, max_length=1000)
-    """By model: which output, where there are several."""
+    """Name of the output to evaluate, by model, where there are several."""
     window_rows: int = Field(default=1000, ge=50, le=100_000)
     """The latest answers that the figures are of."""
     models_limit: int = Field(default=200, ge=1, le=10_000)
-    """Most model versions kept."""
+    """Limit of model versions."""
 
     def build(self, access: Access) -> OutputsCollector:
         """The collector."""

@@ -1,4 +1,4 @@
-"""What load and chaos runs report: the active ones, and the capacities they found.
+"""Reports of load and chaos runs: the active ones, and the capacities they found.
 
 An active run reports again every few seconds; one that stops reporting is dropped.
 """
@@ -24,19 +24,19 @@ Label = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class RunNotice(Settings):
-    """POST /v1/runs: a run begins, goes on, or ends."""
+    """POST /v1/runs: a run starts, continues, or ends."""
 
     run: Label
-    """Its name, different for every run."""
+    """Its name, unique for every run."""
     kind: Literal["load", "capacity", "chaos"]
     profile: Label
     """The load profile, or the experiment."""
     phase: Label
-    """The part of it that goes on now."""
+    """Its current phase."""
     ttl_seconds: float = Field(default=30.0, gt=0, le=3600)
-    """It is over when nothing is heard of it for so long."""
+    """Time without a report after which the run counts as over."""
     ended: bool = False
-    """It is over now."""
+    """True in the last report of the run."""
 
 
 Verdict = Literal["valid", "invalid", "no_rate_holds", "every_rate_holds"]
@@ -50,7 +50,7 @@ class CapacityNotice(Settings):
     verdict: Verdict = "valid"
     """Only a valid result is published as a capacity."""
     reason: str = Field(default="", max_length=200)
-    """Why there is no capacity to publish."""
+    """Reason why there is no capacity to publish."""
     requests_per_second: float | None = Field(default=None, gt=0)
     """Required where the verdict is valid, else ignored; so are `low` and `high`."""
     low: float | None = Field(default=None, gt=0)
@@ -60,7 +60,7 @@ class CapacityNotice(Settings):
     found_at: float | None = Field(default=None, gt=0)
     """Unix time at which the search ended; default: when the notice arrives."""
     ttl_seconds: float = Field(default=30 * 86_400.0, gt=0, le=366 * 86_400)
-    """How long it is kept."""
+    """Time after which the notice is dropped."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> CapacityNotice:

@@ -1,4 +1,4 @@
-"""Load and chaos runs that tell the tap of themselves, for annotations and headroom."""
+"""Load and chaos runs that report to the tap, for annotations and headroom."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_BODY_BYTES: Final = 16 << 10
 _SHOWN: Final = 5
 _TAKEN: Final = TapAnswer("accepted", HTTPStatus.NO_CONTENT)
 _LEAST_APART: Final = 0.5
-"""Of the window, how far apart two looks must be to make a rate."""
+"""Minimum time between two readings that give a rate, as a share of the window."""
 
 _Notice = TypeVar("_Notice", bound=BaseModel)
 
@@ -39,7 +39,7 @@ class RunsSettings(CollectorSettings):
 
     kind: Literal["runs"] = "runs"
     rate_window_seconds: float = Field(default=60.0, ge=1, le=3600)
-    """Production's rate, for the headroom, is that of so long."""
+    """Time over which production's rate is averaged, for the headroom."""
     capacity_reports: tuple[str, ...] = Field(default=(), max_length=100)
     """Files written by `tritonwatch load capacity --json`, read at every start. Later
     results that the tap receives replace them. A file without a valid capacity is
@@ -67,7 +67,7 @@ class RunsSettings(CollectorSettings):
 
 
 class RunsCollector:
-    """Answers the tap, and exposes what is known."""
+    """Receives reports from the tap, and exposes them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How fast an error budget burns, and what is left of it, in bounded memory.
+"""Burn rate of an error budget, and the share that is left, in bounded memory.
 
 Burn rate as the SRE workbook has it (chapter 5): the share of bad events divided by
 the share allowed. 1 uses the budget up exactly at the end of its window.
@@ -67,7 +67,7 @@ class Budget:
         self._bad = 0.0
 
     def note(self, now: float, good: float, bad: float) -> None:
-        """Take in the totals since the start; `now` is monotonic seconds."""
+        """Record the totals since the start; `now` is monotonic seconds."""
         self._fine.note(now, self._good, self._bad)
         self._coarse.note(now, self._good, self._bad)
         self._good, self._bad = good, bad

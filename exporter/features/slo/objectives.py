@@ -1,4 +1,4 @@
-"""What an objective is: the `slos:` of the configuration, presets included."""
+"""Objectives: the settings of `slos:` in the configuration, presets included."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME: Final = r"^[a-z][a-z0-9_-]{0,62}$"
 
 
 class _Objective(Settings):
-    """What every objective has."""
+    """Settings that every objective has."""
 
     name: str = Field(pattern=_NAME)
     """Value of the `slo` label."""
@@ -35,7 +35,7 @@ class _Objective(Settings):
 
 
 class LatencyObjective(_Objective):
-    """Good is what took no longer than the threshold.
+    """An objective on latency: requests up to the threshold are good.
 
     latency: a request, until its answer. Of streamed answers first_response: a request,
     until its first response; response_gap: the time from one response to the next.
@@ -43,7 +43,7 @@ class LatencyObjective(_Objective):
 
     kind: LatencyKind = "latency"
     threshold_seconds: float = Field(gt=0, le=3600)
-    """What took longer is bad; counted in buckets of 2.2 % width."""
+    """Latency above which a request is bad; resolved to buckets of 2.2 % width."""
     source: Source = Field(default="requests")
     """Production requests, as the traces collector sees them, or our probes; of
     streamed answers production's alone."""
@@ -68,10 +68,7 @@ class AvailabilityObjective(_Objective):
 
 
 class SignalObjective(_Objective):
-    """Good is a look at which a gauge lay within its bounds: quality, drift, cost.
-
-    Events are looks, one at every interval for every series that matches.
-    """
+    """An objective on a gauge: readings within its bounds are good. Quality, drift, cost."""
 
     kind: Literal["signal"] = "signal"
     metric: str
@@ -79,9 +76,9 @@ class SignalObjective(_Objective):
     labels: dict[str, str] = Field(default={}, max_length=20)
     """Values its labels must have."""
     at_least: float | None = Field(default=None)
-    """Below this a look is bad."""
+    """Lower bound: readings below it are bad."""
     at_most: float | None = Field(default=None)
-    """Above this a look is bad."""
+    """Upper bound: readings above it are bad."""
 
     @model_validator(mode="after")
     def _sensible(self) -> SignalObjective:
@@ -102,21 +99,21 @@ class PresetObjective(Settings):
 
     kind: Literal["preset"] = "preset"
     name: str = Field(pattern=_NAME)
-    """Beginning of the names of what it stands for."""
+    """Prefix of the names of the preset's objectives."""
     preset: Literal[
         "interactive", "realtime", "chat", "completion", "throughput", "energy"
     ]
-    """Which one."""
+    """Name of the preset."""
     models: str = Field(default="*", max_length=200)
     """Shell-style pattern of the models whose events count."""
     source: Source = Field(default="requests")
     """Production requests or our probes."""
     per_second: float | None = Field(default=None, gt=0)
-    """For throughput: inferences a second."""
+    """For throughput: inferences per second."""
     joules_per_inference: float | None = Field(default=None, gt=0)
-    """For energy: joules of an inference, its share of the idle energy added."""
+    """For energy: joules of an inference, with its share of the idle energy."""
     boundary: Literal["gpu", "host"] = Field(default="gpu")
-    """For energy: of the boards or of the host."""
+    """For energy: that of the boards or of the host."""
 
     @model_validator(mode="after")
     def _complete(self) -> PresetObjective:
@@ -200,7 +197,7 @@ AnyObjective = Annotated[
 
 
 def expanded(objectives: tuple[AnyObjective, ...]) -> tuple[Objective, ...]:
-    """The objectives with every preset replaced by what it stands for."""
+    """Return the objectives, each preset replaced by those it stands for."""
     return tuple(
         found
         for objective in objectives

@@ -1,4 +1,4 @@
-"""Judges what is exposed against the objectives of the configuration."""
+"""Evaluates exposed samples against the configured objectives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SloSettings(CollectorSettings):
     objectives: tuple[
         LatencyObjective | AvailabilityObjective | SignalObjective, ...
     ] = Field(default=())
-    """With presets expanded."""
+    """The objectives, with presets expanded."""
 
     def build(self, access: Access) -> SloCollector:
         """The collector."""
@@ -53,7 +53,7 @@ class SloCollector:
         ]
 
     def collect(self) -> Sequence[AnySample]:
-        """Look once at everything exposed."""
+        """Read all exposed samples once, and return the state of the objectives."""
         now = self._access.clock()
         exposed = list(self._access.exposed())
         samples: list[AnySample] = []
@@ -66,7 +66,7 @@ class SloCollector:
 
 
 def doubt(objective: Objective, exposed: Iterable[AnySample]) -> Sequence[AnySample]:
-    """Say whether an objective's models are known to fail under the name of successes."""
+    """Return whether requests that count as successes are known to fail."""
     if isinstance(objective, SignalObjective) or objective.source != "requests":
         return ()
     is_doubtful = any(

@@ -1,4 +1,4 @@
-"""From exposed samples to good and bad events of one objective."""
+"""Counts good and bad events of one objective in exposed samples."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _JUDGED: Final = {
     "access_log": (catalogue.CLIENT_REQUESTS, "success"),
     "probes": (catalogue.PROBE_TOTAL, "ok"),
 }
-"""What an availability objective judges by source, and the outcome that is good."""
+"""The metric of an availability objective by source, and its good outcome."""
 _TIMED: Final = {
     "latency": catalogue.REQUEST_DURATION,
     "first_response": catalogue.FIRST_RESPONSE,
     "response_gap": catalogue.RESPONSE_GAP,
 }
-"""What an objective on production's latency judges by kind."""
+"""The metric of a latency objective, by kind."""
 _UNJUDGED: Final = frozenset({"abandoned"})
-"""No answer was sent, so it was neither good nor bad."""
+"""Outcomes without an answer, which are neither good nor bad."""
 
 
 class EventCounter:
@@ -49,7 +49,7 @@ class EventCounter:
         self._source_read = False
 
     def look(self, samples: Iterable[AnySample], now: float) -> None:
-        """Take in what is exposed now; `now` is monotonic seconds."""
+        """Count the events of the samples exposed now; `now` is monotonic seconds."""
         samples = list(samples)
         if isinstance(self.objective, SignalObjective):
             self._look_at_signal(self.objective, samples, now)

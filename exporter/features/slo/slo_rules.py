@@ -188,7 +188,7 @@ def _burning(objective: Objective, pair: Burn) -> str:
 
 
 def _fleet() -> dict[str, Any]:
-    """What a dashboard or an autoscaler asks of a fleet, right when summed.
+    """Return rules for totals of a fleet, whose records may be summed.
 
     An autoscaler's queue time must weigh models by their traffic: a mean over models
     counts the idle ones (server#8979).

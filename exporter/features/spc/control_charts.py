@@ -25,15 +25,15 @@ ChartKind = Literal["shewhart", "ewma", "cusum", "page_hinkley"]
 FARTHEST_SIGMA: Final = 20.0
 """A sample counts as no farther out, so that one mad value is forgotten in time."""
 _CAP: Final = 1.25
-"""A CUSUM in alarm rises to so many limits: the way back must not take for ever."""
+"""Cap of a CUSUM in alarm, in limits, so that it can return in bounded time."""
 
 _GUARDED_TOLERANCE: Final = 1e-3
 MOST_WIDENING: Final = 3.0
-"""Limits of a learnt baseline are at most so many times those of a known one."""
+"""Maximum factor of the limits of a learnt baseline over those of a known one."""
 
 
 class Chart(Protocol):
-    """What every chart does."""
+    """The interface of control charts."""
 
     @property
     def kind(self) -> ChartKind:
@@ -51,7 +51,7 @@ class Chart(Protocol):
         ...
 
     def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
-        """Return how far up and how far down, each to be held against the limit."""
+        """Return the upward and the downward statistic, to compare with the limit."""
         ...
 
     def run_length(
@@ -105,7 +105,7 @@ class Shewhart:
     kind: ChartKind = "shewhart"
 
     def fresh(self, limit: float, shape: tuple[int, ...] = ()) -> Floats:
-        """No sample yet reads as the mean."""
+        """Return the state without samples, which equals the mean."""
         del limit
         return np.zeros((1, *shape))
 
@@ -121,7 +121,7 @@ class Shewhart:
     def run_length(
         self, limit: float, shift: float, sides: Sides, spread: float = 1.0
     ) -> float:
-        """In closed form."""
+        """Return the average run length, in closed form."""
         return arl.shewhart(limit / spread, shift / spread, sides)
 
 
@@ -153,7 +153,7 @@ class Ewma:
     def run_length(
         self, limit: float, shift: float, sides: Sides, spread: float = 1.0
     ) -> float:
-        """By integral equation."""
+        """Return the average run length, by an integral equation."""
         return arl.ewma(self.weight, limit / spread, shift / spread, sides)
 
 
@@ -170,7 +170,7 @@ class Cusum:
     kind: ChartKind = "cusum"
 
     def fresh(self, limit: float, shape: tuple[int, ...] = ()) -> Floats:
-        """Both sums at the head start."""
+        """Return the state with both sums at the head start."""
         return np.full((2, *shape), self.head_start * limit)
 
     def step(self, memory: Floats, z: Floats, limit: float) -> Floats:
@@ -184,7 +184,7 @@ class Cusum:
     def run_length(
         self, limit: float, shift: float, sides: Sides, spread: float = 1.0
     ) -> float:
-        """By integral equation."""
+        """Return the average run length, by an integral equation."""
         return arl.cusum(
             self.reference / spread,
             limit / spread,
@@ -196,7 +196,7 @@ class Cusum:
 
 @dataclass(frozen=True, slots=True)
 class PageHinkley:
-    """A CUSUM whose mean goes on being learnt (Page 1954, Hinkley 1971).
+    """A CUSUM that keeps learning its mean (Page 1954, Hinkley 1971).
 
     Its statistic is m = sum(z - mean - delta), less the least m so far. `learnt_from` samples stand behind the first mean; infinitely many make it a CUSUM
     with k = `delta`, and that one's ARL is used for the limit. A shift that comes slower
@@ -208,7 +208,7 @@ class PageHinkley:
     kind: ChartKind = "page_hinkley"
 
     def fresh(self, limit: float, shape: tuple[int, ...] = ()) -> Floats:
-        """Up, down, sum and number of samples."""
+        """Return the initial state: up, down, sum and number of samples."""
         del limit
         return np.zeros((4, *shape))
 
@@ -224,13 +224,13 @@ class PageHinkley:
         return np.concatenate([sums, learnt])
 
     def statistics(self, memory: Floats) -> tuple[Floats, Floats]:
-        """Return how far the sum lies above its least, and below its greatest."""
+        """Return the distance of the sum from its minimum, and from its maximum."""
         return memory[0], memory[1]
 
     def run_length(
         self, limit: float, shift: float, sides: Sides, spread: float = 1.0
     ) -> float:
-        """That of the CUSUM it is when its mean is known."""
+        """Return the average run length of the CUSUM with a known mean."""
         return arl.cusum(
             self.delta / spread, limit / spread, shift / spread, sides=sides
         )

@@ -1,4 +1,4 @@
-"""What "all is well" looks like: mean, spread and memory of a signal, learnt or given."""
+"""In-control baseline of a signal: mean, spread and correlation, learnt or given."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from exporter.numerics.normal import Floats
 
 Assumption = Literal["given", "independent", "residuals", "doubtful", "constant"]
-"""What the limits rest on. given: nothing was looked at; independent: no correlation
-was found; residuals: the samples follow one another and the chart runs on what is new in
-each; doubtful: even that is correlated, so false alarms come oftener than said;
-constant: the baseline never moved."""
+"""Basis of the control limits. given: not verified; independent: no correlation was found;
+residuals: samples are correlated, and the chart runs on residuals; doubtful: even the
+residuals are correlated, so false alarms are more frequent than configured; constant:
+the baseline never changed.
+"""
 
 Refusal = Literal[
     "none", "short_time", "few_samples", "correlated", "tails", "constant", "old_state"
@@ -34,7 +35,7 @@ LEAST_SAMPLES: Final = 20
 LEAST_SECONDS: Final = 2 * 86_400.0
 """A baseline that is shorter does not show a daily wave."""
 LEAST_INDEPENDENT: Final = 400.0
-"""With fewer effective samples heavy tails do not show."""
+"""Effective samples below which heavy tails cannot be detected."""
 _EACH: Final = 0.9
 """Mean, spread and correlation are each within their bound with this probability. Their
 errors are nearly independent and normal, and the logarithm of the run length nearly
@@ -53,20 +54,20 @@ _NO_MOVE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """How a signal is in control. `sigma` is of one sample, `correlation` of neighbours.
+    """A signal in control. `sigma` is of one sample, `correlation` of neighbours.
 
-    With a correlation the chart runs on residuals: what the sample before does not
-    explain, as an AR(1) process has it (Alwan and Roberts 1988).
+    With a correlation the chart runs on residuals: the part of a sample that the one before
+    does not explain, as in an AR(1) process (Alwan and Roberts 1988).
     """
 
     mean: float
     sigma: float
     correlation: float = 0.0
     samples: int = 0
-    """Learnt from so many; 0 if given."""
+    """Number of samples it was learnt from; 0 if given."""
     assumption: Assumption = "given"
     normal: bool = True
-    """Whether skewness and tails are a normal distribution's, on which limits rest."""
+    """True if skewness and tails are those of a normal distribution, as limits assume."""
     shift_error: float = field(default=0.0, repr=False)
     """Standardised samples have a mean of at most this, either way, and"""
     spread_error: float = field(default=1.0, repr=False)
@@ -75,7 +76,7 @@ class Baseline:
 
     @property
     def residual_sigma(self) -> float:
-        """Deviation of what is new in a sample."""
+        """Standard deviation of the residuals."""
         return self.sigma * math.sqrt(1.0 - self.correlation**2)
 
     def standardised(self, value: float, before: float | None) -> float:
@@ -139,7 +140,7 @@ def learn(
 
 
 def _errors(residuals: Floats, correlation: float) -> tuple[float, float, float]:
-    """Bounds of mean and spread of what will be charted, and effective samples.
+    """Return bounds of the residuals' mean and spread, and the effective samples.
 
     Correlation that is left in the residuals inflates the variance of their sums by phi.
     A correlation that is off by an error e leaves long-run deviations of
@@ -165,7 +166,7 @@ def _errors(residuals: Floats, correlation: float) -> tuple[float, float, float]
 
 
 def _coarse(bound: float) -> float:
-    """Rounded up, so that the same limits are not solved for anew for each signal."""
+    """Round up, so that several signals can share solved limits."""
     return math.ceil(bound / _STEP) * _STEP
 
 

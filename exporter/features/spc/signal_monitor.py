@@ -25,7 +25,7 @@ STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is wanted of a signal's charts.
+    """Requirements of a signal's charts.
 
     `in_control_arl` samples pass on average between false alarms of all charts
     together; `heal_samples` without one end an alarm. The baseline is `given`, or learnt
@@ -40,7 +40,7 @@ class Plan:
     given: Baseline | None = None
     least_sigma: float = 0.0
     sample_seconds: float = field(default=math.inf, repr=False)
-    """Time between two samples; not part of what a kept state must fit."""
+    """Time between two samples; a saved state may have another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ChartStatus:
     run_length: float
     """Samples between its false alarms, were the baseline known exactly."""
     run_length_low: float | None
-    """At least so many in nine baselines of ten; None where that is refused."""
+    """Lower bound of the run length for nine baselines of ten; None where refused."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Signal:
     baseline: Baseline | None = None
     samples: int = 0
     refused: Refusal = "none"
-    """Why there is no lower bound of the run length."""
+    """Reason why there is no lower bound of the run length."""
     _learning: list[float] = field(default_factory=list)
     _before: float | None = None
     _watches: list[_Watch] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Signal:
         return any(watch.alarm for watch in self._watches)
 
     def add(self, value: float) -> bool:
-        """Take one sample; whether a new alarm began. What is not finite is passed over."""
+        """Add one sample; return whether a new alarm began. Values not finite are ignored."""
         if not math.isfinite(value):
             return False
         self.samples += 1
@@ -128,7 +128,7 @@ class Signal:
         return any(begun)
 
     def acknowledge(self, kind: str | None = None) -> int:
-        """End the alarms of one chart, or of all, and begin anew; how many there were."""
+        """End the alarms of one chart, or of all, and reset them; return their number."""
         ended = 0
         for watch in self._watches:
             if watch.alarm and kind in (None, watch.chart.kind):
@@ -137,7 +137,7 @@ class Signal:
         return ended
 
     def relearn(self) -> None:
-        """Forget the baseline: what comes next is what is well from now on."""
+        """Forget the baseline, and learn it again from the next samples."""
         if self.plan.given is None:
             self.baseline = self._before = None
             self._learning.clear()
@@ -202,7 +202,7 @@ class Signal:
     # State that outlives the process.
 
     def to_state(self) -> dict[str, Any]:
-        """Everything that `from_state` needs, as JSON has it."""
+        """Return the state for `restore`, as JSON values."""
         return {
             "version": STATE_VERSION,
             "plan": self._fingerprint(),
@@ -222,7 +222,7 @@ class Signal:
         }
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Go on where `state` ended; False where it is of another plan and is not taken.
+        """Restore a saved state; return False if it belongs to another plan.
 
         Raises:
             ValueError: it is no state at all.

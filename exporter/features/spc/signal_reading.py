@@ -1,4 +1,4 @@
-"""From what is exposed to one sample of a signal."""
+"""Reads one sample of a signal from the exposed samples."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class _Totals:
 
 
 class Reader:
-    """Reads one signal; remembers what a rate is counted from."""
+    """Reads one signal; keeps the previous values of rates."""
 
     def __init__(self, settings: SignalSettings) -> None:
         self._settings = settings
         self._before: _Totals | None = None
         self.ambiguous = 0
-        """How many series of a gauge fitted at the latest look, where that is too many."""
+        """Number of series that matched a gauge in the latest reading, if too many; else 0."""
 
     def read(self, exposed: Iterable[AnySample], now: float) -> float | None:
-        """The sample of this look; None where there is nothing to be read."""
+        """Return the present sample; None where there is none."""
         fitting = [sample for sample in exposed if self._fits(sample)]
         self.ambiguous = 0
         if not fitting:

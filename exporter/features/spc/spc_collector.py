@@ -39,7 +39,7 @@ _EARLY: Final = 0.5
 
 
 class _Watched:
-    """One signal: how it is read and what its charts say."""
+    """One signal: its reader and its charts."""
 
     def __init__(self, settings: SignalSettings, interval_seconds: float) -> None:
         self.settings = settings
@@ -50,7 +50,7 @@ class _Watched:
 
 
 class SpcCollector:
-    """Looks at everything exposed once an interval."""
+    """Reads all exposed samples once an interval."""
 
     def __init__(self, settings: SpcSettings, access: Access) -> None:
         self._settings = settings
@@ -65,7 +65,7 @@ class SpcCollector:
         self._told_unread = False
 
     def collect(self) -> Sequence[AnySample]:
-        """Take a sample of each signal that is due."""
+        """Read a sample of each signal that is due."""
         now = self._access.clock()
         exposed = list(self._access.exposed()) if self._watched else []
         with self._lock:
@@ -80,13 +80,13 @@ class SpcCollector:
             return [s for watched in self._watched for s in _samples(watched)]
 
     def close(self) -> None:
-        """Save what was learnt."""
+        """Save the learnt baselines and alarms."""
         with self._lock:
             if self._restored:
                 self._save()
 
     def routes(self) -> Sequence[TapRoute]:
-        """Where an alarm is acknowledged: on the taps' listener, which is on loopback."""
+        """Return the route that acknowledges an alarm, on the taps' loopback listener."""
         if not self._watched:
             return ()
         busy = refusal("timeout", HTTPStatus.SERVICE_UNAVAILABLE, "busy; try again")
@@ -115,7 +115,7 @@ class SpcCollector:
             _tell_baseline(watched)
 
     def _acknowledge(self, request: TapRequest) -> TapAnswer:
-        """`{"signal": NAME}`, with "chart": KIND for one, "relearn": true to begin anew."""
+        """Handle `{"signal": NAME}`, with "chart": KIND for one, "relearn": true to restart."""
         try:
             asked = json.loads(request.body)
             name = asked["signal"]
@@ -141,7 +141,7 @@ class SpcCollector:
     # State.
 
     def _restore(self) -> bool:
-        """Take up what was kept; False where that cannot be read now."""
+        """Load the saved state; return False if it cannot be read now."""
         path = self._settings.state_file
         if path is None:
             return True
@@ -192,7 +192,7 @@ class SpcCollector:
 
 
 def plan_of(settings: SignalSettings, interval_seconds: float) -> Plan:
-    """What a signal's settings ask of its charts, where the collector runs so often."""
+    """Return the plan of a signal's charts, from its settings and the interval."""
     given = settings.baseline
     learnt_from = math.inf if given else float(settings.learn_samples)
     return Plan(

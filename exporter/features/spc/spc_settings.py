@@ -1,4 +1,4 @@
-"""Charts over what is exposed: is a number still what it was when all was well?"""
+"""Settings of control charts over exposed signals."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ShewhartChart(Settings):
 
 
 class EwmaChart(Settings):
-    """A weighted mean of the samples so far: small shifts, and easy to look at."""
+    """A weighted mean of the samples: detects small shifts, and is easy to read."""
 
     kind: Literal["ewma"] = "ewma"
     weight: float = Field(default=0.2, ge=0.02, le=1)
-    """Of the latest sample; the smaller the shift to be seen, the smaller."""
+    """Weight of the latest sample; smaller weights detect smaller shifts."""
 
 
 class CusumChart(Settings):
@@ -37,11 +37,11 @@ class CusumChart(Settings):
     shift_sigma: float = Field(default=1.0, ge=0.1, le=10)
     """The shift it is made for, in standard deviations."""
     fast_initial_response: bool = Field(default=True)
-    """Begin half way to the limit: what is wrong from the start is told sooner."""
+    """Start half way to the limit: a shift at the start is detected sooner."""
 
 
 class PageHinkleyChart(Settings):
-    """A cumulative sum whose mean goes on being learnt: slow drift is no alarm to it."""
+    """A cumulative sum that keeps learning its mean: slow drift raises no alarm."""
 
     kind: Literal["page_hinkley"] = "page_hinkley"
     shift_sigma: float = Field(default=1.0, ge=0.1, le=10)
@@ -55,14 +55,14 @@ AnyChart = Annotated[
 
 
 class GivenBaseline(Settings):
-    """How the signal is when all is well, where that is known."""
+    """A baseline that is known in advance."""
 
     mean: float
-    """In the signal's own unit."""
+    """Mean, in the signal's own unit."""
     sigma: float = Field(gt=0)
     """Standard deviation of one sample, in the signal's own unit."""
     correlation: float = Field(default=0.0, gt=-1, lt=1)
-    """Of neighbouring samples; with one the charts run on residuals."""
+    """Correlation of neighbouring samples; with one the charts run on residuals."""
 
 
 class SignalSettings(Settings):
@@ -84,9 +84,9 @@ class SignalSettings(Settings):
     charts: tuple[AnyChart, ...] = Field(
         default=(CusumChart(), EwmaChart()), min_length=1, max_length=4
     )
-    """What is drawn; each kind once."""
+    """The signal's control charts; each kind once."""
     sides: Literal["both", "upper", "lower"] = Field(default="both")
-    """Which way out is worth an alarm."""
+    """Direction of change that raises an alarm."""
     in_control_samples: float = Field(default=10_000, ge=20, le=1e8)
     """Mean number of samples between false alarms of all its charts together, at least,
     with nine learnt baselines of ten. The limits follow from it."""
@@ -96,11 +96,11 @@ class SignalSettings(Settings):
     guaranteed from about 450 samples over two days on (more if they are correlated);
     before that triton_spc_info has the reason why not."""
     baseline: GivenBaseline | None = Field(default=None)
-    """In place of learning it."""
+    """A known baseline, instead of learning it."""
     least_sigma: float = Field(default=0.0, ge=0)
     """The standard deviation is taken to be no less, in the signal's own unit."""
     heal_samples: int = Field(default=30, ge=1, le=100_000)
-    """An alarm ends after so many samples within the limits."""
+    """Consecutive samples within the limits that end an alarm."""
 
     @field_validator("charts")
     @classmethod
@@ -135,10 +135,11 @@ class SpcSettings(CollectorSettings):
 
     kind: Literal["spc"] = "spc"
     signals: tuple[SignalSettings, ...] = Field(default=(), max_length=500)
-    """What is under control."""
+    """The signals under control."""
     state_file: Path | None = Field(default=None)
-    """Where baselines and alarms outlive this process; without it a restart learns anew,
-    and takes on trust that all is well then."""
+    """File that keeps baselines and alarms over restarts; without it each restart learns
+    them again, and assumes that the process is in control then.
+    """
     save_seconds: float = Field(default=60.0, ge=1, le=86400)
     """Time between two writes of that file."""
 

@@ -48,15 +48,16 @@ class Page:
 
 @dataclass(slots=True)
 class _Reference:
-    """How far page and statistics were apart when first compared.
+    """Difference between metrics page and statistics when first compared.
 
-    The page was read between two looks, so that is known as a range; 0 where it can be.
+    The page was read between two reads of the statistics, so the difference is a range; it
+    is 0 where it can be.
     """
 
     apart_least: float
     apart_most: float
     count: int
-    """The statistics then; what they have risen since is what a difference weighs by."""
+    """The statistics then; differences are relative to their increase since."""
     latest: int
     latest_page: float
 
@@ -71,7 +72,7 @@ class _Reference:
         return high < self.latest or page < self.latest_page
 
     def disagreement(self, low: int, page: float, high: int) -> float:
-        """How far the page lies outside of the statistics' range, by their rise."""
+        """Return how far the page is outside the range of the statistics, by their rise."""
         self.latest, self.latest_page = high, page
         outside = max(low + self.apart_least - page, page - high - self.apart_most, 0)
         return outside / max(high - self.count, 1)

@@ -1,4 +1,4 @@
-"""Splits the rises of one counter of Triton's into ours and production's."""
+"""Splits the increases of a Triton counter into our own and production requests."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections import deque
 from typing import Final
 
 UNRESOLVED_LOOKS: Final = 6
-"""So many looks a request is waited for that we gave up on."""
+"""Number of reads for which a request without an answer is still expected."""
 
 
 class OwnShare:
-    """Splits a counter's rise into ours and production's."""
+    """Splits a counter's increase into our own and production requests."""
 
     def __init__(self, finished: int = 0, unresolved: int = 0) -> None:
         self.possible_shown = 0
-        """Requests of `possible` that appeared at the latest look."""
+        """Requests of `possible` that appeared in the latest read."""
         self.missing = 0
         """Finished requests that Triton has not counted yet, or never will."""
         self.unattributed = 0
-        """Requests taken for ours at the latest look that may be production's."""
+        """Requests counted as ours in the latest read that may be production's."""
         self._taken = finished
         self._held = 0
         self._refused = 0
         self._unresolved_before = unresolved
         self._doubtful: deque[int] = deque(maxlen=UNRESOLVED_LOOKS)
-        """Unresolved ones not seen yet, by the look after which we gave up on them."""
+        """Unresolved requests not seen yet, by the read after which we gave up on them."""
         self._finished_before = (finished, finished)
-        """At the look before the last one, and at the last one."""
+        """Finished requests at the read before the last one, and at the last one."""
 
     def production(
         self,
@@ -36,7 +36,7 @@ class OwnShare:
         unresolved: int = 0,
         possible: int = 0,
     ) -> int:
-        """Production's part of `rise`, given our requests finished and in flight now.
+        """Return production's part of `rise`, given our finished requests and those in flight.
 
         As many as are in flight are held back until the next look decides. Of
         `possible`, as many as there are rises left are taken for ours.
@@ -68,14 +68,14 @@ class OwnShare:
 
     @property
     def undecided(self) -> bool:
-        """True while the next look may show more for production of what rose until now.
+        """True while the next read may add to production's part of the increase so far.
 
         Part of it is held back, or stands for requests of ours that are not booked yet.
         """
         return self._held > 0 or self.missing > 0
 
     def refuse(self, count: int, *, for_now: bool) -> None:
-        """Take back `count` of what the latest look gave to production.
+        """Take back `count` requests that the latest read credited to production.
 
         With `for_now` the next look decides again. Without it, what is taken back a
         second time is ours.
@@ -97,7 +97,7 @@ class OwnShare:
         self._held = self._refused = 0
 
     def give_up(self, unresolved: int) -> None:
-        """So many were asked of a server that is gone."""
+        """Count requests to a server that has ended as given up."""
         self._doubtful.clear()
         self._unresolved_before = unresolved
 

@@ -1,4 +1,4 @@
-"""From one look at Triton's cumulative statistics to the next: production's share.
+"""Production's share of the increase between two reads of Triton's statistics.
 
 Triton counts every request, ours too, and starts over when a model or the server is
 reloaded. Between two looks the rise of each counter is taken, our own part subtracted,
@@ -71,26 +71,26 @@ class Totals:
     unattributed: int = 0
     """Requests that are production's or ours, and in none of the numbers above."""
     failures_booked_as_success: int = 0
-    """Requests of ours that were answered with an error and booked as a success."""
+    """Our requests that were answered with an error but counted as a success."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The part of a model's rise that may be ours although the ledger does not show it."""
+    """The part of a model's increase that may be ours although the ledger has no record."""
 
     everywhere: int = 0
-    """So much of each counter."""
+    """Part of each counter."""
     booking: Booking = NOTHING
 
 
 class Production:
-    """Totals of one model version. `own` is what of ours its counters hold already."""
+    """Totals of one model version. `own` are our requests that its counters include."""
 
     def __init__(self, own: OwnCounts) -> None:
         self.totals = Totals()
         self.resets = 0
         self.all_busy_ns = 0
-        """Busy time of every execution, ours too: what the energy is spent in."""
+        """Busy time of every execution, ours included, by which energy is divided."""
         self._success = OwnShare(own.done.requests, own.unresolved.requests)
         self._failure = OwnShare(0, own.unresolved.requests)
         self._inferences = OwnShare(own.done.inferences, own.unresolved.inferences)
@@ -101,7 +101,7 @@ class Production:
         self._spare = self._served = 0
         self._failures_over = 0
         self._ended = self._due = _Ended.at(own)
-        """Own requests that end in doubt: up to this look, and to the one before."""
+        """Our requests with uncertain counts: up to this read, and to the one before."""
 
     def advance(
         self,
@@ -114,7 +114,7 @@ class Production:
         held: Held | None = None,
         is_new_server: bool = False,
     ) -> None:
-        """Add what happened between two looks; `before` None is a model's first.
+        """Add the increase between two reads; `before` is None for a model's first.
 
         `own` is the ledger after the later look, `own_before` the one before it, if
         requests of ours can have ended in between; `own_when_gone` the one when a look
@@ -173,7 +173,7 @@ class Production:
             share.give_up(own.unresolved.executions(size))
 
     def _batches_of(self, booking: Booking) -> Iterable[tuple[int, OwnShare]]:
-        """Shares of all sizes seen so far, and of those that no look has seen yet."""
+        """Yield the shares of all batch sizes seen so far, and new ones of `booking`."""
         for size in booking.batches:
             self._batches.setdefault(size, OwnShare())
         return self._batches.items()
@@ -229,10 +229,10 @@ class Production:
             totals.compute_ns[phase] += rise.ns * share
 
     def _booked_as_success(self, look: _OwnAtLook, *, rests: bool) -> int:
-        """How many of our failed requests show as successes.
+        """Return how many of our failed requests Triton counted as successes.
 
-        Where nothing else runs, any that does not show as a failure; else only one that
-        cannot have been refused before it was scheduled.
+        On an idle server: each that is missing among the failures. Else only those that cannot
+        have been refused before they were scheduled.
         """
         failures = look.failed if rests else look.executed
         shown = self._failure.possible_shown
@@ -288,7 +288,7 @@ class Production:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """Sums over the own requests of which it is not sure what Triton books."""
+    """Sums over our requests of which Triton's counting is uncertain."""
 
     possible: Booking = NOTHING
     failed: int = 0
@@ -301,18 +301,18 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class _OwnAtLook:
-    """Our own requests as one look needs them."""
+    """Our own requests at one read."""
 
     own: OwnCounts
     due: Booking
-    """Possible bookings of requests that had ended by the look before."""
+    """Possible counts of requests that had ended by the previous read."""
     under_way: Booking
-    """In flight, or ended in doubt since the look before."""
+    """Requests in flight, or ended with doubt since the previous read."""
     held_back: int
     failed: int
-    """How many of `due` were answered with an error."""
+    """Requests of `due` that were answered with an error."""
     executed: int
-    """How many of `failed` cannot have been refused before they were scheduled."""
+    """Requests of `failed` that cannot have been refused before they were scheduled."""
 
 
 def _rise(before: Duration, after: Duration) -> Duration:
@@ -328,7 +328,7 @@ def _started_over(before: ModelStatistics, after: ModelStatistics) -> bool:
 
 
 def counters_of(entry: ModelStatistics) -> Iterator[int]:
-    """All that only rises while one process serves the model: counts and nanoseconds."""
+    """Yield all counters that only rise while one process serves the model."""
     yield entry.inference_count
     yield entry.execution_count
     for name in ("success", "fail", "queue", *PHASES, "cache_hit", "cache_miss"):

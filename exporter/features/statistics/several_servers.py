@@ -53,13 +53,13 @@ class SeveralServers:
     def compare(
         self, before: Statistics, between: Statistics, after: Statistics
     ) -> None:
-        """Note whether the read in between was another server's."""
+        """Record whether the read in between came from another server."""
         self._was_compared = True
         if is_another(before, between, after):
             self._found_at.append(self._clock())
 
     def samples(self, *, is_one_process: bool) -> Iterator[Sample]:
-        """Nothing where neither a read nor the process itself tells."""
+        """Yield the sample; none where neither reads nor the process give an answer."""
         if is_one_process or self._was_compared:
             seen_twice = len(self._found_at) == _FEWEST_FINDINGS and (
                 self._clock() - self._found_at[0] < _REMEMBERED_SECONDS

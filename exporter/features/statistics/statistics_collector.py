@@ -1,4 +1,4 @@
-"""Production's numbers from the statistics API, our own requests taken out."""
+"""Production's figures from the statistics API, without our own requests."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ class StatisticsSettings(CollectorSettings):
     they ask is no production. It is counted as unattributed."""
 
     state_file: Path | None = Field(default=None)
-    """Where to keep the latest reading, so that requests that Triton counted while
-    tritonwatch was restarted are known: they are counted as unattributed."""
+    """File that keeps the latest reading, so that requests that Triton counted while
+    tritonwatch was restarted are known: they are counted as unattributed.
+    """
 
     def build(self, access: Access) -> StatisticsCollector:
         """The collector."""
@@ -67,9 +68,9 @@ class _Known:
     doubtful_until: float = field(default=-math.inf)
     """Monotonic seconds; failures that Triton booked as successes were seen before."""
     base_reads_left: int = field(default=0)
-    """So many more reads may wait for one without requests of ours; 0 once counted."""
+    """Reads that may still be skipped until one is free of our requests; 0 once counted."""
     server: ServerProcess | None = field(default=None)
-    """Which one answered the latest read, if it is seen."""
+    """The process that answered the latest read, if it can be found."""
 
 
 class StatisticsCollector:
@@ -88,7 +89,7 @@ class StatisticsCollector:
         self._known: dict[ModelKey, _Known] = {}
         self._started = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
-        """The ledger when a look found no server, until the model shows again."""
+        """The ledger when the server became unreachable, until the model is back."""
         self._cross_check = (
             CrossCheck(access.metrics, settings.timeout_seconds)
             if settings.cross_check and access.metrics is not None
@@ -171,7 +172,7 @@ class StatisticsCollector:
         *,
         is_quiet: bool,
     ) -> None:
-        """Count from this read on, if no request of ours was under way around it.
+        """Count from this read on, if none of our requests was in flight around it.
 
         None is, but where one takes longer than a pause. `own` is the ledger before the
         read. After the last try it is the base all the same: each request then under way
@@ -187,7 +188,7 @@ class StatisticsCollector:
             known.production.totals.unattributed += max(0, gap)
 
     def _note_gone(self, own: dict[ModelKey, OwnCounts]) -> None:
-        """Keep what of ours a server had counted that does not answer any more.
+        """Keep our requests that a server had counted before it became unreachable.
 
         The first such look says what was done: at a later one others may have been
         answered by its successor. What failed until the last one, it did not book.
@@ -306,11 +307,11 @@ class StatisticsCollector:
 
 _KEEP_MISSING_RUNS: Final = 120
 _MOST_BASE_READS: Final = 6
-"""So many reads of the statistics at most until a model's production is counted."""
+"""Maximum of reads of the statistics before a model's production is counted."""
 _MOST_PAUSE_SECONDS: Final = 0.3
-"""So long at most requests of ours under way are waited for before such a read."""
+"""Maximum wait for our requests in flight before such a read."""
 _DOUBTFUL_SECONDS: Final = 600.0
-"""So long after the last failure that was booked as a success."""
+"""Time after the last failure that was counted as a success."""
 
 
 def _same(
@@ -331,7 +332,7 @@ def _same(
 
 
 def _is_quiet(key: ModelKey, before: Activity, after: Activity) -> bool:
-    """Return whether nothing of ours can have raised a model's counters in between."""
+    """Return whether none of our requests can have raised the model's counters between."""
     own = before.counts.get(key, OwnCounts())
     return (
         own.in_flight == NOTHING

@@ -33,7 +33,7 @@ _COUNTED: Final = frozenset(
     {catalogue.OWN_REQUESTS.name, catalogue.OWN_UNRESOLVED.name}
 )
 _LATE_LOOKS: Final = 3
-"""So many looks later a watcher's page shows what Triton has counted."""
+"""Reads after which a watcher's page includes what Triton has counted."""
 _REMEMBERED_LOOKS: Final = 12
 _MOST_MODELS: Final = 10_000
 
@@ -48,7 +48,7 @@ class _Watcher:
         self._latest: dict[ModelKey, float] | None = None
 
     def read(self, timeout_seconds: float) -> dict[ModelKey, int]:
-        """Return what it has asked since it was last read."""
+        """Return the requests that it sent since it was last read."""
         try:
             page = self._client.get("/metrics", timeout_seconds=timeout_seconds)
             now = _asked(page)
@@ -92,7 +92,7 @@ class Watchers:
             rises.append(rise)
 
     def joined(self, key: ModelKey, own: OwnCounts, requests: int) -> OwnCounts:
-        """Return `own` with what the watchers asked, or may ask, of a model version.
+        """Return `own` with the watchers' certain and possible requests to a model version.
 
         `requests` is how many Triton has counted of it.
         """
@@ -112,19 +112,19 @@ class Watchers:
         )
 
     def forget(self, present: Mapping[ModelKey, object]) -> None:
-        """Keep nothing of models that are gone."""
+        """Drop models that are no longer served."""
         for key in [key for key in self._shown if key not in present]:
             del self._shown[key]
             self._rises.pop(key, None)
 
     def samples(self) -> Iterator[Sample]:
-        """Which watchers can be read."""
+        """Yield for each watcher whether it can be read."""
         for watcher in self._watchers:
             yield Sample(catalogue.WATCHER_UP, watcher.is_up, (watcher.address,))
 
 
 def _single(requests: int) -> Booking:
-    """So many requests of one inference, each executed by itself."""
+    """Return `requests` of one inference each, executed one by one."""
     return Booking(requests, requests, {1: requests}) if requests else NOTHING
 
 

@@ -1,4 +1,4 @@
-"""Tells a sequence model that is busy with other clients' sequences from one that is stuck.
+"""Distinguishes a sequence model busy with other clients from one that is stuck.
 
 While other clients hold all sequence slots, a probe waits in Triton's backlog however
 well the model is. Executions that go up show that it runs.
@@ -16,7 +16,7 @@ _MOST_SKIPPED: Final = 64
 
 
 class Backlog:
-    """What is known of the sequence models behind one target."""
+    """Recent executions of the sequence models behind one target."""
 
     def __init__(self, window_seconds: float) -> None:
         self._window_seconds = window_seconds
@@ -26,7 +26,7 @@ class Backlog:
         self._skips_left = 0
 
     def saw(self, reading: Reading, watched: Watched, now: float) -> None:
-        """Take a reading of the statistics, made at `now` in monotonic seconds."""
+        """Record a reading of the statistics, made at `now` in monotonic seconds."""
         for key in watched.sequences:
             count = reading.executions(key)
             if count > self._executions.get(key, count):
@@ -41,7 +41,7 @@ class Backlog:
         )
 
     def waited(self) -> None:
-        """A request of ours waited in vain: send the next ones ever less often.
+        """Record a request of ours that timed out in a queue: send the next ones less often.
 
         Triton keeps a request that its client gave up on until a slot is free; they would
         pile up.
@@ -55,5 +55,5 @@ class Backlog:
         return self._skips_left >= 0
 
     def over(self) -> None:
-        """A request of ours got through, or nothing moves any more: ask again."""
+        """Resume the normal rate: a request succeeded, or no model makes progress."""
         self._skips = self._skips_left = 0

@@ -52,10 +52,10 @@ _DOUBTFUL: frozenset[Outcome] = frozenset({"invalid", "model_error", "bad_output
 
 
 class ModelOverride(Settings):
-    """What differs for one model."""
+    """Settings that differ for one model."""
 
     inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
-    """By input name: shape, range or values."""
+    """Shape, range or values, by input name."""
     parameters: dict[str, bool | int | str] = Field(default={}, max_length=100)
     """Request parameters."""
     checks: frozenset[Check] | None = Field(default=None)
@@ -69,9 +69,9 @@ class SyntheticSettings(ProbeSettings):
     protocols: tuple[Transport, ...] = Field(default=("grpc", "http"), min_length=1)
     """Decoupled models answer over gRPC only and are probed so."""
     checks: frozenset[Check] = Field(default=frozenset({"nan", "inf"}))
-    """What makes a successful answer a bad output, beside wrong dtype, shape or size."""
+    """Values that make a successful answer a bad output, beside wrong dtype, shape or size."""
     overrides: dict[str, ModelOverride] = Field(default={}, max_length=10_000)
-    """By model name."""
+    """Overrides by model name."""
     seed: int = Field(default=0, ge=0)
     """Seed of the made-up tensors."""
 
@@ -81,7 +81,7 @@ class SyntheticSettings(ProbeSettings):
 
 
 class SyntheticProbe:
-    """Asks one model by one protocol at a time."""
+    """Sends requests to one model by one protocol at a time."""
 
     def __init__(self, settings: SyntheticSettings, access: Access) -> None:
         self._settings = settings
@@ -128,7 +128,7 @@ class SyntheticProbe:
         return False
 
     def attempt(self, target: Target) -> Verdict:
-        """Send one request and judge what comes back."""
+        """Send one request and check its answer."""
         spec = self._access.board.current.models.get(target.key)
         if spec is None:
             return Verdict(
@@ -233,7 +233,7 @@ class SyntheticProbe:
         return min(self._settings.timeout_seconds, _READ_SECONDS)
 
     def _window_seconds(self) -> float:
-        """How recent an execution must be to show that a sequence model runs."""
+        """Return the age up to which an execution shows that a sequence model runs."""
         settings = self._settings
         attempt = settings.timeout_seconds + settings.linger_seconds
         return max(3 * settings.interval_seconds, 2 * attempt)
@@ -341,4 +341,4 @@ def _behind(spec: ModelSpec) -> Verdict:
 
 _READ_SECONDS = 1.0
 _SHOWN_CHARACTERS = 1_000
-"""Of what is wrong with an output, which may hold what the server made up."""
+"""Limit of an error's text, which may contain values from the server."""

@@ -185,7 +185,7 @@ def _identity(trace_id: str, attributes: Mapping[str, Any]) -> Identity:
 
 
 def _marks(events: Iterable[tuple[str, int]]) -> Marks:
-    """The known marks; what a sender adds of its own is not kept."""
+    """Return the known marks; other events of a sender are dropped."""
     marks = Marks()
     for name, ns in events:
         if not 0 <= ns <= LATEST_NS:

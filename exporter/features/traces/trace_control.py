@@ -44,7 +44,7 @@ _MAX_JOURNAL_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ControlSettings:
-    """How much to sample, and what to risk for it."""
+    """Sampling rate, and the changes of Triton's settings that are allowed for it."""
 
     samples_per_minute: float
     max_traces_per_second: float
@@ -92,7 +92,7 @@ class TraceControl:
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing is set, or None."""
+        """Reason why nothing is changed, or None."""
         return self._refusal
 
     @property
@@ -101,7 +101,7 @@ class TraceControl:
         return {model: applied.rate for model, applied in self._applied.items()}
 
     def step(self) -> None:
-        """Look at the request rates once and set what has to change.
+        """Read the request rates once, and change settings where needed.
 
         A server that does not answer or refuses a change is a `refusal`, too.
         """
@@ -129,7 +129,7 @@ class TraceControl:
         self._refuse(None)
 
     def restore(self) -> None:
-        """Put back what was there before; what cannot be is logged and left."""
+        """Restore the original settings; log those that cannot be restored."""
         deadline = self._clock() + _RESTORE_SECONDS
         for model in list(self._before):
             if self._clock() > deadline:
@@ -144,7 +144,7 @@ class TraceControl:
         self._write_journal()
 
     def samples(self) -> Iterator[Sample]:
-        """Whether sampling is controlled, and the rates."""
+        """Yield whether sampling is controlled, and the rates."""
         yield Sample(catalogue.TRACE_CONTROL, self._refusal is None)
         for model, rate in self.rates.items():
             yield Sample(catalogue.TRACE_RATE, rate, (model,))
@@ -175,7 +175,7 @@ class TraceControl:
         self._refusal = reason
 
     def _request_rates(self, now: float) -> dict[str, float]:
-        """Requests a second by model since the last look; nothing at the first."""
+        """Return requests per second by model since the last call; none at the first."""
         counts: dict[str, int] = {}
         for entry in self._client.statistics(
             timeout_seconds=self._settings.timeout_seconds
@@ -216,7 +216,7 @@ class TraceControl:
         self._applied[model] = _Applied(rate, now)
 
     def _remember(self, model: str, mode: str) -> Values:
-        """Note how to undo, before anything is changed."""
+        """Record the original settings in the journal, before anything is changed."""
         timeout = self._settings.timeout_seconds
         current = self._client.trace_settings(model, timeout_seconds=timeout)
         if model not in self._before:
@@ -235,7 +235,7 @@ class TraceControl:
         )
 
     def _recover(self) -> None:
-        """Undo what a killed predecessor noted in the journal."""
+        """Undo the changes that a killed process left in the journal."""
         journal = self._settings.journal
         if self._journal_read or journal is None:
             return
@@ -256,13 +256,13 @@ class TraceControl:
 
 
 def is_safe(version: str) -> bool:
-    """Whether this version of Triton may be told to trace."""
+    """Return whether tracing is safe on this version of Triton."""
     match = re.match(r"([0-9]{1,6})\.([0-9]{1,6})", version)
     return match is not None and (int(match[1]), int(match[2])) >= SAFE_VERSION
 
 
 def _read_journal(path: Path) -> dict[str, Changes]:
-    """What the journal says, as far as it can be understood."""
+    """Read the journal; parts that cannot be understood are left out."""
     document: Any = None
     with contextlib.suppress(OSError, ValueError):
         if path.stat().st_size <= _MAX_JOURNAL_BYTES:

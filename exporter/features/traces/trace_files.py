@@ -40,11 +40,11 @@ Fingerprint = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class FollowSettings:
-    """What to follow and how far.
+    """The trace files to follow, and limits.
 
-    `path` is Triton's `file` setting, without an index. `owner` deletes what was read, and leaves what is too large to be.
-    A file whose array stays open is taken as it is after `settle_seconds` unchanged.
-    `tensors` reads those too.
+    `path` is Triton's `file` setting, without an index. `owner` deletes files that were
+    read, and keeps those too large to be read. A file whose array stays open is read as it
+    is after `settle_seconds` without a change. `tensors` reads the tensors too.
     """
 
     path: Path
@@ -75,7 +75,7 @@ class TraceFileFollower:
         self._first = not (settings.owner or settings.read_existing)
 
     def poll(self, until: float) -> Iterator[trace_records.Parsed]:
-        """What the new files hold, oldest first; stops at `until`, monotonic seconds.
+        """Yield the content of new files, oldest first; stop at `until`, monotonic seconds.
 
         Raises:
             UnavailableError: the folder cannot be listed.
@@ -105,7 +105,7 @@ class TraceFileFollower:
                 yield trace_records.parse(data, tensors=self._settings.tensors)
 
     def samples(self) -> Iterator[Sample]:
-        """What became of the files."""
+        """Yield the number of files by outcome."""
         for outcome, number in self._outcomes.items():
             yield Sample(catalogue.TRACE_FILES, number, (outcome,))
 

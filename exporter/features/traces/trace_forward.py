@@ -66,7 +66,7 @@ class Forwarder:
         self._queue.put(None)
 
     def samples(self) -> Iterator[Sample]:
-        """What became of the bodies."""
+        """Yield the number of bodies by outcome."""
         with self._lock:
             outcomes = dict(self._outcomes)
         for outcome, number in outcomes.items():

@@ -1,4 +1,4 @@
-"""Triton's marks of one request, by name, and what each means when it comes repeatedly.
+"""Triton's marks of one request by name, and the meaning of repeated ones.
 
 Of a decoupled model's request some marks come once for each response; their order in a
 file is not that of time.
@@ -11,7 +11,7 @@ from typing import Final
 
 LATEST_NS: Final = 2**63 - 1
 MOST_RESPONSES: Final = 10_000
-"""Of one request, of which times are kept: 80 kB. More are counted only."""
+"""Responses of one request whose times are kept: 80 kB. More are counted only."""
 
 NETWORK_MARKS: Final = frozenset(
     {"GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "HTTP_RECV_START", "HTTP_RECV_END"}
@@ -52,7 +52,7 @@ class Marks:
         self.contradicted = False
 
     def add(self, name: str, ns: int) -> None:
-        """Note a mark of `KNOWN`; its time is not negative."""
+        """Record a mark of `KNOWN`; its time is not negative."""
         if ns > LATEST_NS:
             self.contradicted = True
         elif name in _ONCE:

@@ -28,7 +28,7 @@ _UNREAD: Final = "unknown"
 
 
 class TracedMirror:
-    """Publishes what files held. Not thread-safe."""
+    """Publishes the tensors of trace files. Not thread-safe."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
@@ -36,7 +36,7 @@ class TracedMirror:
         self._refused: Counter[str] = Counter()
 
     def add(self, parsed: Parsed) -> None:
-        """Hand on the tensors of one file, as far as they can be read."""
+        """Publish the tensors of one file, as far as they can be read."""
         for datatype, number in parsed.refused.items():
             if datatype not in self._refused:
                 log.warning(
@@ -49,7 +49,7 @@ class TracedMirror:
             self._outcomes[self._publish(inference)] += 1
 
     def samples(self) -> Iterator[Sample]:
-        """What became of the requests, and which tensors cannot be read."""
+        """Yield the number of requests by outcome, and of unreadable tensors by datatype."""
         for outcome, number in sorted(self._outcomes.items()):
             yield Sample(catalogue.TAP_REQUESTS, number, (SOURCE, outcome))
         for datatype, number in sorted(self._refused.items()):

@@ -29,7 +29,7 @@ _ANSWER_SECONDS: Final = 8.0
 """An exporter sends from a thread that no request waits for, and by OpenTelemetry's
 default gives up after 10 s: it is told what its body was, not just that it came."""
 _WARN_SECONDS: Final = 60.0
-"""Between two warnings of bodies that are too large."""
+"""Time between two warnings of bodies that are too large."""
 _ACCEPTED: Final = {
     # An empty ExportTraceServiceResponse in either encoding: full success.
     otlp_traces.JSON_TYPE: TapAnswer(
@@ -65,7 +65,7 @@ class TraceReceiver:
         self._warned_at: float | None = None
 
     def route(self) -> TapRoute:
-        """Where the tap finds it."""
+        """Return the tap's route for it."""
         return TapRoute(
             PATH,
             SOURCE,
@@ -99,7 +99,7 @@ class TraceReceiver:
         return _ACCEPTED[request.media_type]
 
     def expire(self) -> None:
-        """Give up waiting for what is overdue."""
+        """Give up on overdue requests."""
         now = self._clock()
         with self._lock:
             joined = self._joiner.expire(now)

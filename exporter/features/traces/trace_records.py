@@ -57,7 +57,7 @@ _REST: Final = re.compile(
 )
 _CUT_REST: Final = re.compile(rb'(-?[0-9]{1,19}),"request_id":"(.*)', re.DOTALL)
 _MAX_DEPTH: Final = 32
-"""Most models between a client and the last one that is called."""
+"""Maximum depth of calls between models."""
 _COMPLETE: Final = re.compile(rb'(?:\}\]\}|"\}|[0-9]\}|\}\})\]\s*\Z')
 _CUT_TIMESTAMP: Final = re.compile(rb'"ns":[0-9]*\}\]\s*\Z')
 _EMPTY: Final = re.compile(rb"\[\s*\]\s*")
@@ -66,20 +66,20 @@ _KNOWN_MARKS: Final = {name.encode(): name for name in KNOWN}
 
 @dataclass(slots=True)
 class Parsed:
-    """What a file held. `malformed` counts records, `invalid` whole traces."""
+    """The content of a file. `malformed` counts records, `invalid` whole traces."""
 
     traces: list[RequestTrace] = field(default_factory=list)
     malformed: int = 0
     invalid: int = 0
     inferences: list[TracedInference] = field(default_factory=list)
-    """Where tensors are asked for: those of clients' requests."""
+    """Clients' requests with their tensors, where these are to be read."""
     refused: Counter[str] = field(default_factory=Counter)
     """Tensors that cannot be read, by datatype."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedInference:
-    """Whose tensors they are."""
+    """The tensors of one request, and its identity."""
 
     identity: Identity
     tensors: TracedTensors
@@ -93,7 +93,7 @@ class _Trace:
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether the array is closed, as far as its end can tell.
+    """Return whether the array is closed, as far as its end shows.
 
     Triton writes a file under its final name, block by block: a reader can meet one
     that is still being written, or never will be.
@@ -105,7 +105,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def parse(data: bytes, *, tensors: bool = False) -> Parsed:
-    """Every trace of which the records are there, with its tensors where asked for."""
+    """Return every complete trace, with its tensors if requested."""
     traces: dict[bytes, _Trace] = {}
     malformed = 0
     held = Tensors()
@@ -196,7 +196,7 @@ def _identity(key: bytes, body: bytes, trace: _Trace | None) -> Identity | None:
 
 
 def _attribute(trace: _Trace, traces: Mapping[bytes, _Trace]) -> None:
-    """Give a child the id of the request of ours that caused it."""
+    """Set a child's id to that of our request which caused it."""
     whose = trace.identity
     cause = whose
     for _ in range(_MAX_DEPTH):

@@ -1,4 +1,4 @@
-"""Which requests to trace: a rate that gives about so many samples a minute.
+"""Trace rate that gives a number of samples per minute.
 
 Triton traces every n-th request. A prime n is in step with no client that repeats a
 pattern of its own, unless the pattern is n long.

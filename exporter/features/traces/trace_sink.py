@@ -1,14 +1,14 @@
-"""Where every trace ends: histograms, windowed quantiles and exemplars by model.
+"""Destination of all traces: histograms, windowed quantiles and exemplars by model.
 
-What counts where: a client's request counts in the total and the phases of its model. A
-child (asked by an ensemble or another model) counts in the phases only: its queue and
-compute are real work of that model, but no client waited for its total, which is part of
-its parent's. A request whose begin or end on the network is unknown does likewise. Of a
-streamed request (to a decoupled model, or with several responses) its responses count,
-too. Our own requests, and the children of them, count nowhere.
+A client's request counts in the total and the phases of its model. A child (requested by
+an ensemble or another model) counts in the phases only: its queue and compute are real
+work of that model, but no client waited for its total, which is part of its parent's. A
+request whose begin or end on the network is unknown does likewise. Of a streamed request
+(to a decoupled model, or with several responses) its responses count, too. Our own
+requests, and their children, are not counted.
 
-A decoupled model gives a request back as soon as it has taken it, if it likes. Where the
-network's marks do not show when it had answered, nobody knows how long it worked.
+A decoupled model may return a request as soon as it has accepted it. Where the network's
+marks do not show when it had answered, its compute time is unknown.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ OUTCOMES: Final[tuple[str, ...]] = (
     "duplicate",
     "orphan",
 )
-"""What becomes of a record; the first three are in the histograms."""
+"""Outcomes of a record; the first three are in the histograms."""
 FORGET_SECONDS: Final = 3600.0
 REMEMBERED: Final = 32_768
-"""Most traces of which a second copy is recognised; at least the latest half of it."""
+"""Number of traces whose copies are recognised; at least the latest half of it."""
 _COMPUTE_INFER: Final = PHASES.index("compute_infer")
 _NETWORK_OUT: Final = PHASES.index("network_out")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """What a sink keeps. `models` of unknown name are kept up to `unknown_models`."""
+    """Limits of a sink. `models` of unknown name are kept up to `unknown_models`."""
 
     window_seconds: float
     unknown_models: int
@@ -78,7 +78,7 @@ class _Model:
 
 
 class TraceSink:
-    """Takes traces from any number of threads; everything it holds is bounded.
+    """Collects traces from any number of threads, in bounded memory.
 
     Args:
         settings: window, budget and the names of the sources.
@@ -119,7 +119,7 @@ class TraceSink:
                 self._outcomes[source][outcome] += number
 
     def counted(self, source: str, outcome: str) -> int:
-        """How many records had this outcome so far."""
+        """Return the number of records with this outcome so far."""
         with self._lock:
             return self._outcomes[source][outcome]
 

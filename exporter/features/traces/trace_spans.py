@@ -38,15 +38,15 @@ JOIN_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 900.0
 """A streamed answer may take so long, and its network span comes at its end."""
 MAX_WAITING_BYTES: Final = 32 << 20
-"""Of requests; parts without one take half as much."""
+"""Limit of requests that wait; parts without a request may take half as much."""
 _ENTRY_BYTES: Final = 500
 _TYPICAL_BYTES: Final = 500
-"""Of marks: other parts add theirs to a request that waits."""
+"""Typical size of a request's marks; its parts add theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is needed of one span. `identity` is set for a model's span only."""
+    """The parts of a span that are used. `identity` is set for a model's span only."""
 
     part: Part
     span_id: str
@@ -81,7 +81,7 @@ class Joined:
 
 
 class _Buffer(Generic[V]):
-    """What waits by its key, the oldest first, bounded in time and bytes."""
+    """Values that wait by key, oldest first, bounded in time and bytes."""
 
     def __init__(self, most_seconds: float, most_bytes: int) -> None:
         self._most_seconds = most_seconds
@@ -112,7 +112,7 @@ class _Buffer(Generic[V]):
         return held[2]
 
     def overdue(self, now: float) -> Iterator[tuple[str, V]]:
-        """Take out what has waited too long, and the oldest while there is too much."""
+        """Yield and remove values that waited too long, and the oldest above the limits."""
         while self._held:
             key, (since, size, value) = next(iter(self._held.items()))
             if now - since < self._most_seconds and self._bytes <= self._most_bytes:
@@ -153,7 +153,7 @@ class SpanJoiner:
         return requests + len(self._networks) + len(self._computes)
 
     def add(self, spans: Iterable[Span], now: float) -> Joined:
-        """Take spans in; what they complete comes out. `now` is monotonic seconds."""
+        """Add spans; return the requests that they complete. `now` is monotonic seconds."""
         spans = tuple(spans)
         roots = self._roots(spans, now)
         done = self._awaited_children(roots)
@@ -172,12 +172,12 @@ class SpanJoiner:
         return self._joined(done, self._orphans(now))
 
     def expire(self, now: float) -> Joined:
-        """Give up on what has waited long enough."""
+        """Return and remove the requests that waited long enough."""
         late = self._attributed(self._overdue(now))
         return self._joined(late, self._orphans(now))
 
     def _roots(self, spans: Iterable[Span], now: float) -> set[str]:
-        """The traces whose client's request is among `spans`; ours are remembered."""
+        """Return the traces whose client's request is among `spans`; remember our own."""
         roots: set[str] = set()
         for span in spans:
             whose = span.identity
@@ -260,7 +260,7 @@ class SpanJoiner:
             self._parents.put(parent_id, True, _ENTRY_BYTES, now)
 
     def _key(self, span: Span) -> str:
-        """Of the request that the span is a part of."""
+        """Return the key of the request that the span is a part of."""
         if span.part == "compute":
             return span.parent_id
         if span.part == "network":

@@ -1,7 +1,7 @@
-"""What of a request's tensors survives in a trace file, with Triton's level TENSORS.
+"""Tensors in trace files, as written by Triton's level TENSORS.
 
-Numbers are there in decimals, floats with six digits. Of the other datatypes Triton
-(2.51, executed) writes nothing that can be read back: those are refused, by datatype and
+Numbers are decimals, floats with six digits. Of the other datatypes Triton (2.51,
+executed) writes nothing that can be read back: those are refused, by datatype and
 reason.
 """
 
@@ -30,7 +30,7 @@ REASONS: Final[dict[str, str]] = {
     "UINT8": "characters",
     "BYTES": "unescaped",
 }
-"""Why a datatype cannot be read: written empty, as raw characters, or unescaped."""
+"""Reason why a datatype cannot be read: written empty, as raw characters, or unescaped."""
 READABLE: Final = frozenset(
     {"BOOL", "UINT16", "UINT32", "UINT64", "INT16", "INT32", "INT64", "FP32", "FP64"}
 )
@@ -67,20 +67,20 @@ class TracedTensors:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of tensors."""
         return len(self.inputs) + len(self.outputs)
 
 
 @dataclass(slots=True)
 class Tensors:
-    """Those of a file, by the id of their trace, and how many of others there are."""
+    """Tensors of a file by trace id, and counts of those that cannot be read."""
 
     traces: dict[bytes, TracedTensors] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
-    """By datatype; "other" for what is none."""
+    """Count by datatype; "other" for unknown ones."""
 
     def read(self, data: bytes, start: int, end: int) -> None:
-        """Take the tensors between two positions."""
+        """Read the tensors between two positions."""
         readable: Counter[str] = Counter()
         for key, activity, name, text, shape, dtype in _TENSOR.findall(
             data, start, end

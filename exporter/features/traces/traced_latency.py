@@ -40,7 +40,7 @@ class LatencySpecs:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When traces came: monotonic seconds, and seconds since the epoch."""
+    """Time at which traces arrived: monotonic seconds, and seconds since the epoch."""
 
     now: float
     wall_now: float
@@ -98,7 +98,7 @@ class TracedLatency:
                 )
 
     def samples(self, labels: tuple[str, ...], now: float) -> Iterator[AnySample]:
-        """The histogram, and what the window supports; nothing before the first value."""
+        """Yield the histogram and the window's quantiles; none before the first value."""
         if self._whole.count:
             yield HistogramSample(
                 self._specs.histogram,

@@ -102,7 +102,7 @@ class RequestTrace:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose request it was."""
+    """Model, ids and role of a traced request."""
 
     model: str
     version: str
@@ -110,7 +110,7 @@ class Identity:
     trace_id: str
     child: bool
     parent: str = ""
-    """Of a child in a trace file: the id of the trace that caused it."""
+    """Trace id of the parent, for a child in a trace file."""
 
 
 def shortened(text: str) -> str:
@@ -186,7 +186,7 @@ def _span(
 
 
 def _last_sent(marks: Marks, protocol: Protocol, begin: int) -> int | None:
-    """When the last of the answer left; None where nobody was there to take it."""
+    """Return when the last part of the answer was sent; None where it was not sent."""
     end = marks.get(SEND_END[protocol])
     if end is None:
         return None
@@ -228,7 +228,7 @@ def _responses(begin: int, answer: _Answer) -> Responses | None:
 def _phases(
     marks: Marks, span: tuple[int, int], answer: _Answer
 ) -> tuple[float | None, ...]:
-    """The time of `span`, cut at the marks; no cut lies outside of it."""
+    """Divide the time of `span` at the marks, each clamped to it."""
     begin, end = span
     cuts = [marks.get(name) for name in COMPUTE]
     queued = _clip(cuts[0], begin, end)

@@ -49,7 +49,7 @@ class TraceTensorsSettings(Settings):
     """About so many requests of each model are read; Triton's own `rate` decides how
     many there are."""
     max_samples_per_second: float = Field(default=200.0, gt=0, le=100_000)
-    """About so many of all models together."""
+    """Approximate limit over all models together."""
 
 
 class TraceFilesSettings(Settings):
@@ -58,7 +58,7 @@ class TraceFilesSettings(Settings):
     path: Path = Field(default=...)
     """Triton's `file`, without the index it adds."""
     owner: bool = Field(default=False)
-    """Delete what was read. Triton never does: without it the disk fills up."""
+    """Delete files that were read. Triton never does: without it the disk fills up."""
     read_existing: bool = Field(default=False)
     """Count the files that are there at the start too; `owner` implies it."""
     settle_seconds: float = Field(default=30.0, ge=0.1, le=3600)
@@ -66,7 +66,7 @@ class TraceFilesSettings(Settings):
     max_file_bytes: int = Field(default=32 << 20, ge=1024, le=1 << 30)
     """Larger files are not read but counted."""
     max_run_bytes: int = Field(default=64 << 20, ge=1024, le=1 << 34)
-    """Most bytes begun to be read in one run; the rest waits for the next."""
+    """Maximum of bytes to start reading in one run; the rest waits for the next."""
     tensors: TraceTensorsSettings | None = Field(default=None)
     """Look at the data too, where Triton traces with level=TENSORS beside TIMESTAMPS.
     It copies tensors to the host for that: sample sparingly."""
@@ -77,19 +77,19 @@ class TracesSettings(CollectorSettings):
 
     kind: Literal["traces"] = "traces"
     otlp: OtlpTapSettings | None = Field(default=OtlpTapSettings())
-    """Take OpenTelemetry traces on the tap; null where Triton writes files."""
+    """Receive OpenTelemetry traces on the tap; null where Triton writes files."""
     files: TraceFilesSettings | None = Field(default=None)
     """Follow trace files."""
     control: bool = Field(default=False)
     """Set Triton's trace rates, model by model. Read-only otherwise."""
     samples_per_minute: float = Field(default=60.0, gt=0, le=60_000)
-    """With `control`: about so many traces of each model."""
+    """With `control`: approximate number of traces of each model."""
     max_traces_per_second: float = Field(default=100.0, gt=0, le=200)
-    """With `control`: at most so many of each model, whatever is asked for."""
+    """With `control`: upper limit for each model, also where more are requested."""
     force: bool = Field(default=False)
     """With `control`: also on Triton before 2.57.0, which can crash (server#7795)."""
     journal: Path | None = Field(default=None)
-    """With `control`: a file that says what to put back after this process was killed."""
+    """With `control`: file of the settings to restore after this process was killed."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=60)
     """With `control`: longest wait for one answer of the server."""
     window_seconds: float = Field(default=300.0, ge=1, le=86400)
@@ -140,11 +140,11 @@ class TracesCollector:
             )
 
     def routes(self) -> Sequence[TapRoute]:
-        """What the tap is to answer."""
+        """Return the routes that the tap serves."""
         return () if self._receiver is None else (self._receiver.route(),)
 
     def collect(self) -> Sequence[AnySample]:
-        """What the traces that came so far say.
+        """Return the samples of all traces received so far.
 
         Raises:
             TritonError: the trace folder cannot be listed.
@@ -174,7 +174,7 @@ class TracesCollector:
                 self._mirror.add(parsed)
 
     def close(self) -> None:
-        """Put the trace settings back; end what runs beside the collector."""
+        """Restore the trace settings, and stop what runs beside the collector."""
         if self._control is not None:
             self._control.restore()
         if self._forwarder is not None:

@@ -84,7 +84,7 @@ class EventSink:
         self._max_body_bytes = max_body_bytes
 
     def route(self) -> TapRoute:
-        """Where the tap finds it."""
+        """Return the tap's route for it."""
         return TapRoute(
             self._path,
             SOURCE,

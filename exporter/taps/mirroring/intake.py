@@ -1,8 +1,8 @@
-"""Which mirrored requests are looked at, and where they go.
+"""Selects the mirrored requests to parse, and passes them on.
 
-Decided by what stands before the body: whether the server has that model, whether
-anybody looks at it, and whether it is this request's turn. So most requests cost next to
-nothing, and what is kept for each model is bounded by the server's own models.
+The selection needs only what comes before the body: whether the server has that model,
+whether it has a subscriber, and the sampling rate. So most requests cost next to
+nothing, and memory per model is bounded by the number of the server's own models.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _ALL: Final = ""
 """The bucket of all models together; no model is called so."""
 _WANTED_SECONDS: Final = 1.0
-"""How long it is remembered whether anybody looks at a model."""
+"""Seconds for which it is cached whether a model has a subscriber."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What is known of a mirrored request beside its body."""
+    """Metadata of a mirrored request: everything but its body."""
 
     source: str
     direction: Direction
@@ -134,7 +134,7 @@ class Intake:
             self._samples[*labels, "response"] += bool(mirrored.outputs)
 
     def samples(self) -> Iterator[Sample]:
-        """How much of each model was handed on, and how its requests ended."""
+        """Yield the number of samples passed on by model, and the outcomes of requests."""
         with self._lock:
             found = sorted(self._samples.items())
         for labels, number in found:

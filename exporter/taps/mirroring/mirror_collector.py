@@ -25,14 +25,14 @@ class CloudEventsSettings(Settings):
     """KServe's payload logger: set its `logger.url` to the tap."""
 
     path: str = Field(default="/", pattern=r"^/[^\s?#]*$", max_length=1024)
-    """Where the logger posts to; without a path in its URL that is "/"."""
+    """Path the logger posts to; without a path in its URL that is "/"."""
     models: dict[str, str] = Field(default={}, max_length=10_000)
     """InferenceService -> model. Without an entry it is the model called like the
     service, or the server's only one."""
 
 
 class SamplingSettings(Settings):
-    """What of one model is looked at."""
+    """Sampling rate of one model."""
 
     samples_per_second: float = Field(default=..., gt=0, le=100_000)
     """About so many requests, and as many responses."""
@@ -99,13 +99,13 @@ class MirrorCollector:
             self._message_route = messages.route()
 
     def routes(self) -> Sequence[TapRoute]:
-        """What the tap is to answer."""
+        """Return the routes that the tap serves."""
         return self._routes
 
     def message_route(self) -> MessageRoute | None:
-        """What becomes of gRPC messages."""
+        """Return the route of gRPC messages."""
         return self._message_route
 
     def collect(self) -> Sequence[AnySample]:
-        """How much was handed on so far."""
+        """Return the counts of samples passed on so far."""
         return list(self._intake.samples())

@@ -1,4 +1,4 @@
-"""How many of the mirrored requests are parsed: a token bucket for each model."""
+"""Sampling of mirrored requests: a token bucket for each model."""
 
 from __future__ import annotations
 

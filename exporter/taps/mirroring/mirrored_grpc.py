@@ -24,7 +24,7 @@ class MessageSink:
         self._max_body_bytes = max_body_bytes
 
     def route(self) -> MessageRoute:
-        """Where the tap finds it."""
+        """Return the tap's route for it."""
         return MessageRoute(SOURCE, self._max_body_bytes, self.admit, self.take)
 
     def admit(self, message: bytes) -> tuple[Outcome | None, str]:

@@ -45,7 +45,7 @@ class InferSink:
         self._max_body_bytes = max_body_bytes
 
     def route(self) -> TapRoute:
-        """Where the tap finds it."""
+        """Return the tap's route for it."""
         return TapRoute(
             PATH,
             SOURCE,
@@ -82,7 +82,7 @@ class InferSink:
 
 
 def json_bytes(request: TapRequest) -> int | None:
-    """What Inference-Header-Content-Length says.
+    """Return the value of Inference-Header-Content-Length, None without that header.
 
     Raises:
         MirrorBodyError: it is no length.

@@ -78,12 +78,12 @@ _AnyFault = (
     | TapStalled
 )
 AnyFault = Annotated[_AnyFault, Field(discriminator="kind")]
-"""Every fault, told by its `kind`."""
+"""Every fault, distinguished by its `kind`."""
 
 FAULTS: Final[dict[str, type[Fault]]] = {
     fault.name(): fault for fault in get_args(_AnyFault)
 }
-"""By kind, for reverting from a record."""
+"""Faults by kind, for reverting from a record."""
 
 _ADAPTER: Final[TypeAdapter[Fault]] = TypeAdapter(AnyFault)
 

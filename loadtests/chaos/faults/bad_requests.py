@@ -42,7 +42,7 @@ class BadRequest:
     header: bytes
     content_bytes: int
     content: Callable[[], Iterator[bytes]]
-    """Made anew for each sending, so that a large one need not be held."""
+    """Builds the content for each send, so that a large one is not kept in memory."""
 
 
 class BadRequests(SustainedFault):
@@ -51,16 +51,16 @@ class BadRequests(SustainedFault):
     model: str
     """One that is loaded."""
     requests_per_second: float = Field(default=20.0, gt=0.0, le=1000.0)
-    """How many; fewer where the server takes longer to refuse one."""
+    """Rate of bad requests; lower where the server takes longer to refuse one."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return where to send what, and the sender's token."""
+        """Return the address and content of the requests, and the sender's token."""
         needs.loaded(site, self.model)
         return {"token": new_token(), "http": site.http, **self.model_dump()}
 
     @classmethod
     def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:
-        """Return what is sent in turns, at least one."""
+        """Return the requests to send in turns, at least one."""
         raise NotImplementedError
 
     @classmethod
@@ -92,7 +92,7 @@ class CorruptInputs(BadRequests):
 
     kind: Literal["corrupt_inputs"] = "corrupt_inputs"
     seed: int = 0
-    """Of what is wrong with which."""
+    """Seed of the defects of each request."""
 
     @classmethod
     def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:
@@ -125,7 +125,7 @@ class OversizedInputs(BadRequests):
     megabytes: int = Field(default=32, ge=1, le=512)
     """Size of each, in units of 2**20 bytes."""
     requests_per_second: float = Field(default=2.0, gt=0.0, le=100.0)
-    """How many; fewer where the server takes longer to refuse one."""
+    """Rate of bad requests; lower where the server takes longer to refuse one."""
 
     @classmethod
     def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:
@@ -144,7 +144,7 @@ class OversizedInputs(BadRequests):
 
 
 class _Sender:
-    """One connection, opened anew when it has ended."""
+    """One connection, reopened when it has ended."""
 
     def __init__(self, address: str, path: str) -> None:
         self._connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_SECONDS)

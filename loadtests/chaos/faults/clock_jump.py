@@ -42,7 +42,7 @@ class ClockJump(Fault):
 
     kind: Literal["clock_jump"] = "clock_jump"
     seconds: int = Field(default=3600, ge=-(10**9), le=10**9)
-    """By how much; below zero into the past."""
+    """Seconds by which the clock jumps; negative ones into the past."""
 
     @field_validator("seconds")
     @classmethod
@@ -86,7 +86,7 @@ class ClockJump(Fault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Write the offset that was there before; nothing to do where the file is gone."""
+        """Restore the previous offset; do nothing where the file does not exist any more."""
         Path(record["draft"]).unlink(missing_ok=True)
         if _is_wrong(record):
             _write(record, record["before"])
@@ -134,7 +134,7 @@ def _is_wrong(record: dict[str, Any]) -> bool:
 
 
 def _read(file: Path) -> str | None:
-    """The file's contents; None where it is gone."""
+    """Return the file's content; None where it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         return file.read_text("ascii")
     return None
@@ -164,7 +164,7 @@ def library() -> Path | None:
 
 
 def environment(file: Path) -> dict[str, str]:
-    """Return what a process needs in its environment to have its clock in that file.
+    """Return the environment of a process whose clock is set by that file.
 
     Writes the file, with no offset. Empty where the library is not installed.
     """

@@ -38,7 +38,7 @@ class DiskFull(Fault):
     a volume over it (root). `auto`: the first of them that can be done here."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the folder, the way, and the token that names what is made there."""
+        """Return the folder, the method, and the token that names the files made there."""
         folder, mechanism = self._chosen(site)
         return {
             "token": new_token(),
@@ -61,7 +61,7 @@ class DiskFull(Fault):
         _fill(_ballast(record))
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report room that is left, and a volume that is not there."""
+        """Report free space that is left, and a volume that is not mounted."""
         if record["mechanism"] == "mount" and not _mounted(record["token"]):
             return [f"no volume is mounted over {record['folder']}"]
         free = _free(Path(record["folder"]))
@@ -69,7 +69,7 @@ class DiskFull(Fault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Unmount what was mounted, remove the file."""
+        """Unmount the volume, remove the file."""
         token = record["token"]
         if record["mechanism"] == "fill":
             _ballast(record).unlink(missing_ok=True)
@@ -158,7 +158,7 @@ def _ballast(record: dict[str, Any]) -> Path:
 
 
 def _fill(file: Path) -> None:
-    """Write until nothing fits; at most what a small volume has."""
+    """Write until the disk is full; at most the size of a small volume."""
     written = 0
     with file.open("wb", buffering=0) as ballast:
         size = len(_CHUNK)

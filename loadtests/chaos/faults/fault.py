@@ -1,4 +1,4 @@
-"""The base of every fault: injected, verified, reverted, verified to be gone.
+"""The base of every fault: inject, verify, revert, and check for residue.
 
     fault = FreezeServer()
     fault.require(site)             # what it needs, before anything is touched
@@ -80,7 +80,7 @@ class Fault(Settings):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Return what is left of it on this host, in sentences."""
+        """Return remains of the fault on this host, in sentences."""
         raise NotImplementedError
 
 
@@ -88,11 +88,11 @@ class SustainedFault(Fault):
     """A fault that a process of its own keeps up; its record has that process's token."""
 
     longest_seconds: float = Field(default=600.0, gt=0, le=86_400)
-    """After which the process ends by itself, and the fault with it."""
+    """Time after which the process, and so the fault, ends by itself."""
 
     @classmethod
     def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Bring the fault about, call `ready`, and keep it so; runs in the process."""
+        """Cause the fault, call `ready`, and keep it up; runs in the process."""
         raise NotImplementedError
 
     def inject(self, record: dict[str, Any]) -> None:

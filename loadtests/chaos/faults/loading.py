@@ -43,10 +43,10 @@ class UnloadModel(SustainedFault):
     model: str
     """One that is loaded."""
     every_seconds: float | None = Field(default=None, ge=0.1, le=3600.0)
-    """How long it stays loaded between two unloads; left out, it is unloaded once."""
+    """Time for which it stays loaded between two unloads; left out, it is unloaded once."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return where the model is loaded, and the token of what unloads it."""
+        """Return the server of the model, and the token of the process that unloads it."""
         needs.controlled(site, self.model)
         return {
             "token": new_token(),
@@ -100,7 +100,7 @@ class UnloadModel(SustainedFault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report what unloads it, and a model that a live server does not have."""
+        """Report the process that unloads it, and a model missing on a live server."""
         left = super().residue(record)
         try:
             if model_control.listening(record["http"]):

@@ -43,14 +43,14 @@ class WrappedModel(Fault):
     after_requests: int = Field(default=0, ge=0)
     """Requests answered honestly first."""
     seed: int = 0
-    """Of what is struck."""
+    """Seed of the affected requests."""
 
     def over_it(self) -> tuple[str, float]:
         """Return the name of the fault of `faulty_model.Fault`, and its share."""
         raise NotImplementedError
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return where the model's file is, what it is, and the fault."""
+        """Return the path and content of the model's file, and the fault."""
         place = _place(site, self.model)
         name, share = self.over_it()
         return {
@@ -68,7 +68,7 @@ class WrappedModel(Fault):
         }
 
     def inject(self, record: dict[str, Any]) -> None:
-        """Put the fault over the model; it counts from the next request.
+        """Wrap the model in the fault; it counts from the next request.
 
         Requests are served all the while.
         """
@@ -101,7 +101,7 @@ class WrappedModel(Fault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Give the model its own file back and load it, unless there is no server.
+        """Restore the model's own file and load it, unless there is no server.
 
         Users get right answers at once, from the wrapper; a load takes its time.
         """
@@ -155,18 +155,18 @@ class ErringModel(WrappedModel):
 
 
 class LyingModel(WrappedModel):
-    """Nothing of the server's own tells it: only whoever knows the right answer can."""
+    """Wrong answers that the server does not report: only known correct answers show them."""
 
     kind: Literal["lying_model"] = "lying_model"
     lie: Literal[
         "zeros", "nan", "shifted_class", "stale", "int8_overflow", "int8_scale"
     ] = Field(default="shifted_class")
-    """What is answered; deploy/faults/README.md describes each."""
+    """Kind of wrong answers; deploy/faults/README.md describes each."""
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of the rows that are struck."""
 
     def over_it(self) -> tuple[str, float]:
-        """Return the lie."""
+        """Return the kind of wrong answers."""
         return self.lie, self.share
 
 

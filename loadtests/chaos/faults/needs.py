@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def server_of(site: Site) -> ProcessRef:
-    """Its tritonserver, which may be signalled.
+    """Return its tritonserver, checking that signals to it are allowed.
 
     Raises:
         FaultRefusedError: it does not run here, or is another user's.
@@ -47,7 +47,7 @@ def stubs_of(site: Site, model: str) -> list[ProcessRef]:
 
 
 def sidecar_of(site: Site) -> ProcessRef:
-    """Its sidecar's process, which may be signalled.
+    """Return its sidecar's process, checking that signals to it are allowed.
 
     Raises:
         FaultRefusedError: it has none here, or it is another user's.

@@ -24,11 +24,11 @@ _MECHANISMS: Final[dict[str, Mechanism]] = {
     "nft": Nft(),
     "proxy": ThroughProxy(),
 }
-"""In the order in which `auto` tries them: what disturbs least first."""
+"""Mechanisms in the order in which `auto` tries them: the least invasive first."""
 
 
 class NetworkFault(Fault):
-    """The network between the server and everybody, or those who go by the proxy."""
+    """A fault of the network to the server: for all clients, or those of the proxy."""
 
     mechanism: Literal["auto", "netem", "nft", "proxy"] = Field(default="auto")
     """`netem`: queueing disciplines of the kernel on loopback (root). `nft`: rules of
@@ -37,14 +37,14 @@ class NetworkFault(Fault):
     protocols: tuple[Literal["grpc", "http"], ...] = Field(
         default=("grpc", "http"), min_length=1
     )
-    """Which of the server's ports."""
+    """The server's ports that are affected."""
 
     def effect(self) -> Effect:
-        """Return what it does to packets."""
+        """Return its effect on packets."""
         raise NotImplementedError
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the mechanism, and what that needs."""
+        """Return the mechanism, and its parameters."""
         names = list(_MECHANISMS) if self.mechanism == "auto" else [self.mechanism]
         name = choose(_MECHANISMS, names, site, self.effect())
         protocols, token = tuple(dict.fromkeys(self.protocols)), new_token()
@@ -75,11 +75,11 @@ class NetworkFault(Fault):
 
 
 class NetworkDelay(NetworkFault):
-    """A server that has moved far away. Once a round trip, unless for both directions."""
+    """A distant server. The delay counts once per round trip, unless for both directions."""
 
     kind: Literal["network_delay"] = "network_delay"
     delay_ms: float = Field(default=50.0, gt=0, le=10_000)
-    """Later by so much, in each of the directions."""
+    """Delay of packets in each affected direction."""
     directions: Directions = Field(default="requests")
     """Towards the server, back (`answers`), or both."""
 
@@ -95,9 +95,9 @@ class NetworkJitter(NetworkFault):
 
     kind: Literal["network_jitter"] = "network_jitter"
     jitter_ms: float = Field(default=20.0, gt=0, le=10_000)
-    """Up to so much more or less than the delay, uniformly."""
+    """Uniform variation of the delay, up or down."""
     delay_ms: float = Field(default=20.0, ge=0, le=10_000)
-    """In the middle. What would arrive before it was sent arrives at once."""
+    """Mean delay. Packets with a negative delay arrive at once."""
     directions: Directions = Field(default="requests")
     """Towards the server, back (`answers`), or both."""
 
@@ -113,11 +113,11 @@ class NetworkJitter(NetworkFault):
 
 
 class NetworkLoss(NetworkFault):
-    """Nothing fails and much is late: a retransmission takes 200 ms or more."""
+    """Lost packets: nothing fails, much is late; a retransmission takes 200 ms or more."""
 
     kind: Literal["network_loss"] = "network_loss"
     loss_percent: float = Field(default=5.0, gt=0, le=90)
-    """Of all packets, each for itself."""
+    """Share of all packets, drawn independently."""
     directions: Directions = Field(default="both")
     """Towards the server (`requests`), back (`answers`), or both."""
 
@@ -129,7 +129,7 @@ class NetworkLoss(NetworkFault):
 
 
 class Partition(NetworkFault):
-    """Packets vanish; connections stay open until somebody gives up."""
+    """Lost connectivity: packets vanish; connections stay open until a side gives up."""
 
     kind: Literal["partition"] = "partition"
     directions: Directions = Field(default="both")
@@ -146,7 +146,7 @@ class Reset(NetworkFault):
 
     kind: Literal["reset"] = "reset"
     reset_percent: float = Field(default=100.0, gt=0, le=100)
-    """Of packets: each of these resets its connection, at both ends."""
+    """Share of packets that reset their connection, at both ends."""
 
     strength: ClassVar[str | None] = "reset_percent"
 
@@ -160,7 +160,7 @@ class Bandwidth(NetworkFault):
 
     kind: Literal["bandwidth"] = "bandwidth"
     kilobits_per_second: float = Field(default=512.0, ge=8, le=100_000_000)
-    """Of each direction. 1 kilobit is 1000 bits."""
+    """Limit in each direction. 1 kilobit is 1000 bits."""
     directions: Directions = Field(default="both")
     """Towards the server (`requests`), back (`answers`), or both."""
 

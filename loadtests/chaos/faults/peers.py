@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.site import Site
 
 ADDRESS: Final = r"^(127\.[0-9.]+|localhost):[0-9]{1,5}$"
-"""Of loopback: a fault touches this host alone."""
+"""Addresses of loopback: a fault affects this host alone."""
 _MAX_CONNECTIONS: Final = 256
 _READ_BYTES: Final = 65_536
 _CONNECT_SECONDS: Final = 2.0
@@ -52,9 +52,9 @@ class PeerFault(SustainedFault):
     """host:port on loopback, where the target does not know it."""
 
     peer: ClassVar[str]
-    """What the site calls it."""
+    """Name of the peer in the site."""
     stands_in: ClassVar[bool] = True
-    """Whether a process may take its place where it does not run."""
+    """True if a process may take its place where it does not run."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return the process that listens, or the token of the one that will."""
@@ -105,7 +105,7 @@ class PeerFault(SustainedFault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Resume it, or end what stands in."""
+        """Resume it, or end its stand-in."""
         process = _frozen(record)
         if process is None:
             super().revert(record)
@@ -155,7 +155,7 @@ class OtlpHang(PeerFault):
 
 
 class PrometheusAway(PeerFault):
-    """It is stopped, so no alert fires either; what it did not scrape is a gap."""
+    """A stopped Prometheus: no alert fires, and missed scrapes are a gap."""
 
     kind: Literal["prometheus_away"] = "prometheus_away"
 
@@ -173,11 +173,11 @@ class TapStalled(PeerFault):
 
     kind: Literal["tap_stalled"] = "tap_stalled"
     side: Literal["reader", "sender"] = Field(default="reader")
-    """Who stops: what listens on the tap, or a proxy that sends to it."""
+    """The side that stops: the reader of the tap, or a proxy that sends to it."""
     connections: int = Field(default=64, ge=1, le=512)
-    """Of the sender that stops: so many requests are begun at a time."""
+    """Connections of the sender that stops: requests started at a time."""
     model: str = Field(default="stalled", pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)
-    """Whose requests those are. The tap passes over one that nobody looks at."""
+    """Model name of those requests. The tap skips one without a subscriber."""
 
     strength: ClassVar[str | None] = "connections"
     peer: ClassVar[str] = "tap"
@@ -197,7 +197,7 @@ class TapStalled(PeerFault):
 
     @classmethod
     def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Begin requests and finish none; begin another where one is ended."""
+        """Start requests and finish none; replace those that are closed."""
         if record["side"] == "reader":
             super().work(record, ready)
         half = record["half"].encode()
@@ -224,7 +224,7 @@ def _endpoint(address: str) -> tuple[str, int]:
 
 
 def _listens(address: str) -> bool:
-    """Return whether a process does, of whatever user, without connecting to it."""
+    """Return whether any user's process listens there, without connecting to it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -81,7 +81,7 @@ class _Kill(Fault):
 
 
 class KillServer(_Kill):
-    """Connections are reset and refused; a restart loads every model anew."""
+    """A killed server: connections are reset and refused; a restart reloads every model."""
 
     kind: Literal["kill_server"] = "kill_server"
 
@@ -101,13 +101,13 @@ class KillServer(_Kill):
 
 
 class RestartLoop(SustainedFault):
-    """Each start loads every model, and then it is gone again."""
+    """A crash loop: each start loads every model, and then the server is killed again."""
 
     strength: ClassVar[str | None] = "up_seconds"
 
     kind: Literal["restart_loop"] = "restart_loop"
     up_seconds: float = Field(default=1.0, ge=0.0, le=3600.0)
-    """How long each server may listen before it is killed; the first is killed at once."""
+    """Time for which each server may listen before it is killed; 0 for the first one."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return the first server, where the next ones listen, and the loop's token."""
@@ -156,7 +156,7 @@ class RestartLoop(SustainedFault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """End the loop, and clear away what the servers left that it killed."""
+        """End the loop, and remove what its killed servers left."""
         super().revert(record)
         for killed in _killed(record):
             killed.sweep()
@@ -184,7 +184,7 @@ def _killed(record: dict[str, Any]) -> list[Belongings]:
 
 
 class KillSidecar(_Kill):
-    """Production should feel nothing of it, and somebody should be told."""
+    """A killed sidecar: production must not be affected, and an alert should fire."""
 
     kind: Literal["kill_sidecar"] = "kill_sidecar"
 
@@ -194,7 +194,7 @@ class KillSidecar(_Kill):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Do nothing: what was killed once is not killed again."""
+        """Do nothing: a single kill needs no undo."""
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:  # noqa: ARG003 - as for every fault
@@ -216,7 +216,7 @@ class KillStub(_Kill):
     model: str
     """One of the Python backend; all its instances are killed."""
     repair: bool = Field(default=True)
-    """Undo unloads and loads the model where nobody has. Off, it stays dead."""
+    """Undo reloads the model if it has no backend process. Off, it stays dead."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return its processes and the server's; a repair needs model control."""
@@ -232,7 +232,7 @@ class KillStub(_Kill):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Load the model anew, if it has no backend process, and clear away the rest."""
+        """Reload the model if it has no backend process, and remove the remains."""
         belongings = Belongings.from_record(record["belongings"])
         if cls._dead(record):
             try:
@@ -249,7 +249,7 @@ class KillStub(_Kill):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report a model without a backend process, and what a dead server left."""
+        """Report a model without a backend process, and remains of a dead server."""
         left = Belongings.from_record(record["belongings"]).left()
         if cls._dead(record):
             left.append(f"model {record['model']!r} is dead; unload and load it")
@@ -271,7 +271,7 @@ class _Freeze(Fault):
         stop(_processes(record))
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report those that still run, or are gone."""
+        """Report processes that still run, or do not exist any more."""
         return [
             f"process {process.pid} is not stopped"
             for process in _processes(record)
@@ -321,7 +321,7 @@ class FreezeStub(_Freeze):
     """One of the Python backend; all its instances stop."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return its processes, and what the server would leave if it aborted."""
+        """Return its processes, and what the server would leave behind if it aborted."""
         victims = needs.stubs_of(site, self.model)
         return {
             "victims": [victim.to_record() for victim in victims],
@@ -330,7 +330,7 @@ class FreezeStub(_Freeze):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Resume them; where the server aborted, clear away what it left."""
+        """Resume them; where the server aborted, remove what it left behind."""
         try:
             super().revert(record)
         finally:

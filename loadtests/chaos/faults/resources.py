@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _SLICE_SECONDS: Final = 0.05
 _SPIN: Final = range(2000)
 MOST_PERCENT: Final = 80.0
-"""Of the available memory that a neighbour takes, ever."""
+"""Limit of the available memory that a neighbour may take, in percent."""
 _CHUNK_BYTES: Final = 16 << 20
 _POLL_SECONDS: Final = 0.2
 _RETURN_SECONDS: Final = 5.0
@@ -55,9 +55,9 @@ class CpuHog(SustainedFault):
 
     kind: Literal["cpu_hog"] = "cpu_hog"
     busy_percent: float = Field(default=100.0, gt=0, le=100)
-    """Of the time of a CPU that each process takes, if nobody else wants it."""
+    """Share of a CPU's time that each process takes while no other needs it."""
     processes: int | None = Field(default=None, ge=1, le=1024)
-    """How many; by default one for each CPU that this program may use."""
+    """Number of processes; by default one for each CPU that this program may use."""
 
     strength: ClassVar[str | None] = "busy_percent"
 
@@ -71,7 +71,7 @@ class CpuHog(SustainedFault):
 
     @classmethod
     def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Compute for nothing, in so many processes."""
+        """Compute in the given number of processes, without a result."""
         parent = os.getpid()
         for _ in range(record["processes"] - 1):
             if os.fork() == 0:
@@ -100,14 +100,14 @@ def _burn(busy_ratio: float) -> None:
 
 
 class MemoryHog(SustainedFault):
-    """A neighbour that grows, and gives back what others come to need.
+    """A neighbour that takes memory, and releases it when others need it.
 
     It is the first that the kernel kills, should it come to that.
     """
 
     kind: Literal["memory_hog"] = "memory_hog"
     available_percent: float = Field(default=50.0, gt=0, le=MOST_PERCENT)
-    """Of the memory that is available on the host when it begins."""
+    """Share of the memory that is available on the host at the start."""
     most_mebibytes: int = Field(default=1024, ge=1, le=8192)
     """Never more than so much: to take a gibibyte may last seconds on a virtual machine,
     and to give it back a fifth of one."""
@@ -126,7 +126,7 @@ class MemoryHog(SustainedFault):
 
     @classmethod
     def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Take memory, hold it, and give it back where others need it."""
+        """Take memory, hold it, and release it when others need it."""
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
         held: list[mmap.mmap] = []
@@ -184,7 +184,7 @@ class GroupLimit(Fault):
         raise NotImplementedError
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the group, its limits, and who is to be in it."""
+        """Return the group, its limits, and the processes to put into it."""
         server = server_of(site)
         group = Group.plan(server, self.controller, new_token())
         return {
@@ -239,11 +239,11 @@ class GroupLimit(Fault):
 
 
 class CpuLimit(GroupLimit):
-    """A container with a CPU limit: work goes on in slices of 100 ms, then waits."""
+    """A container with a CPU limit: it runs in slices of 100 ms, then waits."""
 
     kind: Literal["cpu_limit"] = "cpu_limit"
     cpu_percent: float = Field(default=20.0, ge=1, le=100_000)
-    """Of one CPU's time, for the server and its backend processes together."""
+    """Share of one CPU's time, for the server and its backend processes together."""
 
     strength: ClassVar[str | None] = "cpu_percent"
     controller: ClassVar[str] = "cpu"
@@ -260,7 +260,7 @@ class CpuLimit(GroupLimit):
 
 
 class MemoryLimit(GroupLimit):
-    """A container with a memory limit: whoever goes over it is killed by the kernel.
+    """A container with a memory limit: the kernel kills a process that exceeds it.
 
     What the server has already is not counted: memory stays with the group that it was
     taken in.
@@ -268,7 +268,7 @@ class MemoryLimit(GroupLimit):
 
     kind: Literal["memory_limit"] = "memory_limit"
     headroom_mebibytes: float = Field(default=64.0, ge=1, le=1_000_000)
-    """How much more the server and its backend processes may take together."""
+    """Memory that the server and its backend processes may still allocate together."""
 
     strength: ClassVar[str | None] = "headroom_mebibytes"
     controller: ClassVar[str] = "memory"
@@ -285,7 +285,7 @@ class MemoryLimit(GroupLimit):
 
 
 class Descriptors(Fault):
-    """New connections hang and files cannot be opened; existing connections stay.
+    """Exhausted descriptors: new connections hang, no file can be opened; open ones stay.
 
     Only the soft limit: it can be raised again without privileges, the hard one cannot.
     """
@@ -294,9 +294,9 @@ class Descriptors(Fault):
 
     kind: Literal["descriptors"] = "descriptors"
     of: Literal["server", "sidecar"] = Field(default="server")
-    """Whose descriptors."""
+    """The process whose descriptors are limited."""
     spare: int = Field(default=0, ge=0, le=100_000)
-    """How many may still be opened."""
+    """Number of descriptors that may still be opened."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return the process, its limits, and the lower one."""
@@ -339,7 +339,7 @@ class Descriptors(Fault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Raise it again, unless somebody else has set it meanwhile."""
+        """Raise the limit again, unless it was changed in the meantime."""
         if _soft_limit(record) == record["lowered"]:
             _set_limit(record, record["soft"])
 
@@ -356,7 +356,7 @@ class Descriptors(Fault):
 
 
 def _beyond(process: ProcessRef, spare: int) -> int:
-    """The limit that leaves so many numbers free: it bounds numbers, not how many."""
+    """Return the limit that leaves `spare` free: it bounds descriptor numbers."""
     taken = {int(path.name) for path in Path(f"/proc/{process.pid}/fd").iterdir()}
     limit = 0
     while limit in taken or spare > 0:

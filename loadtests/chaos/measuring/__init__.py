@@ -1,1 +1,1 @@
-"""From the times of requests and metrics to verdicts on an experiment."""
+"""Verdicts on an experiment, from the times of requests and metrics."""

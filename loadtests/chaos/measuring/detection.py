@@ -43,9 +43,9 @@ class DetectSettings(Settings):
     alert: str | None = Field(default=None)
     """An alert that has to fire."""
     alert_within_seconds: float = Field(default=180.0, gt=0, le=7200)
-    """When it has to fire at the latest."""
+    """Time within which it has to fire."""
     also: tuple[str, ...] = Field(default=(), max_length=32)
-    """More conditions that are watched and told of; none of them has to hold."""
+    """Further conditions that are recorded and reported; none of them has to hold."""
 
     @field_validator("metric", "also")
     @classmethod
@@ -83,18 +83,18 @@ class Detected(Settings):
 
     metric: str | None
     metric_after_seconds: float | None
-    """From the injection."""
+    """Time from the injection."""
     metric_since_effect_seconds: float | None = None
-    """From when the fault was in effect; 0 where it showed before that was seen."""
+    """Time since the fault was in effect; 0 where it showed before."""
     metric_within_seconds: float
     metric_in_time: bool | None
     alert: str | None
     alert_after_seconds: float | None
-    """From the injection to firing."""
+    """Time from the injection to firing."""
     alert_within_seconds: float
     alert_in_time: bool | None
     note: str = ""
-    """Why it cannot be told."""
+    """Reason why it cannot be determined."""
 
 
 def detection_of(
@@ -104,7 +104,7 @@ def detection_of(
     span: Span,
     begun: Mapping[Condition, float] | None = None,
 ) -> Detection:
-    """Return what showed the fault of a span, until the next one.
+    """Return how the fault of a span was detected, up to the next one.
 
     `begun` is when the fault was begun that a condition is about, where that is not the
     span's first: what held for another one's sake shows nothing of it.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.recovery import Recovery
 
 RESOLUTION_SECONDS: Final = 0.05
-"""Durations are told to so much; a sender that is later itself tells nothing."""
+"""Resolution of durations; a sender that is later makes the result inconclusive."""
 LYING: Final = frozenset({"lying_model"})
 """Faults that make wrong answers; of any other one a single one is a finding."""
 _WRONG: Final = "answers were wrong though they came back with success"
@@ -62,7 +62,7 @@ def _loads(evidence: Evidence) -> bool:
 
 
 def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
-    """Yield what makes the numbers the sender's own."""
+    """Yield the reasons why the numbers describe the sender instead of the server."""
     load = evidence.load
     if load is None:
         return
@@ -115,7 +115,7 @@ def _unmet(fault: FaultFindings) -> Iterator[str]:
 
 
 def _relapsed(fault: FaultFindings, recovery: Recovery) -> bool:
-    """Return whether it was bad again though the fault was gone before it was good."""
+    """Return whether requests failed again after the fault was gone."""
     held, reverted = recovery.first_held_seconds, fault.span.reverted_seconds
     if not recovery.relapses or held is None or reverted is None:
         return False

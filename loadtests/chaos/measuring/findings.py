@@ -65,13 +65,13 @@ class ProbeFindings(Settings):
     asked: int
     met: int
     unknown: int
-    """Asked, and nothing could be told."""
+    """Evaluations of probes without a value."""
     lowest: float | None
     highest: float | None
 
 
 class Findings(Settings):
-    """Everything that is told of one repetition."""
+    """All findings on one repetition."""
 
     title: str
     repetition: int
@@ -83,9 +83,9 @@ class Findings(Settings):
     """The steady-state hypothesis did not hold, during the method or after it."""
     verdict: Verdict
     reasons: tuple[str, ...]
-    """What speaks against it."""
+    """Reasons against it."""
     notes: tuple[str, ...]
-    """What could not be told, or is worth knowing."""
+    """Facts that could not be determined, and remarks."""
     before: served.Served | None
     during: served.Served | None
     after: served.Served | None
@@ -108,7 +108,7 @@ class Findings(Settings):
 
     @property
     def wrong(self) -> int | None:
-        """Answers that looked right and were not, of the whole run."""
+        """Answers of the whole run that counted as a success and were wrong."""
         return self._sum("wrong")
 
     def _sum(self, what: str) -> int | None:
@@ -125,19 +125,19 @@ def extension_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def recovery_settings(document: Mapping[str, Any]) -> RecoverySettings:
-    """Return what an experiment takes for recovered."""
+    """Return the experiment's criteria of recovery."""
     return RecoverySettings.model_validate(extension_of(document).get("recovery", {}))
 
 
 def detect_settings(document: Mapping[str, Any]) -> tuple[DetectSettings, ...]:
-    """Return what an experiment wants its faults to be shown by."""
+    """Return the conditions that have to detect the experiment's faults."""
     given = extension_of(document).get("detect", [])
     entries = given if isinstance(given, list | tuple) else [given]
     return tuple(map(DetectSettings.model_validate, entries))
 
 
 def findings(evidence: Evidence) -> Findings:
-    """Return what a repetition showed.
+    """Return the findings on a repetition.
 
     Raises:
         PlanError: its load was a closed loop.
@@ -192,7 +192,7 @@ def findings(evidence: Evidence) -> Findings:
 def _meant(
     span: Span, faults: Sequence[Span], wanted: Sequence[DetectSettings]
 ) -> list[DetectSettings]:
-    """Return what has to show the faults of a span; by default the first fault's."""
+    """Return the conditions for the faults of a span; by default the first fault's."""
     kinds = {kind for one in faults for kind in one.kinds}
     first = faults[0].kinds[0]
     return [
@@ -233,7 +233,7 @@ def _fault(
 
 
 def _lasting(detection: Detection, wanted: Sequence[DetectSettings]) -> list[Shown]:
-    """The required conditions on what the sidecar says.
+    """Return the required conditions on the sidecar's metrics.
 
     One that is away says nothing, so nothing that is not so either.
     """

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from loadtests.result import Floats, Requests
 
 _STALE_SECONDS: Final = 2.0
-"""After so long without progress the run is over, or its sender hangs itself."""
+"""Time without progress after which the run is over, or its sender hangs."""
 _OVERTIME_SECONDS: Final = 3.0
-"""How long after its timeout a request may still end."""
+"""Time after its timeout within which a request may still end."""
 
 
 class LiveWindow:
-    """The last second or so of a run, asked while it runs, from any thread.
+    """The last second or so of a run, readable while it runs, from any thread.
 
     A request counts in a window if it ended within it, or waited all through it: a
     server that hangs is not available although nothing has failed yet. Requests that
@@ -34,7 +34,7 @@ class LiveWindow:
         self._seen: tuple[Requests, float, float] | None = None
 
     def feed(self, progress: Progress) -> None:
-        """Take the progress of the run; a microsecond, as the sender waits for it."""
+        """Record the progress of the run, in about a microsecond: the sender waits for it."""
         now = perf_counter()
         self._seen = (progress.requests, now - progress.elapsed_seconds, now)
 
@@ -49,9 +49,9 @@ class LiveWindow:
     def availability(
         self, window_seconds: float, now: float | None = None
     ) -> float | None:
-        """Share of right answers among what counts in the window before `now`.
+        """Return the share of correct answers in the window before `now`.
 
-        None where nothing does: nothing was asked. `now` is in seconds from the load's
+        None where no request was due. `now` is in seconds from the load's
         start, by default this moment.
         """
         found = self._look(window_seconds, now)
@@ -104,4 +104,4 @@ class _Window:
     right: int
     count: int
     seconds: Floats
-    """Latencies, of what ended and of what waits."""
+    """Latencies of finished requests, and waiting times of others."""

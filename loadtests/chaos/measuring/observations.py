@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loadtests.result import RunResult
 
 MAX_ROWS: Final = 500_000
-"""Of each kind; further ones are dropped, which is reported."""
+"""Limit of rows of each kind; further ones are dropped, which is reported."""
 Phase = Literal["before", "during", "after"]
 Part = Literal["method", "rollbacks"]
 What = Literal[
@@ -36,18 +36,18 @@ Status = Literal["completed", "failed", "aborted", "interrupted"]
 """As Chaos Toolkit's journal has them. A steady state that does not hold before the
 method fails the experiment; one that does not hold later deviates, which is no status."""
 UP: Final = "up"
-"""Whether the sidecar was scraped, as Prometheus has it: what tells that it is away."""
+"""Prometheus' `up`: whether the sidecar was scraped, which shows that it is down."""
 AlertState = Literal["inactive", "pending", "firing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened once."""
+    """An event of the experiment."""
 
     at_seconds: float
     what: What
     detail: Mapping[str, Any] = field(default_factory=dict)
-    """Of faults: `kind`, and their settings beside."""
+    """For faults: `kind`, and their settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +58,25 @@ class Step:
     seconds: float
     part: Part
     activity: Mapping[str, Any]
-    """As the experiment has it."""
+    """The activity, as written in the experiment."""
     succeeded: bool
     output: Any = None
     problem: str | None = None
-    """What was wrong, in a sentence."""
+    """The error, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One probe of the steady-state hypothesis, asked once."""
+    """One evaluation of one probe of the steady-state hypothesis."""
 
     at_seconds: float
     phase: Phase
     probe: str
-    """Its name."""
+    """Name of the probe."""
     value: float | None
-    """None where it could not be told: nothing was asked of the server meanwhile."""
+    """The value; None where it is unknown: no requests were sent meanwhile."""
     met: bool
-    """Within its tolerance; what cannot be told is not."""
+    """True if it is within the tolerance; False for unknown values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class AlertChange:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One scrape of the sidecar, and what it then held."""
+    """One scrape of the sidecar, and the resources of its process."""
 
     at_seconds: float
     seconds: float
@@ -109,7 +109,7 @@ class Scrape:
     resident_bytes: int | None = None
     open_fds: int | None = None
     threads: int | None = None
-    """Of its process, where that runs on this host."""
+    """Threads of its process, where that runs on this host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ class Evidence:
     started_at: float
     """Unix time of the load's start."""
     ended_seconds: float
-    """When the last rollback was done."""
+    """End of the last rollback."""
     status: Status
     load: RunResult | None
     """None where nothing was sent."""
     repetition: int = 0
     strength: float | None = None
-    """Of the fault, in the unit of its setting, where the experiment is one of a sweep."""
+    """Strength of the fault, in the unit of its setting, in a sweep."""
     events: tuple[Event, ...] = ()
     steps: tuple[Step, ...] = ()
     checks: tuple[Check, ...] = ()
@@ -136,14 +136,14 @@ class Evidence:
     none, and so does a series that was absent."""
     alerts: tuple[AlertChange, ...] = ()
     alerts_watched: bool = False
-    """Whether a Prometheus with the shipped rules was asked all along."""
+    """True if a Prometheus with the shipped rules was polled throughout."""
     scrapes: tuple[Scrape, ...] = ()
     leftovers: tuple[str, ...] = ()
-    """What of the faults is left on the host."""
+    """Remains of the faults on the host."""
     problems: tuple[str, ...] = ()
-    """What went wrong beside, in sentences."""
+    """Other errors, in sentences."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of the deployment: "triton", "tritonwatch", models by name."""
+    """Versions of the deployment: "triton", "tritonwatch", models by name."""
 
     @property
     def seen_seconds(self) -> float:
@@ -167,7 +167,7 @@ class Record:
 
     def __init__(self) -> None:
         self.phase: Phase = "before"
-        """In which the experiment is; set by the runner."""
+        """Phase of the experiment; set by the runner."""
         self.alerts_watched = False
         self.leftovers: list[str] = []
         self.versions: dict[str, str] = {}

@@ -35,11 +35,11 @@ ALWAYS: Final = frozenset(
         "triton_run_info",
     }
 )
-"""Kept of every experiment, beside what it asks for."""
+"""Series that every experiment records, beside those it requests."""
 
 
 class _Watch(Pace):
-    """Looks at a server every quarter of a second, while its block lasts."""
+    """Polls a server every quarter of a second, while its block lasts."""
 
     def __init__(self, url: str, record: Record) -> None:
         super().__init__(EVERY_SECONDS, self._look)
@@ -55,7 +55,7 @@ class _Watch(Pace):
 
 
 class SidecarWatch(_Watch):
-    """Keeps what a sidecar's metrics say."""
+    """Records a sidecar's metrics."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class SidecarWatch(_Watch):
 
 
 class AlertWatch(_Watch):
-    """Notes each alert of a Prometheus that comes to another state."""
+    """Records each change of state of a Prometheus alert."""
 
     def __init__(self, url: str, record: Record) -> None:
         super().__init__(url, record)
@@ -130,7 +130,7 @@ class AlertWatch(_Watch):
 
 
 def fetch(address: str, path: str) -> bytes | None:
-    """Return what a GET gives within a second; None where it fails."""
+    """Return the answer to a GET within a second; None where it fails."""
     with contextlib.closing(HttpClient(address, connections=1)) as client:
         try:
             return client.get(path, timeout_seconds=_TIMEOUT_SECONDS)

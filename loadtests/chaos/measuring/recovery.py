@@ -40,28 +40,28 @@ class RecoverySettings(Settings):
     window_seconds: float = Field(default=1.0, gt=0, le=60)
     """Length of the windows that are good or bad."""
     hold_seconds: float = Field(default=5.0, gt=0, le=3600)
-    """How long every window has to be good."""
+    """Time for which all windows have to be good."""
     quantile: float = Field(default=0.95, gt=0, lt=1)
-    """Of the latencies of a window: the one that has to keep the limit."""
+    """Quantile of a window's latencies that has to keep the limit."""
     latency_factor: float = Field(default=2.0, ge=1, le=1000)
-    """The limit, over the 99th percentile of what was answered before the fault."""
+    """The limit, relative to the 99th percentile before the fault."""
     latency_limit_seconds: float | None = Field(default=None, gt=0, le=3600)
     """The limit itself, in place of the factor."""
     objective_ratio: float = Field(default=0.999, gt=0, lt=1)
     """Share of requests that has to be good, of which the error budget is made."""
     budget_window_seconds: float = Field(default=30 * _DAY_SECONDS, gt=0)
-    """How long the error budget has to last."""
+    """Period of the error budget."""
 
 
 class Span(Settings):
-    """From one fault to the next; faults within `hold_seconds` of each other are one."""
+    """Time from one fault to the next; faults within `hold_seconds` of each other are one."""
 
     kinds: tuple[str, ...]
     inject_seconds: float
     reverted_seconds: float | None
-    """When the last of them was seen to be gone; None where that was not seen."""
+    """Time at which the last of them was verified as reverted; None if it was not."""
     next_seconds: float | None
-    """When the next one was injected."""
+    """Injection of the next one."""
     restarted_seconds: float | None = None
     """When the server called itself ready again, where it was started anew: what comes
     before is the machine's and the server's, what comes after is the clients'."""
@@ -72,30 +72,32 @@ class Recovery(Settings):
 
     state: State
     reason: str
-    """Why, in a sentence."""
+    """The reason, in a sentence."""
     limit_seconds: float | None = None
     """Later than that is late."""
     first_bad_seconds: float | None = None
-    """When the first bad request of the first bad window was due."""
+    """Time at which the first bad request of the first bad window was due."""
     noticed_seconds: float | None = None
-    """When the first user could tell: by an error, or by waiting beyond the limit."""
+    """Time of the first effect on a user: an error, or a wait beyond the limit."""
     first_good_seconds: float | None = None
-    """When the first right answer came after that."""
+    """Time of the first correct answer after that."""
     first_held_seconds: float | None = None
-    """When the first good request was due of good windows that lasted `hold_seconds`."""
+    """Due time of the first good request in good windows that lasted `hold_seconds`."""
     recovered_seconds: float | None = None
     """SLO-recovered: the same, without a relapse to the end of what was seen. Later than
     `first_held_seconds` where there were relapses before."""
     relapses: int = 0
-    """How often requests failed, or were late for longer than a window, after good
-    windows had lasted for `hold_seconds`."""
+    """Times that requests failed, or were late for longer than a window, after good
+    windows had lasted for `hold_seconds`.
+    """
     blips: int = 0
-    """How often they were just late then, or long after a fault that nobody felt, and for
-    no longer than a window: that happens without any fault."""
+    """Times that they were just late then, or long after a fault without effect, for at most
+    one window: that happens without any fault.
+    """
     outage: Outage | None = None
     bad_requests: int = 0
     bad_request_seconds: float = 0.0
-    """What users waited for bad answers, or in vain: the sum of bad requests' latencies."""
+    """Time that users waited for bad answers or in vain: sum of bad requests' latencies."""
 
 
 def spans(events: Sequence[Event], hold_seconds: float) -> list[Span]:
@@ -136,7 +138,7 @@ def spans(events: Sequence[Event], hold_seconds: float) -> list[Span]:
 def latency_limit(
     answers: Answers, settings: RecoverySettings, fault_seconds: float
 ) -> float | None:
-    """Later than so many seconds is late; None where too little was seen before."""
+    """Return the latency limit in seconds; None with too few requests before the fault."""
     if settings.latency_limit_seconds is not None:
         return settings.latency_limit_seconds
     before = answers.latency[answers.right & (answers.ended < fault_seconds)]
@@ -151,7 +153,7 @@ def recovery_of(
     settings: RecoverySettings,
     limit_seconds: float | None,
 ) -> Recovery:
-    """Return what the fault of a span did to the users."""
+    """Return the effect of a span's fault on users."""
     until = answers.until_seconds
     if span.next_seconds is not None:
         # What was due later may have been hit by the next fault.
@@ -193,7 +195,7 @@ def recovery_of(
 def _marked(
     recovery: Recovery, answers: Answers, bad: Mask, chosen: Mask, first: Stretch
 ) -> Recovery:
-    """With first bad, noticed and first good, of the first bad windows."""
+    """Return it with the first bad, noticed and good times of the first bad windows."""
     place = np.flatnonzero(chosen)[first.first_due : first.last_due]
     first_bad = float(answers.due[place[bad[place]][0]])
     later = bad & (answers.due >= first_bad)
@@ -217,7 +219,7 @@ def _marked(
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """The grades of all windows since a fault, and what follows from them."""
+    """The grades of all windows since a fault, and the conclusions from them."""
 
     settings: RecoverySettings
     span: Span
@@ -249,7 +251,7 @@ class _Course:
         return short and not stretch.failed
 
     def concluded(self, measured: Recovery) -> Recovery:
-        """With the state, and when it was recovered."""
+        """Return it with its state and time of recovery."""
         if measured.limit_seconds is None:
             found: dict[str, object] = {
                 "reason": f"fewer than {_LEAST_BASELINE} right answers before the "
@@ -313,7 +315,7 @@ class _Course:
         }
 
     def _not_held(self, last: Stretch) -> dict[str, object]:
-        """The end of what was seen is not good for long enough."""
+        """Return the values for good windows at the end that did not last long enough."""
         wanted = self.settings.hold_seconds
         if last.grade == UNKNOWN:
             return {"reason": "too little was asked at the end to tell"}

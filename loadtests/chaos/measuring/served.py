@@ -33,7 +33,7 @@ class Answers:
     """(N,) when the user knew; infinite where it is not known to have ended."""
     right: Mask
     unsent: Mask
-    """The sender's own fault: of these it is not known what the server would have said."""
+    """Requests that the sender failed to send: the server's answer is unknown."""
     outcome: NDArray[np.uint8]
     timeout_seconds: float
     until_seconds: float
@@ -41,17 +41,17 @@ class Answers:
 
     @property
     def latency(self) -> Floats:
-        """(N,) seconds a user waited; what had no right answer counts as the timeout."""
+        """Seconds (N,) a user waited; the timeout for requests without a correct answer."""
         waited = np.minimum(self.ended - self.due, self.timeout_seconds)
         return np.where(self.right, waited, self.timeout_seconds)
 
     def between(self, start: float, end: float) -> Mask:
-        """Those that were due from start to before end."""
+        """Return a mask of the requests due from start to before end."""
         return (self.due >= start) & (self.due < end)
 
 
 def answers_of(result: RunResult) -> Answers:
-    """Return what a run's users saw.
+    """Return a run's answers from the users' point of view.
 
     Raises:
         PlanError: it was a closed loop, in which nobody asks while the server hangs.
@@ -78,21 +78,21 @@ def answers_of(result: RunResult) -> Answers:
 
 
 class Outage(Settings):
-    """The longest time in which users asked and none got a right answer."""
+    """The longest time in which users sent requests and none got a correct answer."""
 
     start_seconds: float
-    """When the first of them was due."""
+    """Due time of the first of them."""
     end_seconds: float
-    """When a right answer came; where none came, when the last was given up."""
+    """Time of the next correct answer; without one, when the last request was given up."""
     ended: bool
     at_most_seconds: float
-    """From the right answer before to the one after."""
+    """Time from the correct answer before to the one after."""
     blind_seconds: float
-    """The longest part of it in which nobody waited: so much it may be shorter."""
+    """Longest part of it without a waiting request: by so much it may be shorter."""
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """Its length in seconds."""
         return self.end_seconds - self.start_seconds
 
 
@@ -149,18 +149,18 @@ class Served(Settings):
     start_seconds: float
     end_seconds: float
     requests: int
-    """Those that were sent, or rejected as too many were in flight."""
+    """Requests sent, or rejected as too many were in flight."""
     right: int
     lost: int
     """Errors, timeouts, rejected."""
     wrong: int
-    """Answered with success, and not what the model has to answer."""
+    """Requests answered with success, but with a wrong answer."""
     unsent: int
-    """Never sent, which is the sender's fault; left out of all others."""
+    """Requests never sent, due to the sender; not in any other count."""
     availability: float | None
     """Share of right answers."""
     p50: float | None
-    """Seconds from when they were due; what has no right answer counts as the timeout."""
+    """Seconds since they were due; requests without a correct answer count as the timeout."""
     p95: float | None
     p99: float | None
 
@@ -173,13 +173,13 @@ class Budget(Settings):
     bad_ratio: float | None
     """Share of bad requests: no right answer, or beyond the limit of latency."""
     burn_rate: float | None
-    """That over the share allowed: 1 uses the budget up at the end of its window."""
+    """That share over the share allowed: 1 uses the budget up at the end of its window."""
     burnt_ratio: float | None = Field(default=None)
     """Share of the whole window's budget, at this rate of requests."""
 
 
 def served(answers: Answers, mine: Mask, start: float, end: float) -> Served:
-    """Those chosen, which are of the time from start to end."""
+    """Return the figures of the chosen requests, which are due from start to end."""
     known = mine & ~answers.unsent
     count, right = int(known.sum()), int((known & answers.right).sum())
     wrong = int((known & (answers.outcome == Outcome.WRONG)).sum())
@@ -205,7 +205,7 @@ def served(answers: Answers, mine: Mask, start: float, end: float) -> Served:
 def phases(
     answers: Answers, faults: Sequence[Span]
 ) -> tuple[Served, Served | None, Served | None]:
-    """Before, during and after the faults; without a fault all is before.
+    """Return the figures before, during and after the faults; without one all is before.
 
     During lasts from the first fault to when the last one was undone, or to the end
     where that was not seen. What was under way when the first one came is of during.

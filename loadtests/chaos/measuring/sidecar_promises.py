@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KILLING: Final = frozenset({"kill_sidecar"})
 """Faults of the sidecar itself: it has to come back, not to stay."""
 _ENDING: Final = frozenset({"kill_server", "restart_loop"})
-"""Faults that are over with the server's next start, whatever is undone later."""
+"""Faults that end with the server's next start, whatever is undone later."""
 INTERVALS: Final = 2
 _SYNTHETIC: Final = "synthetic"
 """The probe by which models are called serving."""
@@ -47,7 +47,7 @@ protocols. More than that, once the fault is over, is a leak."""
 
 
 class SidecarPromises(Settings):
-    """Each is True where it was kept, False where not, None where it cannot be told."""
+    """Guarantees of the sidecar: True if kept, False if not, None if unknown."""
 
     scrapes: int
     failed_scrapes: int
@@ -59,19 +59,19 @@ class SidecarPromises(Settings):
     """The last scrapes were answered."""
     scrape_p95_before_seconds: float | None
     scrape_p95_since_seconds: float | None
-    """From the fault on."""
+    """95th percentile since the fault."""
     kept_scrape_time: bool | None
     resident_growth_bytes: int | None
-    """From before the fault to the end."""
+    """Growth from before the fault to the end."""
     open_fds_growth: int | None
     leaked_nothing: bool | None
     probe_interval_seconds: float | None
     cleared_after_seconds: float | None
-    """From when a fault was gone and users were served again to when the metrics said
-    so; the longest of all faults."""
+    """Time from the end of a fault, with users served again, to the end of its report in
+    metrics; the longest of all faults."""
     told_the_truth: bool | None
-    """Of every fault: what was to show it did, something of it spoke of trouble while
-    nobody was served, and two intervals after it neither that nor what it says of server,
+    """True if for every fault its signals detected it, one of them reported trouble while
+    no user was served, and two intervals later neither they nor the states of server,
     models and probes did."""
 
     @property
@@ -97,7 +97,7 @@ class Fault(NamedTuple):
 
 
 def promises_of(evidence: Evidence, faults: Sequence[Fault]) -> SidecarPromises | None:
-    """Return what the sidecar kept; None where there was none."""
+    """Return the guarantees that the sidecar kept; None where there was none."""
     scrapes = evidence.scrapes
     if not scrapes:
         return None
@@ -153,7 +153,7 @@ def _away(scrapes: Sequence[Scrape]) -> float | None:
 
 
 def _growth(before: Sequence[Scrape], since: Sequence[Scrape], what: str) -> int | None:
-    """From the median before the fault to that of the last quarter since."""
+    """Return the growth of the median, from before the fault to the last quarter since."""
     last = since[-max(len(since) // 4, _LEAST) :]
     values = [
         [getattr(scrape, what) for scrape in part if getattr(scrape, what) is not None]
@@ -258,13 +258,13 @@ class _Reports(NamedTuple):
         return not self.signals if seen > last else None
 
     def _interval(self, one: Shown | None) -> float:
-        """Of the probe that reports it; the longest where none is known to."""
+        """Return the interval of the probe that reports it; the longest if none is known."""
         probe = ((one and one.labels) or {}).get("probe", _SYNTHETIC)
         return self.intervals.get(probe, max(self.intervals.values()))
 
     @property
     def _fell_silent(self) -> bool:
-        """Whether nothing reported trouble any more while nobody was served.
+        """Return whether trouble was no longer reported while no user was served.
 
         A server that is killed again and again is up in between.
         """

@@ -1,4 +1,4 @@
-"""From when to when a signal reported trouble: a condition on metrics, or an alert."""
+"""Periods in which a signal, a condition on metrics or an alert, reported trouble."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _WANTED: Final = (
     "'increase(triton_probe_total{outcome=\"error\"}) > 0'"
 )
 _OUTCOME: Final = "outcome"
-"""The label by which counters of tries tell the good from the bad."""
+"""The label by which counters distinguish good outcomes from bad."""
 _COUNTER: Final = "_total"
-"""How the names of counters end; times of a clock may go back, and are none."""
+"""Suffix of counters; a clock's time may go back, so it is not one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +120,17 @@ class Shown(Settings):
 
     condition: str
     before: bool | None
-    """Whether it held before the fault: then it shows nothing. None: never seen."""
+    """True if it held before the fault, and so shows nothing. None: never seen."""
     labels: dict[str, str] | None = None
-    """Of the series that showed it first."""
+    """Labels of the series that showed it first."""
     held_seconds: float | None = None
-    """When it was first seen to hold for a series for which it had not."""
+    """Time at which it first held for a series for which it had not."""
     cleared_seconds: float | None = None
     """When it was seen to hold no more for any of them, and did not again to the end. A
     counter never falls: of tries that failed it is over when the next was counted as
     another outcome, and no more as this one."""
     last_seconds: float | None = None
-    """When it was last seen to hold, or such a counter to rise."""
+    """Time at which it was last seen to hold, or such a counter to rise."""
 
 
 class Alerted(Settings):
@@ -138,11 +138,11 @@ class Alerted(Settings):
 
     name: str
     before: bool
-    """Whether it was firing before."""
+    """True if it was firing before."""
     pending_seconds: float | None = None
     firing_seconds: float | None = None
     resolved_seconds: float | None = None
-    """When it fired no more; None while it fires."""
+    """Time at which it stopped firing; None while it fires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class _Held:
 def shown(
     samples: Iterable[Sample], condition: Condition, start: float, end: float | None
 ) -> Shown:
-    """Return what a condition showed from `start` to `end`, in seconds of the load."""
+    """Return when a condition held from `start` to `end`, in seconds of the load."""
     series: dict[Labels, list[Sample]] = defaultdict(list)
     for sample in samples:
         if sample.metric == condition.metric:
@@ -283,7 +283,7 @@ def _until(end: float | None) -> float:
 def alerted(
     changes: Iterable[AlertChange], start: float, end: float | None
 ) -> list[Alerted]:
-    """Return what each alert did from `start` to `end`, the first to fire first."""
+    """Return the alerts that fired from `start` to `end`, the first one first."""
     names: dict[str, list[AlertChange]] = defaultdict(list)
     for change in sorted(changes, key=lambda c: c.at_seconds):
         if change.at_seconds < _until(end):
@@ -295,7 +295,7 @@ def alerted(
 def _one_alert(
     name: str, changes: Sequence[AlertChange], start: float
 ) -> Alerted | None:
-    """Of all its series together: it fires while one of them does."""
+    """Return one alert over all its series: it fires while one of them does."""
     states: dict[tuple[tuple[str, str], ...], str] = {}
     before = False
     pending = firing = resolved = None

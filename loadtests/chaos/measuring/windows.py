@@ -42,7 +42,7 @@ class Stretch:
     last_due: int
     """One after the last request of the first window."""
     failed: bool
-    """Whether a request of one of the windows failed; bad ones may just be late."""
+    """True if a request of one of the windows failed; bad ones may just be late."""
 
     @property
     def seconds(self) -> float:
@@ -52,14 +52,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Requests in the order they were due, and what each was."""
+    """Requests in the order they were due, and their grades."""
 
     due: Floats
     failed: Mask
     late: Mask
     """Answered rightly, beyond the limit."""
     unknown: Mask
-    """Never sent."""
+    """Requests that were never sent."""
 
 
 def stretches(
@@ -70,7 +70,7 @@ def stretches(
     window_seconds: float,
     quantile: float,
 ) -> list[Stretch]:
-    """All windows within start to end, as stretches of one grade in their order.
+    """Return all windows from start to end, as stretches of one grade in order.
 
     A window is bad where a request of it failed or too many are late for the quantile;
     unknown where it is empty or one was never sent; good otherwise.

@@ -23,7 +23,7 @@ RETRANSMISSION_SECONDS: Final = 0.2
 _MOST_LOSSES_IN_A_ROW: Final = 6
 _SEGMENT_BYTES: Final = 1448
 _PIECE_SECONDS: Final = 0.005
-"""Of a narrow link, at a time, so that connections share it fairly."""
+"""Time slice of a narrow link, so that connections share it fairly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +31,27 @@ class Effect:
     """One state of a network; without arguments it does nothing."""
 
     delay_seconds: float = 0.0
-    """Later by so much, in each direction that it is for."""
+    """Delay in each affected direction."""
     jitter_seconds: float = 0.0
-    """Later or earlier by up to so much, uniformly; never before it was sent."""
+    """Uniform variation of the delay, up or down; never below 0."""
     loss_ratio: float = 0.0
     """Share of packets that are lost."""
     bytes_per_second: float | None = None
-    """Of all connections together; None for no limit."""
+    """Limit of all connections together; None for no limit."""
     partitioned: bool = False
-    """Nothing arrives."""
+    """True if no packets arrive."""
     reset_ratio: float = 0.0
     """Share of packets whose connection is reset, at both ends."""
     directions: Directions = "both"
-    """What it is for: towards the server, back, or both."""
+    """Direction of the affected packets: towards the server, back, or both."""
 
     def to_record(self) -> dict[str, Any]:
-        """For a journal and for a control socket."""
+        """Return it as JSON values, for a journal and a control socket."""
         return asdict(self)
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
-        """Return what `to_record` made.
+        """Restore what `to_record` returned.
 
         Raises:
             TypeError: it is something else.
@@ -104,11 +104,11 @@ class Link:
 
     @property
     def neutral(self) -> bool:
-        """Whether bytes arrive as they are sent."""
+        """Return whether bytes arrive unchanged."""
         return self.effect is _NEUTRAL
 
     def set_effects(self, effects: Sequence[Effect], direction: Direction) -> None:
-        """Do all of these from now on."""
+        """Apply all of these effects from now on."""
         effect = together(effects, direction)
         self.effect = _NEUTRAL if effect == _NEUTRAL else effect
         self._free_at = 0.0
@@ -119,7 +119,7 @@ class Link:
         return ratio > 0 and self._rng.random() < ratio
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield what goes over a narrow link one after another; else all at once."""
+        """Yield the pieces that a narrow link sends one after another; else all at once."""
         rate = self.effect.bytes_per_second
         if rate is None:
             yield data
@@ -129,7 +129,7 @@ class Link:
             yield data[start : start + size]
 
     def latency(self) -> float:
-        """Seconds on the way, drawn anew each time."""
+        """Return the delay in seconds, drawn anew for each packet."""
         jitter = self.effect.jitter_seconds
         drawn = self._rng.uniform(-jitter, jitter) if jitter else 0.0
         return max(self.effect.delay_seconds + drawn, 0.0)
@@ -158,13 +158,13 @@ class Mechanism(Protocol):
     """Makes effects so. Its records are plain JSON with all that undo needs."""
 
     def refusal(self, site: Site, effect: Effect) -> str | None:
-        """Why it cannot be done this way there; None where it can. Touches nothing."""
+        """Return why the mechanism cannot be used there; None where it can."""
         ...
 
     def prepare(
         self, site: Site, protocols: Sequence[str], token: str
     ) -> dict[str, Any]:
-        """Return what the record needs beside token and effect."""
+        """Return the fields that the record needs beside token and effect."""
         ...
 
     def inject(self, record: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ class Mechanism(Protocol):
         ...
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Return what of it is not in effect."""
+        """Report the parts that are not in effect."""
         ...
 
     def revert(self, record: dict[str, Any]) -> None:
@@ -188,7 +188,7 @@ class Mechanism(Protocol):
         ...
 
     def residue(self, record: dict[str, Any]) -> list[str]:
-        """Return what is left of it."""
+        """Report remains of the effect."""
         ...
 
 

@@ -37,7 +37,7 @@ _BURST_BYTES: Final = 3000
 _QUEUE_PACKETS: Final = 10_000
 _QUEUE_SECONDS: Final = 0.2
 _LARGEST_PACKET_BYTES: Final = 66_000
-"""Over loopback, or it would never get through."""
+"""Largest packet over loopback; a smaller limit would never let it pass."""
 _SHOW: Final = ("tc", "-j", "qdisc", "show", "dev", "lo")
 _FAMILY: Final = "inet"
 """IPv4 and IPv6."""
@@ -160,7 +160,7 @@ def _batch(handle: int, at: list[int], effect: Effect) -> str:
 
 
 def _inside(effect: Effect) -> str:
-    """Return what a class queues in."""
+    """Return the queueing discipline inside a class."""
     words = []
     if effect.delay_seconds or effect.jitter_seconds:
         words += ["delay", f"{effect.delay_seconds * 1e6:.0f}us"]

@@ -49,7 +49,7 @@ class Proxy:
         self._faults: dict[str, tuple[Effect, tuple[str, ...]]] = {}
 
     async def listen(self) -> dict[str, str]:
-        """Take connections; where, by protocol."""
+        """Start to listen; return the addresses by protocol."""
         loop = asyncio.get_running_loop()
         found = {}
         for name, wire in self._wires.items():
@@ -69,7 +69,7 @@ class Proxy:
         writer.close()
 
     def answer(self, line: bytes) -> dict[str, Any]:
-        """Return what a command gets: the state after it, or an error."""
+        """Return the answer to a command: the state after it, or an error."""
         try:
             match json.loads(line):
                 case {

@@ -36,11 +36,11 @@ _MAX_ANSWER_BYTES: Final = 1 << 20
 
 
 class ProxyGoneError(LoadError):
-    """No proxy listens there: its faults went with it."""
+    """No proxy listens there: its faults ended with it."""
 
 
 class ProxyFailedError(LoadError):
-    """The proxy did not do what it was told, or does not answer."""
+    """The proxy did not execute a command, or does not answer."""
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def short_name(path: Path) -> Generator[str]:
 
 
 def ask(control: Path, command: dict[str, Any]) -> dict[str, Any]:
-    """The proxy's answer: faults by token, and what its wires hold.
+    """Return the proxy's answer: faults by token, and the data its wires hold.
 
     Raises:
         ProxyGoneError: it does not run.
@@ -191,7 +191,7 @@ class ThroughProxy:
             raise FaultFailedError(str(error)) from error
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report a proxy that is gone, or has another effect set."""
+        """Report a proxy that does not run any more, or has another effect set."""
         try:
             effect = _effect_of(record)
         except (ProxyGoneError, ProxyFailedError) as error:
@@ -201,7 +201,7 @@ class ThroughProxy:
         return []
 
     def revert(self, record: dict[str, Any]) -> None:
-        """Clear it; a proxy that is gone has taken it along."""
+        """Clear the effect; without a proxy it has ended already."""
         try:
             ask(Path(record["control"]), {"do": "clear", "token": record["token"]})
         except ProxyGoneError:

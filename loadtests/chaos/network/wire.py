@@ -1,4 +1,4 @@
-"""The wire of the fault proxy: connections to one port, and what happens to their bytes.
+"""A wire of the fault proxy: connections to one port, and effects on their bytes.
 
 Memory is bounded: of a direction of a connection as much is held as `HELD_BYTES` and one
 read more, of all together `ALL_HELD_BYTES` and one read for each; then reading stops,
@@ -44,11 +44,11 @@ class Wire:
 
     @property
     def connections(self) -> int:
-        """Of clients, now."""
+        """Number of clients' connections."""
         return sum(end.direction == "requests" for end in self._ends)
 
     def set_effects(self, effects: Sequence[Effect]) -> None:
-        """Do all of these from now on; what waits for nothing any more goes at once."""
+        """Apply all of these effects from now on; send data that no longer has to wait."""
         for direction, link in self.links.items():
             link.set_effects(effects, direction)
         if any(link.effect.partitioned for link in self.links.values()):
@@ -75,7 +75,7 @@ class Wire:
         task.add_done_callback(self._connecting.discard)
 
     def closed(self, end: End) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self._ends.discard(end)
 
     async def _connect(self, client: End) -> None:
@@ -98,7 +98,7 @@ class Wire:
 
 
 class End(asyncio.Protocol):
-    """One TCP connection, and what is on its way from it to the `other`."""
+    """One TCP connection, and the data in transit from it to the `other`."""
 
     def __init__(self, wire: Wire, direction: Direction) -> None:
         self.direction: Direction = direction
@@ -127,7 +127,7 @@ class End(asyncio.Protocol):
         self._wire.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on at once, or when the link says."""
+        """Forward the data at once, or when the link allows it."""
         if self._link.neutral and not self._queue:
             self._send(data)
         elif self._link.resets():
@@ -139,7 +139,7 @@ class End(asyncio.Protocol):
                 self._put(piece, self._link.arrival(len(piece), now))
 
     def eof_received(self) -> bool:
-        """The end of this direction comes after what is on its way."""
+        """Forward the end of this direction after the data in transit."""
         if self._queue or self._link.effect.partitioned:
             self._put(b"", asyncio.get_running_loop().time())
         else:
@@ -155,23 +155,23 @@ class End(asyncio.Protocol):
             self.other.abort()
 
     def pause_writing(self) -> None:
-        """This connection takes no more for now."""
+        """Stop the other end: this connection's buffer is full."""
         if self.other is not None:
             self.other.pace(other_is_full=True)
 
     def resume_writing(self) -> None:
-        """It takes more."""
+        """Resume the other end."""
         if self.other is not None:
             self.other.pace(other_is_full=False)
 
     # What the wire and the other end call.
 
     def start(self) -> None:
-        """There is a server: read."""
+        """Start to read, once there is a server."""
         self.pace(other_is_full=False)
 
     def effects_changed(self) -> None:
-        """Send what is no longer delayed."""
+        """Send data that is no longer delayed."""
         if self._queue:
             self._flush()
 
@@ -188,7 +188,7 @@ class End(asyncio.Protocol):
             self.other.abort()
 
     def finish(self) -> None:
-        """Both directions have ended."""
+        """Close, since both directions have ended."""
         if self._transport is not None:
             self._transport.close()
 
@@ -229,7 +229,7 @@ class End(asyncio.Protocol):
         self._schedule()
 
     def _send(self, data: bytes) -> None:
-        """To the other end; nothing stands for the end of the stream."""
+        """Send data to the other end; empty data are the end of the stream."""
         other = self.other
         if other is None or other._transport is None or other._transport.is_closing():  # noqa: SLF001 - of the same class
             return

@@ -32,7 +32,7 @@ class Known(NamedTuple):
     """A pid with the namespace that it is of."""
 
     namespace: str
-    """Of pids, as /proc/PID/ns/pid names it; empty where one may not see it."""
+    """Namespace of its pids, as in /proc/PID/ns/pid; empty where it is not readable."""
     pid: int
 
     @classmethod
@@ -114,7 +114,7 @@ class Belongings:
 
     @classmethod
     def of(cls, server: ProcessRef) -> Self:
-        """Return what it has now."""
+        """Return its present processes and files."""
         known = Known.of(server.pid)
         found = [s for s in stubs(known) if _since(server, s.process)]
         return cls(
@@ -126,7 +126,7 @@ class Belongings:
 
     @classmethod
     def from_record(cls, record: Any) -> Self:
-        """Return what `to_record` made."""
+        """Restore what `to_record` returned."""
         return cls(
             ProcessRef.from_record(record["server"]),
             Known(*record["known"]),
@@ -135,7 +135,7 @@ class Belongings:
         )
 
     def to_record(self) -> dict[str, Any]:
-        """For a journal."""
+        """Return it as JSON values, for a journal."""
         return {
             "server": self.server.to_record(),
             "known": list(self.known),
@@ -155,7 +155,7 @@ class Belongings:
         ]
 
     def sweep(self) -> None:
-        """Remove what outlived the server; touches nothing while the server lives."""
+        """Remove what outlived the server; do nothing while the server lives."""
         if self.server.alive:
             return
         orphans, regions = self._orphans()
@@ -165,7 +165,7 @@ class Belongings:
             file.unlink(missing_ok=True)
 
     def _orphans(self) -> tuple[list[ProcessRef], set[str]]:
-        """Live stubs without the server, those started after the look included."""
+        """Return live stubs without a server, including those started just now."""
         later = []
         # A pid that is used again may be another server's, with stubs of its own; so may
         # a container's namespace, whose name is the next one's as soon as it is free.

@@ -57,11 +57,11 @@ class Group:
 
     @classmethod
     def from_record(cls, record: Any) -> Self:
-        """Return what `to_record` made."""
+        """Restore what `to_record` returned."""
         return cls(int(record["version"]), Path(record["home"]), Path(record["folder"]))
 
     def to_record(self) -> dict[str, Any]:
-        """For a journal."""
+        """Return it as JSON values, for a journal."""
         return {
             "version": self.version,
             "home": str(self.home),
@@ -114,7 +114,7 @@ class Group:
 
     @property
     def there(self) -> bool:
-        """Whether it exists."""
+        """True if the group exists."""
         return self.folder.exists()
 
     def remove(self) -> None:
@@ -204,7 +204,7 @@ def _words(file: Path) -> list[str]:
 
 
 def _lines(file: Path) -> list[str]:
-    """Its lines; none where it cannot be read."""
+    """Return the file's lines; none where it cannot be read."""
     try:
         return file.read_text("utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Triton's model repository over HTTP: what is loaded, load, unload."""
+"""Triton's model repository API over HTTP: index, load, unload."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FORBIDDEN: Final = "not allowed"
 
 
 class ControlError(LoadError):
-    """The server did not do, or did not answer, what its model control was asked."""
+    """The server refused or did not answer a model control request."""
 
 
 class NobodyThereError(ControlError):
@@ -81,7 +81,7 @@ def allowed(address: str) -> bool:
 
 
 def listening(address: str) -> bool:
-    """Return whether anybody takes connections there; a frozen server does.
+    """Return whether a process accepts connections there; a frozen server does.
 
     Raises:
         ControlError: somebody does, and does not answer.
@@ -101,7 +101,7 @@ def load(
     *,
     timeout_seconds: float = LOAD_SECONDS,
 ) -> None:
-    """Load it, anew where its files have changed, and wait until it is ready.
+    """Load the model, again if its files have changed, and wait until it is ready.
 
     Raises:
         ControlError: it could not be loaded in time; says why.
@@ -119,7 +119,7 @@ def unload(
     timeout_seconds: float = LOAD_SECONDS,
     wait: bool = True,
 ) -> None:
-    """Unload it, and by default wait until nothing of it is left.
+    """Unload the model, and by default wait until it is completely unloaded.
 
     Raises:
         ControlError: it could not be unloaded in time; says why.
@@ -132,7 +132,7 @@ def unload(
 
 
 def configuration(address: str, model: str) -> dict[str, Any]:
-    """Return what the server says of a model's configuration.
+    """Return the server's configuration of the model.
 
     Raises:
         ControlError: no answer, or no such model.

@@ -29,11 +29,11 @@ _STATE, _START = 0, 19
 
 @dataclass(frozen=True, slots=True)
 class ProcessRef:
-    """One process of this host, told from a later one with the same pid by its start."""
+    """One process of this host; its start time distinguishes it from a later one."""
 
     pid: int
     start_ticks: int
-    """Of /proc/PID/stat: clock ticks from boot to its start."""
+    """Start time from /proc/PID/stat: clock ticks since boot."""
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
@@ -43,29 +43,29 @@ class ProcessRef:
 
     @classmethod
     def from_record(cls, record: Any) -> Self:
-        """Return what `to_record` made."""
+        """Restore what `to_record` returned."""
         pid, start_ticks = record
         return cls(int(pid), int(start_ticks))
 
     def to_record(self) -> list[int]:
-        """For a journal."""
+        """Return it as JSON values, for a journal."""
         return [self.pid, self.start_ticks]
 
     @property
     def alive(self) -> bool:
-        """Whether it is still there and no zombie."""
+        """True if it exists and is no zombie."""
         return self.state not in {None, "Z", "X"}
 
     @property
     def state(self) -> str | None:
-        """The letter of proc(5), like "T" where it is stopped; None where it is gone."""
+        """Letter of its state in proc(5), like "T" for stopped; None where it has ended."""
         fields = stat_of(self.pid)
         if fields is None or int(fields[_START]) != self.start_ticks:
             return None
         return fields[_STATE]
 
     def send(self, number: signal.Signals) -> bool:
-        """Send a signal; False where the process is gone.
+        """Send a signal; return False where the process has ended.
 
         Raises:
             PermissionError: it is another user's.
@@ -79,7 +79,7 @@ class ProcessRef:
         return False
 
     def kill(self, timeout_seconds: float) -> bool:
-        """SIGKILL; whether it was gone in time, all threads and so all sockets of it.
+        """Send SIGKILL; return whether all threads, and so all sockets, ended in time.
 
         Raises:
             PermissionError: it is another user's.
@@ -119,7 +119,7 @@ class ProcessRef:
 
 
 def new_token() -> str:
-    """A token for what a fault starts or makes, so that undo finds it by name."""
+    """Return a token for the processes and files of a fault, by which undo finds them."""
     return f"tw{secrets.token_hex(5)}"
 
 
@@ -176,7 +176,7 @@ def end_started_with(token: str, seconds: float, looks: int = 1) -> list[str]:
 
 
 def stop(processes: Sequence[ProcessRef]) -> None:
-    """Stop them in this order, and wait until they are; one that is gone stays gone."""
+    """Stop them in this order, and wait for each; skip those that have ended."""
     for process in processes:
         process.send(signal.SIGSTOP)
     for process in processes:

@@ -47,12 +47,12 @@ def find(name: str) -> str | None:
 
 
 def environment(token: str) -> dict[str, str]:
-    """Of what a fault starts: its token is how undo finds it."""
+    """Return the environment of a fault's processes, with the token that undo looks for."""
     return {**os.environ, TOKEN_VARIABLE: token}
 
 
 def run(token: str, command: Sequence[str], *, given: str = "") -> str:
-    """Return what a program prints.
+    """Return the output of a program.
 
     Raises:
         FaultFailedError: it is not there, fails, or takes five seconds.
@@ -130,7 +130,7 @@ def start(
 
 
 def _said(process: subprocess.Popen[str]) -> str:
-    """Its first word, or the last line of why there is none."""
+    """Return the first word of its output, or the last line of its error."""
     assert process.stdout is not None  # noqa: S101 - for the type checker
     with process.stdout as output:
         deadline = time.monotonic() + _READY_SECONDS

@@ -100,7 +100,7 @@ def document(
     change: ScorecardChange | None = None,
     journal: Journal | None = None,
 ) -> Document:
-    """Return the report of a card, of what changed, and of the only journal in it."""
+    """Return the report of a scorecard, of its changes, and of its only journal."""
     if journal is None:
         versions = (
             f"{part} {' and '.join(known)}" for part, known in card.versions.items()

@@ -1,4 +1,4 @@
-"""The report of one repetition: what users saw, each fault's course, what the sidecar kept."""
+"""The report of one repetition: answers to users, faults, the sidecar's guarantees."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _course(fault: FaultFindings) -> dict[str, str]:
 
 
 def _signals(fault: FaultFindings) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what had to show a fault, when it did, its limit, and until when."""
+    """Yield each condition on a fault, when it held, its limit, and its end."""
     start = fault.span.inject_seconds
     cleared = {one.condition: one.cleared_seconds for one in fault.detection.metrics}
     resolved = {one.name: one.resolved_seconds for one in fault.detection.alerts}
@@ -185,7 +185,7 @@ def _after(seconds: float | None, in_time: bool | None) -> str:  # noqa: FBT001
 
 
 def _sidecar(sidecar: SidecarPromises) -> dict[str, str]:
-    """Return what the sidecar guarantees, and whether it kept it."""
+    """Return the sidecar's guarantees, and whether each was kept."""
     growth, descriptors = sidecar.resident_growth_bytes, sidecar.open_fds_growth
     fast = sidecar.scrape_p95_before_seconds, sidecar.scrape_p95_since_seconds
     memory = "memory unknown" if growth is None else f"{growth / 2**20:+.2f} MiB"

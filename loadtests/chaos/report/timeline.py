@@ -25,7 +25,7 @@ _MS: Final = 1e3
 _HALF_BAR: Final = 0.25
 _LEAST_BAR_SECONDS: Final = 0.02
 _FEW: Final = 4
-"""At most so many faults have marks; of more, the bands are enough."""
+"""Maximum of faults with marks; of more, only bands are drawn."""
 _GOOD, _BAD, _FAULT, _SIGNAL = 2, 1, 3, 4
 _ROWS: Final = (
     (5.0, "fault"),
@@ -100,7 +100,7 @@ def _answers(answers: Answers, edges: Floats, found: Findings, end: float) -> Pl
 
 
 def _latency(answers: Answers, edges: Floats, found: Findings, end: float) -> Plot:
-    """Latency in each slice; what has no right answer lies at the timeout."""
+    """Return the latency by slice; requests without a correct answer are at the timeout."""
     middles = (edges[1:] + edges[:-1]) / 2
     latency = answers.latency * _MS
     bounds = np.searchsorted(answers.due, edges)
@@ -137,7 +137,7 @@ def _latency(answers: Answers, edges: Floats, found: Findings, end: float) -> Pl
 
 
 def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """At most some hundreds of points: more are not seen, and make the file large."""
+    """Return at most some hundreds of points: more are not visible, and enlarge the file."""
     step = max(x.size // 400, 1)
     return x[::step], y[::step]
 

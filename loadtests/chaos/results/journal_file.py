@@ -46,7 +46,7 @@ MAX_FILE_BYTES: Final = 1 << 28
 _MAX_OUTPUT_CHARACTERS: Final = 10_000
 _LIBRARY: Final = "chaostoolkit-lib"
 _STATUSES: Final[tuple[Status, ...]] = ("completed", "aborted", "failed", "interrupted")
-"""From the best to the worst, for several repetitions together."""
+"""Statuses from best to worst, for several repetitions together."""
 
 
 class PolledSeries(Settings):
@@ -59,7 +59,7 @@ class PolledSeries(Settings):
 
 
 class Repetition(Settings):
-    """One repetition: what was seen, and what follows from it."""
+    """One repetition: its evidence, and its findings."""
 
     repetition: int
     strength: float | None
@@ -109,7 +109,7 @@ class Journal:
 
     @property
     def title(self) -> str:
-        """Of the experiment."""
+        """Title of the experiment."""
         return self.findings[0].title
 
 
@@ -163,7 +163,7 @@ def read(path: Path) -> Journal:
 
 
 def is_journal(document: Any) -> bool:
-    """Return whether it says that it is one of ours."""
+    """Return whether the document declares our journal format."""
     block = document.get("tritonwatch") if isinstance(document, dict) else None
     return isinstance(block, dict) and block.get("format") == FORMAT
 
@@ -212,7 +212,7 @@ def _evidence(one: Repetition, experiment: Mapping[str, Any], source: str) -> Ev
 
 
 def _series(samples: Sequence[Sample]) -> Iterator[PolledSeries]:
-    """By series. A value that is no number is unknown, and left out."""
+    """Yield the samples by series. A value that is no number is left out."""
 
     def name(sample: Sample) -> tuple[str, tuple[tuple[str, str], ...]]:
         return sample.metric, tuple(sorted(sample.labels.items()))
@@ -235,7 +235,7 @@ def _samples(series: Sequence[PolledSeries]) -> Iterator[Sample]:
 
 
 def _plain(evidence: Evidence) -> Evidence:
-    """With nothing that JSON cannot hold: what is not ours may give anything."""
+    """Return it with values that JSON can hold: those of others may be of any type."""
     return replace(
         evidence,
         experiment=_as_json(evidence.experiment),
@@ -319,7 +319,7 @@ def _runs(evidence: Evidence, part: Part) -> Iterator[dict[str, Any]]:
 
 
 def _states(evidence: Evidence, phase: Phase) -> Iterator[dict[str, Any]]:
-    """Each time that all probes were asked one after the other."""
+    """Yield each round in which all probes were evaluated one after the other."""
     rounds: list[list[Check]] = []
     for check in evidence.checks:
         if check.phase != phase:

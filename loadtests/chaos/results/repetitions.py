@@ -35,15 +35,15 @@ class Repeated(Settings):
     """One number over all repetitions in which it is known."""
 
     known: int
-    """Of so many repetitions."""
+    """Number of repetitions with a value."""
     median: float
     low: float | None
-    """95 % interval of the median, whatever the distribution; null below six values."""
+    """95 % interval of the median, distribution-free; null below six values."""
     high: float | None
     least: float
     most: float
     within: float
-    """No value is further than that from the median."""
+    """Largest distance of a value from the median."""
 
 
 class Repetitions(Settings):
@@ -55,9 +55,9 @@ class Repetitions(Settings):
     held: int
     """Repetitions with nothing against them."""
     recovered: int
-    """In which users were served again, or were never hit."""
+    """Repetitions in which users were served again, or were not affected."""
     numbers: dict[str, Repeated]
-    """By name; one that is not known in any repetition is left out."""
+    """Values by name; one that is unknown in every repetition is left out."""
 
 
 def repeated(values: Sequence[float | None]) -> Repeated | None:
@@ -86,7 +86,7 @@ def repeated(values: Sequence[float | None]) -> Repeated | None:
 
 
 def repetitions(found: Sequence[Findings]) -> Repetitions:
-    """Return what repetitions of one experiment have in common.
+    """Return a summary of the repetitions of one experiment.
 
     Raises:
         ValueError: there is none.

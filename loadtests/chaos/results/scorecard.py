@@ -26,7 +26,7 @@ FORMAT: Final = "tritonwatch-chaos-scorecard"
 VERSION: Final = 1
 MAX_JOURNALS: Final = 200
 _VERDICTS: Final[tuple[Verdict, ...]] = ("held", "finding", "failed", "invalid")
-"""From the best to the worst; one that tells nothing is worse than a weakness known."""
+"""Verdicts from best to worst; inconclusive ones are worse than a known weakness."""
 
 
 _MATTERS: Final = {
@@ -56,9 +56,9 @@ class Row(Settings):
     """Requests of all repetitions; null where nothing was sent."""
     wrong: int | None
     sidecar_kept: bool | None
-    """Whether the sidecar kept every promise that could be told."""
+    """True if the sidecar kept every guarantee that could be evaluated."""
     left: int
-    """What was left behind, over all repetitions."""
+    """Remains of faults, over all repetitions."""
     reasons: tuple[str, ...]
     repeated: Repetitions
 
@@ -74,7 +74,7 @@ class Scorecard(Settings):
     format: Literal["tritonwatch-chaos-scorecard"] = FORMAT
     version: Literal[1] = VERSION
     versions: dict[str, tuple[str, ...]]
-    """Of the deployment, every one that was met."""
+    """All versions of the deployment in the results."""
     held: int
     """Rows with nothing against them."""
     rows: tuple[Row, ...]
@@ -105,7 +105,7 @@ class ScorecardChange(Settings):
     """Two cards."""
 
     call: Call
-    """Worse where one row is; unknown where none is and one cannot be told."""
+    """`worse` if a row is; `unknown` if none is and one cannot be evaluated."""
     rows: tuple[RowChange, ...]
 
 
@@ -188,7 +188,7 @@ def read(path: Path) -> Scorecard:
 
 
 def compared(before: Scorecard, after: Scorecard) -> ScorecardChange:
-    """Return what changed from one card to the next."""
+    """Return the changes from one scorecard to the next."""
     old = {row.key: row for row in before.rows}
     new = {row.key: row for row in after.rows}
     rows = tuple(_row_change(key, old.get(key), new.get(key)) for key in {**old, **new})
@@ -257,7 +257,7 @@ def _of_verdicts(before: Verdict, after: Verdict) -> Call:
 
 
 def _call(name: str, before: Repeated | None, after: Repeated | None) -> Call:
-    """Only intervals that lie apart, by more than matters, are a change.
+    """Return a change only for disjoint intervals, of a relevant difference.
 
     Medians of fewer than six repetitions have no interval: nothing is said then but of
     ranges that lie apart, from three on.

@@ -74,19 +74,20 @@ class Activity(Settings):
 
 
 class Action(Activity):
-    """Does something."""
+    """An activity that acts on the target."""
 
     type: Literal["action"]
 
 
 class Probe(Activity):
-    """Asks for a value."""
+    """An activity that returns a value."""
 
     type: Literal["probe"]
     tolerance: Any = Field(default=None)
-    """What the value has to be: a number, [low, high], {type: range, range: […]}, ….
+    """Required value: a number, [low, high], {type: range, range: […]}, ….
 
-    None asks only whether there is a value at all."""
+    None asks only whether there is a value at all.
+    """
 
 
 class Limit(Probe):
@@ -94,7 +95,7 @@ class Limit(Probe):
 
     type: Literal["probe"] = "probe"
     for_seconds: float = Field(default=0.0, ge=0, le=3600)
-    """How long without a break."""
+    """Uninterrupted time that it takes."""
 
 
 class Hypothesis(Settings):
@@ -146,7 +147,7 @@ def _is_number(value: Any) -> bool:
 
 
 class ActivityFailedError(LoadError):
-    """An activity did not do what it is for, or a probe gave no answer."""
+    """An action failed, or a probe returned no value."""
 
 
 def is_ours(provider: Provider) -> bool:
@@ -155,7 +156,7 @@ def is_ours(provider: Provider) -> bool:
 
 
 def perform(activity: Activity, foreign: Foreign | None) -> Any:
-    """Return what it gives. `foreign` runs what is not ours.
+    """Return the result of an activity. `foreign` runs those that are not ours.
 
     Raises:
         ActivityFailedError: it failed.
@@ -173,11 +174,7 @@ def perform(activity: Activity, foreign: Foreign | None) -> Any:
 
 
 def own(provider: Provider) -> Any:
-    """The function of ours that a provider names.
-
-    Raises:
-        ActivityFailedError: there is none of this name, or it takes no such arguments.
-    """
+    """Return our function that a provider names."""
     module = importlib.import_module(TOOLKIT)
     found = getattr(module, str(provider.func), None)
     if found is None or getattr(found, "__module__", None) != TOOLKIT:

@@ -36,7 +36,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
-        """Nothing: a push a second would be a line a second."""
+        """Log nothing: a push per second would be a line per second."""
 
 
 def main(arguments: list[str]) -> None:

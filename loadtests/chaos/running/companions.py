@@ -36,7 +36,7 @@ _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.02
 _PROBE_TIMEOUT_SECONDS: Final = 0.5
-"""A model that hangs is reported after an interval, its jitter and this: within two."""
+"""Timeout by which a hanging model is reported within two intervals, jitter included."""
 _COLLECTORS: Final = ("server", "statistics", "process", "runs")
 _INTERVAL_SECONDS: Final = 1.0
 OBJECTIVE: Final = AvailabilityObjective(
@@ -102,11 +102,11 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
+        """True if its process runs."""
         return self._process is not None and self._process.poll() is None
 
     def reference(self) -> ProcessRef | None:
-        """Its process; None where it is not there."""
+        """Its process; None where it does not run."""
         if self._process is None or not self.running:
             return None
         return ProcessRef.of(self._process.pid)
@@ -175,7 +175,7 @@ def _start_sidecar(child: Child, over: Mapping[str, Any], site: Site) -> None:
 def _start_collector(
     stack: contextlib.ExitStack, around: Surroundings
 ) -> dict[str, Any]:
-    """A collector; what a sidecar is told to push to it."""
+    """Start a collector; return the sidecar's configuration for pushing to it."""
     child = Child("collector", around)
     (child.address,) = _free_addresses(1)
     module = "loadtests.chaos.running.collector"

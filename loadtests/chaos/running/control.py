@@ -33,7 +33,7 @@ _standing: contextlib.ExitStack | None = None
 
 
 def before_experiment_control(context: Mapping[str, Any], **_: Any) -> None:
-    """Bring up what the experiment's extension asks for, and let it run for a while.
+    """Start what the experiment's extension needs, and let it run for a while.
 
     Raises:
         InterruptExecution: it does not come up, or may not be broken.
@@ -58,7 +58,7 @@ def before_experiment_control(context: Mapping[str, Any], **_: Any) -> None:
 
 
 def after_experiment_control(**_: Any) -> None:
-    """Undo what is in effect, and end what was brought up."""
+    """Undo active faults, and end what was started."""
     _end()
 
 

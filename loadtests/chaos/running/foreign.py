@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 CONTROL: Final = "loadtests.chaos.running.control"
-"""Ours, which Chaos Toolkit's own runner needs and this one does not."""
+"""Our control module, which Chaos Toolkit's own runner needs and this one does not."""
 
 
 def library(part: str, why: str) -> ModuleType:
@@ -39,7 +39,7 @@ def library(part: str, why: str) -> ModuleType:
 
 
 def activities_of(loaded: Loaded) -> list[Activity]:
-    """Those of an experiment that are not ours."""
+    """Return the activities of an experiment that are not ours."""
     experiment = loaded.experiment
     hypothesis = experiment.hypothesis
     probes = () if hypothesis is None else hypothesis.probes
@@ -85,7 +85,7 @@ class Foreign:
         )
 
     def perform(self, activity: Activity) -> Any:
-        """Return what it gives.
+        """Return the result of an activity.
 
         Raises:
             ActivityFailedError: it failed.
@@ -111,7 +111,7 @@ class Foreign:
 
 
 def validate(document: Mapping[str, Any]) -> None:
-    """Chaos Toolkit's own look at an experiment.
+    """Validate an experiment with Chaos Toolkit.
 
     Raises:
         PlanError: it would refuse it, or it is not installed.
@@ -127,7 +127,7 @@ def validate(document: Mapping[str, Any]) -> None:
 
 
 def with_control(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The experiment with what `chaos run` needs for our actions and probes."""
+    """Return the experiment with the control that `chaos run` needs for our activities."""
     controls = list(document.get("controls", ()))
     if all(one.get("provider", {}).get("module") != CONTROL for one in controls):
         provider = {"type": "python", "module": CONTROL}

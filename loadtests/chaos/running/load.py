@@ -1,4 +1,4 @@
-"""The load of an experiment: users who ask while things break, in a thread of its own.
+"""The load of an experiment: users' requests during faults, sent from its own thread.
 
 Where no file has the correct answers, they are what the model answers before anything is
 broken: without them, the answers of a model that begins to return wrong values look right.
@@ -47,7 +47,7 @@ TOLERANCE: Final = 1e-5
 
 
 class Load:
-    """An open loop that goes on until it is stopped; its result is of what was sent.
+    """An open loop that runs until it is stopped; its result has the requests sent.
 
     Args:
         scenario: as long as the experiment may last at most.
@@ -96,7 +96,7 @@ class Load:
         return None if self._error is None else str(self._error)
 
     def stop(self) -> None:
-        """Send nothing more, and wait for what is on its way."""
+        """Stop sending, and wait for requests in flight."""
         if self._stopped_at is None:
             self._stopped_at = time.perf_counter()
         self._thread.join(self._scenario.timeout_seconds + _SPARE_SECONDS)
@@ -124,7 +124,7 @@ class Load:
             self._begun.set()
 
     def _of_what_was_sent(self, found: RunResult) -> RunResult:
-        """Without those that were due after it was stopped: an end is no interruption."""
+        """Return the result without requests due after the stop, which is no interruption."""
         if self._stopped_at is None or self._origin is None:
             return found
         stopped = min(self._stopped_at - self._origin, found.duration_seconds)

@@ -28,7 +28,7 @@ ABORT_EVERY_SECONDS: Final = 0.2
 
 
 class Method:
-    """Runs activities until `stop` is set. A failed action ends what is run."""
+    """Runs activities until `stop` is set. A failed action ends the method."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Method:
         self._stop = stop
 
     def run(self, activities: Sequence[Activity], part: Part) -> str | None:
-        """Run them; what failed, None where nothing did.
+        """Run activities; return the one that failed, None if none did.
 
         A failed rollback keeps none of the others from being tried.
         """
@@ -176,7 +176,7 @@ def _number(value: Any) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can hold of it."""
+    """Return a value that JSON can hold."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

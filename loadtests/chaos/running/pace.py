@@ -1,4 +1,4 @@
-"""Work at a fixed pace in a thread of its own, and what keeps a process up."""
+"""Work at a fixed pace in a thread, and supervision of a process."""
 
 from __future__ import annotations
 

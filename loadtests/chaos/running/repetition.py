@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.undoing.injection import Injected, Injections
 
 _BRING_UP_SECONDS: Final = 120.0
-"""Of target, sidecar and the rest, for the watchdog's deadline."""
+"""Time to start target, sidecar and the rest, for the watchdog's deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class RunOptions:
     allow: Sequence[str] = ()
     """Targets that may be broken, beside the embedded one; shell-style patterns."""
     state: Path = field(default_factory=default_folder)
-    """Where undo journals lie."""
+    """Folder of the undo journals."""
     announcers: Sequence[Announcer] = ()
     """Further receivers of annotations, beside the target's own sidecar."""
     progress: Callable[[str], None] = lambda _line: None
@@ -108,7 +108,7 @@ class Repetition:
         return None if self._load is None else self._load.live
 
     def run(self) -> Evidence:
-        """All of it."""
+        """Run the repetition and return its evidence."""
         with interrupted_once():
             try:
                 with self.standing():
@@ -160,7 +160,7 @@ class Repetition:
         self._options.progress(f"injected {injected.entry.kind}")
 
     def undo(self) -> list[str]:
-        """Undo everything that is in effect; what is left."""
+        """Undo all active faults; return what is left."""
         assert self._faults is not None  # noqa: S101 - the run has begun
         entries = self._faults.open()
         if not entries:
@@ -188,7 +188,7 @@ class Repetition:
         )
 
     def _bring_up(self, stack: contextlib.ExitStack, scratch: Path, token: str) -> None:
-        """Target, load, watchers: all that goes on while the phases pass."""
+        """Start target, load and watchers, which run through all phases."""
         extension, record = self._extension, self._record
         stack.enter_context(toolkit.during(self))
         detect = extension.detect
@@ -223,7 +223,7 @@ class Repetition:
             record.alerts_watched = True
 
     def _require(self) -> None:
-        """Every fault of the method can be injected, as far as can be told before."""
+        """Check that every fault of the method can be injected, as far as possible."""
         assert self._site is not None  # noqa: S101 - the caller has it
         for activity in self._experiment.method:
             fault = fault_of(activity)
@@ -256,7 +256,7 @@ class Repetition:
         stack.callback(self._say_ended, told)
 
     def _say_ended(self, told: AnnouncedRun) -> None:
-        """Stop the load, whose result belongs to what is told of the run's end."""
+        """Stop the load, whose result is a part of the announced end."""
         if self._load is None:
             return
         self._load.stop()
@@ -328,7 +328,7 @@ class Repetition:
             self._record.problem(problem)
 
     def _undo(self, method: Method) -> None:
-        """The rollbacks, and whatever is in effect after them; at once where it hurts."""
+        """Run the rollbacks and undo active faults; undo first if a limit was crossed."""
         self._breaking = False
         if self._status in {"aborted", "interrupted"}:
             self._record.leftovers += self.undo()
@@ -362,7 +362,7 @@ class Repetition:
         self._status = "interrupted"
 
     def _abort(self, why: str) -> None:
-        """Called by whoever sees a limit crossed; ends the method."""
+        """End the method, when a limit is crossed."""
         if self._why is None and self._breaking:
             self._why = why
             self._record.note("abort", {"text": why})

@@ -1,4 +1,4 @@
-"""Runs an experiment: every strength and every repetition, each on a target made anew."""
+"""Runs an experiment: every strength and repetition, each on a new target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RunOptions", "run"]
 
 
 def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
-    """Run every strength and repetition of an experiment; what was seen of each.
+    """Run every strength and repetition of an experiment; return the evidence of each.
 
     The first that was interrupted or aborted is the last.
 

@@ -20,19 +20,19 @@ class LoadSettings(Settings):
     """The load of an experiment: an open loop, as long as the experiment."""
 
     models: tuple[ModelSettings, ...] = Field(min_length=1, max_length=50)
-    """What is asked, drawn by weight."""
+    """Requests to send, drawn by weight."""
     profile: dict[str, Any] = Field(
         default={"kind": "poisson", "requests_per_second": 50}
     )
-    """When: a profile of `tritonwatch load list`. The experiment sets its duration."""
+    """Schedule: a profile of `tritonwatch load list`. The experiment sets its duration."""
     protocol: Protocol = Field(default="grpc")
     """gRPC, or HTTP with binary tensors."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=60)
     """Longest a user waits."""
     in_flight: int = Field(default=4096, ge=1, le=50_000)
-    """Most requests in flight; more are rejected, and misses."""
+    """Limit of requests in flight; more are rejected, and count as misses."""
     backoff: Backoff = Field(default=Backoff())
-    """How the client connects again and asks again."""
+    """Reconnects and retries of the client."""
 
     @property
     def client(self) -> str:

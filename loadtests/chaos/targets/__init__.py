@@ -22,6 +22,6 @@ AnyTarget = Annotated[
     ContainerTarget | EmbeddedTarget | KubernetesTarget | ProcessTarget,
     Field(discriminator="kind"),
 ]
-"""Every target, told by its `kind`."""
+"""Every target, distinguished by its `kind`."""
 
 __all__ = ["AnyTarget", "NotAllowedError", "Target", "require_allowed"]

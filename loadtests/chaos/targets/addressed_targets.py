@@ -51,11 +51,11 @@ class AddressedTarget(Target):
     repository: str | None = Field(default=None)
     """Its model repository, where faults may change models."""
     trace_folder: str | None = Field(default=None)
-    """Where it writes trace files."""
+    """Folder in which it writes trace files."""
     sidecar_url: str | None = Field(default=None)
-    """Of a sidecar that runs already, like "http://127.0.0.1:8003"."""
+    """URL of a sidecar that runs already, like "http://127.0.0.1:8003"."""
     peers: dict[str, str] = Field(default={}, max_length=10)
-    """host:port of what the sidecar talks to: "otlp", "tap", "prometheus"."""
+    """host:port of the sidecar's peers: "otlp", "tap", "prometheus"."""
 
     @field_validator("sidecar_url")
     @classmethod
@@ -101,11 +101,11 @@ def _folder(path: str | None) -> Path | None:
 
 
 class ProcessTarget(AddressedTarget):
-    """Found by its ports; it goes on when the experiment is over."""
+    """A process found by its ports; it keeps running after the experiment."""
 
     kind: Literal["process"] = "process"
     called: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,100}$")
-    """What the allow-list calls it, after "process:"."""
+    """Name on the allow-list, after "process:"."""
 
     @property
     def name(self) -> str:
@@ -130,7 +130,7 @@ class ContainerTarget(AddressedTarget):
 
     kind: Literal["container"] = "container"
     container: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")
-    """Its name or id; the allow-list calls it "container:NAME"."""
+    """Its name or id; on the allow-list it is "container:NAME"."""
     runtime: Runtime = Field(default="docker")
     """The program that knows it."""
 
@@ -148,7 +148,7 @@ class ContainerTarget(AddressedTarget):
         )
 
     def site(self) -> Site:
-        """Return the site; its server is looked for in the container."""
+        """Return the site; its server is searched in the container."""
         site = super().site()
         site.find_server = self._server
         return site
@@ -205,9 +205,9 @@ class KubernetesTarget(AddressedTarget):
 
     kind: Literal["kubernetes"] = "kubernetes"
     namespace: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
-    """Of its pods."""
+    """Namespace of its pods."""
     label_selector: str = Field(pattern=rf"^{_LABEL}(,{_LABEL}){{0,9}}$")
-    """Of its pods, like "app=triton"."""
+    """Label selector of its pods, like "app=triton"."""
 
     @property
     def name(self) -> str:
@@ -216,7 +216,7 @@ class KubernetesTarget(AddressedTarget):
 
     @contextlib.contextmanager
     def opened(self, around: Surroundings) -> Generator[Site]:
-        """By its addresses: whether it answers is the load's to find out."""
+        """Yield the site of its addresses; the load shows whether it answers."""
         site = self.site()
         site.find_server = lambda: None
         with companions(self, site, around):

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 ALWAYS_ALLOWED: Final = "embedded"
 FOREIGN: Final = "foreign"
-"""An experiment without a target: nobody here knows what its actions touch."""
+"""Allow-list name of experiments without a target, which may affect anything."""
 
 
 class NotAllowedError(ConfigError):
-    """A target that nobody has allowed to be broken."""
+    """The target is not on the allow-list."""
 
     def __init__(self, name: str, allowed: Sequence[str]) -> None:
         listed = ", ".join(allowed) or "nothing"
@@ -58,13 +58,13 @@ class Surroundings:
     scratch: Path
     """A folder of the run's own."""
     token: str
-    """For the environment of every process that is started (`TRITONWATCH_CHAOS`)."""
+    """Token in the environment of every started process (`TRITONWATCH_CHAOS`)."""
     note: Note
     seed: int
     alerts: bool
-    """Whether alerts are expected, so that a Prometheus is wanted."""
+    """True if alerts are expected, so that a Prometheus is needed."""
     clocks: bool = False
-    """Whether the sidecar's clock will jump, so that it has to start under libfaketime."""
+    """True if the sidecar's clock will jump: it has to start under libfaketime."""
     folder: Path = Path()
     """Of the experiment: files that the sidecar's configuration names are looked for
     there."""
@@ -77,7 +77,7 @@ class Target(Settings):
     """A sidecar of the run's own beside it: what goes over its configuration, {} for
     nothing; none where left out."""
     sidecar_restart_seconds: float | None = Field(default=0.5, ge=0, le=600)
-    """From the sidecar's end to its next start, as systemd would; null for never."""
+    """Time from the sidecar's end to its next start, as with systemd; null for never."""
     prometheus: bool = Field(default=False)
     """Have one scrape that sidecar, with the shipped rules; an experiment that waits for
     an alert has one anyway."""
@@ -98,7 +98,7 @@ class Target(Settings):
         return False
 
     def opened(self, around: Surroundings) -> AbstractContextManager[Site]:
-        """Bring it up, or find it; what was brought up ends with the block.
+        """Start or find the target; what was started ends with the block.
 
         Raises:
             LoadError, TritonwatchError: it does not come up, or is not there.

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from loadtests.chaos.targets.chaos_target import Surroundings
 
 _TRACE_RATE: Final = 50
-"""One request in so many: at one in one a busy Triton 2.51 dies of it."""
+"""Trace rate of one request in 50: at one in one a busy Triton 2.51 crashes."""
 
 
 class RestartSettings(Settings):
     """Restarts of the server, as by systemd or Kubernetes."""
 
     delay_seconds: float = Field(default=0.5, ge=0, le=600)
-    """From its end to its next start."""
+    """Time from its end to its next start."""
 
 
 class EmbeddedTarget(Target):
@@ -41,15 +41,15 @@ class EmbeddedTarget(Target):
 
     kind: Literal["embedded"] = "embedded"
     models: tuple[str, ...] = Field(default=(), max_length=50)
-    """Which of the repository are loaded; all where left out."""
+    """Models of the repository to load; all where left out."""
     repository: str | None = Field(default=None)
-    """By default the demo models."""
+    """Model repository; by default the demo models."""
     restart: RestartSettings | None = Field(default=RestartSettings())
-    """Whether it is started again when it ends; null for never."""
+    """Restarts of the server when it ends; null for none."""
     traces: bool = Field(default=False)
-    """Have it write trace files."""
+    """Write trace files."""
     response_cache_bytes: int | None = Field(default=None, ge=1024, le=2**30)
-    """Give it a response cache of this size; models have to ask for it."""
+    """Size of the response cache; models have to enable it."""
     arguments: tuple[str, ...] = Field(default=(), max_length=50)
     """More arguments of tritonserver."""
 
@@ -60,7 +60,7 @@ class EmbeddedTarget(Target):
 
     @contextlib.contextmanager
     def opened(self, around: Surroundings) -> Generator[Site]:
-        """Start it, and what keeps it up.
+        """Start the server, and the process that restarts it.
 
         Raises:
             EmbeddedTritonError: it is not installed, or does not start.

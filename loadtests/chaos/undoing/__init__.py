@@ -1,1 +1,1 @@
-"""Undoes faults even if the process that injected them is gone."""
+"""Undoes faults even if the process that injected them has ended."""

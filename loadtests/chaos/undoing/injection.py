@@ -41,7 +41,7 @@ class Injected:
     at: float
     """Instant of perf_counter when it began to be injected."""
     verified_at: float
-    """When it was seen to be in effect."""
+    """Time at which it was verified to be in effect."""
 
 
 class Injections:
@@ -54,12 +54,12 @@ class Injections:
 
     @property
     def token(self) -> str:
-        """For the environment of what the run starts, which ends with it."""
+        """Token in the environment of the run's processes, which end with it."""
         return self._journal.token
 
     @property
     def watchdog_pid(self) -> int:
-        """Of the process that undoes if this one cannot."""
+        """Pid of the process that undoes if this one cannot."""
         return self._watchdog.process.pid
 
     def inject(self, fault: Fault, site: Site) -> Injected:
@@ -83,11 +83,11 @@ class Injections:
         return Injected(fault, entry, began, time.perf_counter())
 
     def open(self) -> tuple[Entry, ...]:
-        """Those not undone."""
+        """Faults that are not undone."""
         return self._journal.contents().entries
 
     def revert_all(self) -> list[str]:
-        """Undo all that are in effect, the last first; what is left."""
+        """Undo all active faults, the last first; return what is left."""
         return self._revert(self.open())
 
     def _revert(self, entries: tuple[Entry, ...]) -> list[str]:

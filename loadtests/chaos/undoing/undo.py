@@ -1,4 +1,4 @@
-"""Undoes what runs have left: every fault of a journal, the last one first.
+"""Undoes the faults that runs have left: all of a journal, the last one first.
 
 Whoever comes to it: the runner at its end, the watchdog at the runner's, or
 `tritonwatch chaos undo` after both. One undo that fails or hangs keeps none of the
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from loadtests.chaos.undoing.undo_journal import Contents, Entry
 
 _TRY_SECONDS: Final = 2.0
-"""How long one revert is waited for before the next is begun, and one that fails is
-tried again."""
+"""Time for one revert before the next is started and a failed one is retried."""
 _PATIENCE_SECONDS: Final = 60.0
-"""How long one that has not ended is waited for."""
+"""Time limit of a revert."""
 _PAUSE_SECONDS: Final = 0.02
 _LOOKS: Final = 2
 _PRIORITY: Final = -10
@@ -46,13 +45,13 @@ class UndoneRun:
     undone: tuple[str, ...] = ()
     """Kinds of the faults that were undone."""
     problems: tuple[str, ...] = ()
-    """What is left, and how to remove it; nothing where all is gone."""
+    """Remains of faults, and how to remove them; empty where all is undone."""
     busy: bool = False
-    """Its run goes on, so that nothing was touched."""
+    """True if its run is still active, so that nothing was undone."""
 
 
 def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
-    """Undo every journal of a folder whose run is gone. Any number of times.
+    """Undo every journal of a folder whose run has ended. May be repeated.
 
     `force` takes those of runs that go on, too, whose faults then end early.
     """
@@ -61,7 +60,7 @@ def undo_all(folder: Path, *, force: bool = False) -> tuple[UndoneRun, ...]:
 
 
 def _undo(path: Path, *, force: bool) -> UndoneRun | None:
-    """None where it has gone meanwhile: its run has ended well."""
+    """Undo one journal; None where it has been removed: its run has ended well."""
     run = path.name.removesuffix(journals.SUFFIX)
     try:
         descriptor = journals.take(path, even_locked=force)
@@ -78,7 +77,7 @@ def _undo(path: Path, *, force: bool) -> UndoneRun | None:
 
 
 def undo_journal(held: Journal, contents: Contents) -> UndoneRun:
-    """Undo all that is open in a journal, and end what the run has started."""
+    """Undo all open faults of a journal, and end the run's processes."""
     undone, problems = revert_entries(held, contents.entries)
     problems = [*contents.problems, *problems]
     if contents.token:
@@ -97,7 +96,7 @@ def revert_entries(
     settle: bool = True,
     begun: dict[int, Attempt] | None = None,
 ) -> tuple[list[str], list[str]]:
-    """Undo these, the last first: kinds undone, and what is left in sentences.
+    """Undo these, the last first; return the kinds undone, and remains in sentences.
 
     Args:
         held: where they are open, and closed when nothing is left of them.
@@ -125,7 +124,7 @@ def revert_entries(
 
 
 class Attempt:
-    """Undoes one fault, in a thread: what hangs in the kernel cannot be interrupted."""
+    """Undoes one fault in a thread: a call that hangs in the kernel cannot be stopped."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -136,7 +135,7 @@ class Attempt:
         self._problem: str | None = None
 
     def go_on(self, seconds: float) -> None:
-        """Give it so long, or less where it ends before; begin where it has ended."""
+        """Start the undo unless it runs already; wait for it, at most these seconds."""
         if not self._busy:
             self._problem, self._over = None, threading.Event()
             self._thread = threading.Thread(
@@ -146,7 +145,7 @@ class Attempt:
         self._over.wait(seconds)
 
     def until_gone(self) -> list[str]:
-        """Revert until nothing is left, or it fails for too long; what is left then.
+        """Revert until nothing is left, or it fails for too long; return what is left.
 
         One that takes its time, as loading a model does, is waited for.
         """
@@ -184,7 +183,7 @@ class Attempt:
 
 
 def residue(entry: Entry) -> list[str]:
-    """Return what is left of a fault, in sentences."""
+    """Return the remains of a fault, in sentences."""
     kind = FAULTS.get(entry.kind)
     if kind is None:
         return [_unknown(entry)]
@@ -206,7 +205,7 @@ def residue(entry: Entry) -> list[str]:
 
 
 def go_first() -> None:
-    """Have this thread, and what it starts, run before others, where one may (root).
+    """Raise the priority of this thread and its children, where that is allowed (root).
 
     A fault may be that processor time is short.
     """

@@ -26,7 +26,7 @@ def state_of(options: argparse.Namespace) -> Path:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Undo what experiments have left."""
+    """Undo the faults that experiments have left."""
     folder = state_of(options)
     runs = undo_all(folder, force=options.force)
     for one in runs:
@@ -49,7 +49,7 @@ def _text(run: UndoneRun) -> str:
 
 
 def _printable(line: str) -> str:
-    """Without control characters, which a terminal would obey."""
+    """Return the line without control characters, which a terminal would obey."""
     return "".join(
         c if c.isprintable() else ascii(c)[1:-1] for c in line[:_LONGEST_LINE]
     )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".undo.jsonl"
 MAX_BYTES: Final = 64 << 20
 _MARKER: Final = ".tritonwatch-scratch"
-"""In every folder that an experiment made for itself."""
+"""Marker file in every folder that an experiment made for itself."""
 
 
 class JournalError(LoadError):
@@ -55,11 +55,11 @@ class Contents:
     run: str
     runner: ProcessRef | None
     token: str | None
-    """In the environment of every process that the run started."""
+    """Token in the environment of every process that the run started."""
     scratch: Path | None
     """A folder of the run's own, removed when it is over."""
     entries: tuple[Entry, ...]
-    """Those not closed, in the order of injection."""
+    """Faults that are not closed, in the order of injection."""
     problems: tuple[str, ...] = ()
     """Lines that cannot be understood."""
 
@@ -109,7 +109,7 @@ class Journal:
         return journal
 
     def fileno(self) -> int:
-        """Its descriptor; who inherits it holds the lock, too."""
+        """Return its descriptor; a process that inherits it holds the lock, too."""
         return self._descriptor
 
     def open(self, kind: str, record: dict[str, Any]) -> Entry:
@@ -120,15 +120,15 @@ class Journal:
         return entry
 
     def closed(self, entry: Entry) -> None:
-        """It is reverted, and nothing is left of it."""
+        """Record that a fault is reverted without remains."""
         self.write({"closed": entry.number})
 
     def contents(self) -> Contents:
-        """Return what it says now."""
+        """Return its present contents."""
         return read(self.path)
 
     def end(self) -> None:
-        """Give the lock back; removes the file if nothing in it is open."""
+        """Release the lock; remove the file if no fault in it is open."""
         if self._descriptor < 0:
             return
         remove_if_done(self.path)
@@ -204,12 +204,12 @@ def default_folder() -> Path:
 
 
 def journals(folder: Path) -> Iterator[Path]:
-    """Those in a folder, by name."""
+    """Yield the journals of a folder, by name."""
     yield from sorted(folder.glob(f"*{SUFFIX}"))
 
 
 def take(path: Path, *, even_locked: bool = False) -> int | None:
-    """Its descriptor, locked; None where its run goes on or it is gone.
+    """Return its descriptor, locked; None where its run is active or it was removed.
 
     `even_locked` gives the descriptor though the run goes on.
 
@@ -237,7 +237,7 @@ def take(path: Path, *, even_locked: bool = False) -> int | None:
 
 
 def _opened(path: Path) -> int:
-    """Open a journal that nobody but this user can have written.
+    """Open a journal that no other user can have written.
 
     What a journal names is killed, overwritten and removed with the rights of whoever
     runs the undo.
@@ -272,7 +272,7 @@ def new_scratch() -> Path:
 
 
 def remove_scratch(folder: Path) -> str | None:
-    """Remove a folder that `new_scratch` made; why it is left, if it is.
+    """Remove a folder that `new_scratch` made; return why it is left, if it is.
 
     A journal is no reason to remove any other folder.
     """

@@ -44,11 +44,7 @@ class Watchdog:
     process: subprocess.Popen[str]
 
     def require(self) -> None:
-        """Raise where it is not there to undo what is injected now.
-
-        Raises:
-            FaultFailedError: it has ended.
-        """
+        """Raise if the watchdog does not run, so that a fault would not be undone."""
         # Killed, it is a zombie for a moment before poll() hears of its end.
         running = ProcessRef.of(self.process.pid)
         if self.process.poll() is not None or running is None or not running.alive:
@@ -141,7 +137,7 @@ def _ended(pipe: int, deadline: float) -> bool:
 
 
 def _end_runner(contents: Contents, pipe: int) -> None:
-    """It hangs, and would go on injecting after the undo: it has to end first."""
+    """End a runner that hangs: it could inject faults after the undo."""
     if contents.runner is None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -137,7 +137,7 @@ class TritonPythonModel:
         return admitted
 
     def step_seconds(self, admitted):
-        """What a step takes that reads the prompts of `admitted`."""
+        """Return the seconds of one step, in which the prompts of `admitted` are read."""
         prefill, prefill_token, decode, decode_request = self.times
         seconds = 0.0
         if admitted:
@@ -189,7 +189,7 @@ def given(request, name, default):
 
 
 class Metrics:
-    """What vLLM reports, under its names.
+    """The metrics of vLLM, under its names.
 
     A call that the server refuses can end the server: only rises of counters, only
     finite numbers.

@@ -73,7 +73,7 @@ def known_bad(evidence: Evidence) -> Iterator[Finding]:
 
 
 def other_server(evidence: Evidence) -> Iterator[Finding]:
-    """What Triton has and another server of the protocol has not."""
+    """Report the features of Triton that another server of the protocol lacks."""
     name = evidence.other_server
     if name is None:
         return

@@ -1,4 +1,4 @@
-"""One NVIDIA board: what it is asked, and what it says in base units.
+"""One NVIDIA board: calls of NVML, and their values in base units.
 
 Times of throttling by policy are the driver's own (nvmlViolationTime_t, nanoseconds). The
 finer reasons have field ids that were moved between driver branches (251 to 253, then 269
@@ -74,7 +74,7 @@ class DriverGoneError(Exception):
 
 @dataclass(slots=True)
 class Board:
-    """One board while the library is open, and what of it outlives that."""
+    """One board while the library is open, and the state that outlives that."""
 
     handle: Any
     index: int
@@ -94,7 +94,7 @@ class Board:
     read_at: float | None = None
 
     def ask(self, what: str, call: Callable[..., T], *arguments: object) -> T | None:
-        """What the board says, None if it does not or cannot.
+        """Call NVML for this board; return None where it is not supported or has no value.
 
         Raises:
             DriverGoneError: the library no longer answers at all.
@@ -127,7 +127,7 @@ class Board:
         return instant, average
 
     def count_throttling(self, at: float) -> None:
-        """Take in how long the clocks were held down until now, and why.
+        """Record how long the clocks were throttled until now, and the reasons.
 
         Raises:
             DriverGoneError, pynvml.NVMLError: see `ask`.
@@ -154,7 +154,7 @@ class Board:
             throttled[reason] = throttled.get(reason, 0.0) + held
 
     def count_ecc(self) -> None:
-        """Take in the ECC errors; raises as `ask` does."""
+        """Record the ECC errors; raises as `ask` does."""
         for severity, kind in _SEVERITIES.items():
             count = self.ask(
                 "ecc",
@@ -179,7 +179,7 @@ class Board:
     def samples(
         self, labels: tuple[str, ...], driver: str, utilization: float | None
     ) -> Iterator[AnySample]:
-        """Everything but power and energy, under these labels; raises as `ask` does."""
+        """Return all samples but power and energy, with these labels; raises as `ask` does."""
         counted = "energy" not in self.unsupported
         reading = "counter" if counted else "integrated_average"
         if not counted and "average" in self.unsupported:
@@ -209,7 +209,7 @@ class Board:
         yield from self.xid_samples(labels)
 
     def xid_samples(self, labels: tuple[str, ...]) -> Iterator[AnySample]:
-        """Its XID errors, which outlive that the board can be read."""
+        """Yield its XID errors, also when the board can no longer be read."""
         for xid, count in self.xids.items():
             yield Sample(catalogue.GPU_XID, count, (*labels, xid))
             yield Sample(
@@ -223,7 +223,7 @@ def code_of(error: pynvml.NVMLError) -> int:
 
 
 def address(handle: Any) -> int | None:
-    """What makes two handles the same board."""
+    """Return the address in a handle; handles of one board have the same."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 

@@ -61,7 +61,7 @@ class NvmlPower:
     def opened(
         cls, settings: NvmlSettings, surroundings: Surroundings
     ) -> NvmlPower | None:
-        """With the library open; None where it cannot be opened or shows no board."""
+        """Open the library; return None if that fails or it has no board."""
         source = cls(settings, surroundings)
         try:
             source._initialise()
@@ -75,12 +75,12 @@ class NvmlPower:
 
     @property
     def kind(self) -> str:
-        """As in the configuration."""
+        """Kind of the source, as in the configuration."""
         return "nvml"
 
     @property
     def description(self) -> str:
-        """For the log."""
+        """Description for the log."""
         names = Counter(board.name for board in self._boards.values())
         boards = ", ".join(f"{count} x {name}" for name, count in names.items())
         return f"NVML, driver {self._driver or '?'}: {boards}"
@@ -154,7 +154,7 @@ class NvmlPower:
         return board
 
     def _asked(self, board: Board, what: str, call: Callable[..., T]) -> T | None:
-        """As `Board.ask`, where a board that is lost just does not tell."""
+        """Call `Board.ask`; None also for a board that is lost."""
         try:
             return board.ask(what, call)
         except pynvml.NVMLError:

@@ -31,11 +31,11 @@ class ModelSettings(SourceSettings):
     full_watts: float = Field(gt=0, le=1_000_000)
     """Power at full use."""
     measures: Literal["gpu", "host"] = Field(default="host")
-    """What it stands for."""
+    """The boundary that the model stands for."""
     use: Literal["cpu", "busy"] = Field(default="cpu")
     """cpu: this host's CPU time. busy: the models' busy seconds, for a server elsewhere."""
     parallel: int = Field(default=1, ge=1, le=10_000)
-    """With `use: busy`: so many models at work at once are full use."""
+    """With `use: busy`: number of concurrently busy models that is full use."""
 
     @model_validator(mode="after")
     def _rises(self) -> ModelSettings:
@@ -48,11 +48,11 @@ class ModelSettings(SourceSettings):
 
     @property
     def boundary(self) -> Boundary:
-        """As configured."""
+        """The configured boundary."""
         return self.measures
 
     def find(self, surroundings: Surroundings) -> ModelledPower | None:
-        """The model; with `use: cpu` only where the kernel tells CPU time."""
+        """Return the model; with `use: cpu` only where the kernel reports CPU time."""
         if self.use == "cpu" and not _STAT.exists():
             return None
         return ModelledPower(self, surroundings)
@@ -82,12 +82,12 @@ class ModelledPower:
 
     @property
     def kind(self) -> str:
-        """As in the configuration."""
+        """Kind of the source, as in the configuration."""
         return "model"
 
     @property
     def description(self) -> str:
-        """For the log."""
+        """Description for the log."""
         low, high = self._settings.idle_watts, self._settings.full_watts
         return f"modelled from {self._settings.use} time, {low:g} W to {high:g} W"
 
@@ -112,10 +112,10 @@ class ModelledPower:
         return (self._reading,)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""
 
     def _use(self) -> tuple[float, float, float] | None:
-        """When, what was used until then, and what could have been."""
+        """Return the time, the use until then, and the possible use."""
         if self._settings.use == "cpu":
             at = self._surroundings.clock()
             busy, whole = _cpu_ticks(_STAT.read_text("ascii"))

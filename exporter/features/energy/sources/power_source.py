@@ -1,4 +1,4 @@
-"""What every power source's settings have, and what a source is given."""
+"""The base of power sources: their settings, and the environment they are given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a source may use."""
+    """Clocks and clients that a source may use."""
 
     clock: Callable[[], float]
     """Monotonic seconds."""
@@ -29,7 +29,7 @@ class Surroundings:
 
 
 class SourceSettings(Settings):
-    """What every power source has."""
+    """Settings that every power source has."""
 
     @property
     def boundary(self) -> Boundary:

@@ -31,7 +31,7 @@ class RaplSettings(SourceSettings):
 
     kind: Literal["rapl"] = "rapl"
     root: Path = Field(default=Path("/sys/class/powercap"))
-    """Where the kernel shows it; in a container, where it is mounted."""
+    """Folder of the kernel's powercap interface; in a container, its mount point."""
     idle_watts: float | None = Field(default=None, ge=0, le=1_000_000)
     """Power of all domains together while nothing runs; learnt where it is not given."""
 
@@ -48,7 +48,7 @@ class RaplSettings(SourceSettings):
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One domain: its folder and what of it does not change."""
+    """One domain: its folder and its constants."""
 
     folder: Path
     domain: str
@@ -83,12 +83,12 @@ class RaplPower:
 
     @property
     def kind(self) -> str:
-        """As in the configuration."""
+        """Kind of the source, as in the configuration."""
         return "rapl"
 
     @property
     def description(self) -> str:
-        """For the log."""
+        """Description for the log."""
         return f"RAPL {', '.join(zone.domain for zone, _ in self._zones)}"
 
     def read(self) -> Sequence[Reading]:
@@ -109,7 +109,7 @@ class RaplPower:
         return readings
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file stays open."""
 
 
 def _zones(root: Path) -> Iterator[Zone]:

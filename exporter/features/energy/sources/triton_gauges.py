@@ -86,12 +86,12 @@ class TritonGauges:
 
     @property
     def kind(self) -> str:
-        """As in the configuration."""
+        """Kind of the source, as in the configuration."""
         return "triton"
 
     @property
     def description(self) -> str:
-        """For the log."""
+        """Description for the log."""
         return (
             "Triton's own gauges, which are latched at 0 once a reading failed thrice"
         )
@@ -110,7 +110,7 @@ class TritonGauges:
         ]
 
     def close(self) -> None:
-        """The client is not ours."""
+        """Do nothing: the client belongs to the caller."""
 
     def page(self) -> Mapping[str, Mapping[str, float]]:
         """Values by series, by board.

@@ -1,4 +1,4 @@
-"""What others send: traces and mirrored production requests."""
+"""Metrics of the taps: received traces and mirrored production requests."""
 
 from __future__ import annotations
 

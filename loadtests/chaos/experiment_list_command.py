@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell shipped experiments, and faults with their settings."""
+    """Print shipped experiments, and faults with their settings."""
     for line in _kinds() if options.faults else (*_shipped(), "", *_kinds()):
         sys.stdout.write(f"{line}\n")
     return 0

@@ -21,7 +21,7 @@ _SEED = 1
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell and draw what there is."""
+    """Print and draw the profiles."""
     members = {
         member.model_fields["kind"].default: member
         for member in get_args(get_args(AnyProfile)[0])
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _draw(member: type[Profile], path: Path) -> None:
-    """As it is without any settings, where it has arrivals of its own."""
+    """Draw a profile with its defaults, where it has arrivals of its own."""
     try:
         profile = member()
     except ValidationError:
@@ -54,7 +54,7 @@ def _draw(member: type[Profile], path: Path) -> None:
 
 
 def _drawn(member: type[Profile]) -> str:
-    """As it is without any settings."""
+    """Return a drawing of a profile with its defaults."""
     try:
         return drawing.line(member(), _SEED)
     except ValidationError:

@@ -32,7 +32,7 @@ _MODELS: Final[dict[str, type[Settings]]] = {
     "efficiency": EfficiencyReport,
     "pair": PairReport,
 }
-"""By the kinds of reports that `--schema` takes."""
+"""Models of the reports, by the kinds that `--schema` accepts."""
 
 
 def run(options: argparse.Namespace) -> int:
