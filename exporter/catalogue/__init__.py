@@ -15,6 +15,7 @@ from exporter.catalogue import (
     comparisons,
     drift,
     energy,
+    generation,
     golden,
     ourselves,
     probes,
@@ -29,6 +30,7 @@ from exporter.catalogue import (
 from exporter.catalogue.comparisons import *
 from exporter.catalogue.drift import *
 from exporter.catalogue.energy import *
+from exporter.catalogue.generation import *
 from exporter.catalogue.golden import *
 from exporter.catalogue.ourselves import *
 from exporter.catalogue.probes import *
@@ -50,6 +52,7 @@ PARTS: Final[tuple[ModuleType, ...]] = (
     probes,
     production,
     traces,
+    generation,
     taps,
     slo,
     energy,
