@@ -23,6 +23,7 @@ from pydantic import Field
 
 from exporter import catalogue
 from exporter.access.own_traffic import NOTHING, OwnTokens
+from exporter.access.work_board import TracedResponses
 from exporter.samples import Sample
 from exporter.settings import Settings
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.access.own_traffic import OwnCounts
-    from exporter.access.work_board import TracedResponses
 
 Direction = Literal["input", "output"]
 DIRECTIONS: Final[tuple[Direction, ...]] = ("input", "output")
@@ -111,8 +111,9 @@ class TokenCounts:
     _backend: dict[Direction, _BackendTotal] = field(default_factory=dict)
     _unknown: dict[Direction, int] = field(default_factory=dict)
     _others: dict[tuple[Direction, str], float] = field(default_factory=dict)
+    _mean: float | None = None
     _traced: deque[TracedResponses] = field(
-        default_factory=lambda: deque(maxlen=_MEAN_READS)
+        default_factory=lambda: deque([TracedResponses(0, 0)], maxlen=_MEAN_READS)
     )
 
     def advance(self, read: TokenRead) -> None:
@@ -179,14 +180,15 @@ class TokenCounts:
         return True
 
     def _mean_responses(self, traced: TracedResponses | None) -> float | None:
+        """Return the mean of the latest traces; as before, where there are none."""
         if traced is None:
             return None
-        self._traced.append(traced)
         first = self._traced[0]
-        requests = traced.requests - first.requests
-        if len(self._traced) == 1 or requests <= 0:
-            first, requests = type(traced)(0, 0), traced.requests
-        return (traced.responses - first.responses) / requests if requests else None
+        self._traced.append(traced)
+        if traced.requests > first.requests:
+            rise = traced.responses - first.responses
+            self._mean = rise / (traced.requests - first.requests)
+        return self._mean
 
     def _add(self, direction: Direction, source: str, tokens: float) -> None:
         before = self._others.get((direction, source), 0.0)
