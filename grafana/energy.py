@@ -78,6 +78,15 @@ def _models() -> list[Any]:
             alerts=["TritonEnergyPerInferenceUp"],
         ),
         series(
+            "Energy of 1,000 output tokens",
+            "All of the model's energy over its output tokens. Active: what they took. Full:"
+            " with its part of idle power.",
+            "joule",
+            latest(
+                "avg", "1000 * triton_token_energy_joules<v>", "model, boundary, basis"
+            ),
+        ),
+        series(
             "Power by model",
             "Attributed to production inferences, above idle.",
             "watt",
@@ -99,6 +108,18 @@ def _models() -> list[Any]:
                 "triton_model_cost_per_thousand_inferences<v>",
                 "model, version, basis",
                 legend="cost of 1,000",
+            ),
+            latest(
+                "avg",
+                "triton_model_cost_per_thousand_tokens<v>",
+                "model, version, basis",
+                legend="cost of 1,000 tokens",
+            ),
+            latest(
+                "avg",
+                "triton_model_carbon_per_thousand_tokens_grams<v>",
+                "model, version, basis",
+                legend="g CO2e for 1,000 tokens",
             ),
         ),
         series(

@@ -12,7 +12,15 @@ import pytest
 from monitoring import Job
 from waiting import patience
 
-from exporter.catalogue import CATALOGUE, comparisons, drift, energy, golden, spc
+from exporter.catalogue import (
+    CATALOGUE,
+    comparisons,
+    drift,
+    energy,
+    generation,
+    golden,
+    spc,
+)
 from exporter.samples import MetricSpec
 
 pytestmark = pytest.mark.triton
@@ -26,6 +34,8 @@ def _specs(part) -> list[MetricSpec]:
 
 
 DRIFT = [spec for spec in vars(drift).values() if isinstance(spec, MetricSpec)]
+EVERYWHERE = (generation.REQUEST_FAILURES, generation.PAGE_REFUSED)
+GENERATION = [spec for spec in _specs(generation) if spec not in EVERYWHERE]
 # Metrics that this scrape cannot have, each with its reason.
 NOT_IN_GOLDEN = {
     "probe_models_judged": "on /probe only",
@@ -51,6 +61,7 @@ NOT_IN_GOLDEN = {
     "triton_request_response_gap_latency_ci_seconds": "no traces are sent",
     "triton_request_response_gap_latency_effective_samples": "no traces are sent",
     "triton_request_responses": "no traces are sent",
+    **{spec.name: "no model makes tokens" for spec in GENERATION},
     "triton_trace_sampling_rate": "sampling is not controlled",
     "tritonwatch_trace_control_active": "sampling is not controlled",
     "tritonwatch_trace_files_total": "no trace files are followed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
@@ -180,17 +181,10 @@ class Derived:
                 )
 
     def _per_thousand(self) -> Iterator[AnySample]:
-        counts: Counter[ModelKey] = Counter()
-        tokens: dict[ModelKey, float] = defaultdict(float)
-        untold: set[ModelKey] = set()
         active: dict[ModelKey, float] = defaultdict(float)
         paid = 0.0
         per_joule = self._electricity_per_joule()
         for settled in self._recent:
-            counts.update(settled.inferences)
-            for key, number in settled.output_tokens.items():
-                tokens[key] += number
-            untold |= settled.busy.keys() - settled.output_tokens.keys()
             for (key, _), price in self._time_costs(settled).items():
                 active[key] += price
             gpus = sum(device.boundary == "gpu" for device, _ in settled.parts)
@@ -203,20 +197,26 @@ class Derived:
                     active[key] += part / MICRO * per_joule
         whole = sum(active.values())
         for key, charged in active.items():
-            if charged <= 0:
-                continue
-            stored = self._stored(key)
-            shared = max(0.0, paid - whole) * charged / whole
-            made = 0 if key in untold else tokens[key]
-            for basis, total in (("active", charged), ("full", charged + shared)):
+            if charged > 0:
+                shared = max(0.0, paid - whole) * charged / whole
+                stored = self._stored(key)
+                yield from self._prices(key, "active", charged + stored)
+                yield from self._prices(key, "full", charged + shared + stored)
+
+    def _prices(self, key: ModelKey, basis: str, price: float) -> Iterator[AnySample]:
+        """Yield what 1,000 inferences and tokens of the sliding window cost."""
+        inferences, tokens = 0, 0.0
+        for settled in self._recent:
+            inferences += settled.inferences.get(key, 0)
+            unknown = math.nan if key in settled.busy else 0.0
+            tokens += settled.output_tokens.get(key, unknown)
+        for spec, number in (
+            (catalogue.COST_PER_THOUSAND, inferences),
+            (catalogue.COST_PER_THOUSAND_TOKENS, tokens),
+        ):
+            if number > 0:
                 labels = (*key, self._cost.currency, basis)
-                price = 1000 * (total + stored)
-                for spec, number in (
-                    (catalogue.COST_PER_THOUSAND, counts[key]),
-                    (catalogue.COST_PER_THOUSAND_TOKENS, made),
-                ):
-                    if number > 0:
-                        yield Sample(spec, price / number, labels)
+                yield Sample(spec, 1000 * price / number, labels)
 
     def _stored(self, key: ModelKey) -> float:
         """Return the cost of storing the model's files in the sliding window."""

@@ -182,6 +182,7 @@ def test_without_a_backend_the_responses_of_traced_requests_count():
     assert totals(counts) == {
         ("output", "responses"): pytest.approx(100 * 5.5 + 100 * 7.75),
         ("input", "estimate"): 600,
+        ("output", "estimate"): 0,  # before the first trace
     }
 
 
