@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_LINE_BYTES: Final = 4096
+MAX_LINE_BYTES: Final = 2048
 MAX_VALUE: Final = 2.0**60
 """No count, time or size of a server is as large."""
 
 _SERIES: Final = re.compile(
-    r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+([^\s_]+)(?:[ \t]+-?[0-9]+)?[ \t]*",
+    r"([a-zA-Z_:][a-zA-Z0-9_:]*+)(?:\{(.*)\})?"
+    r"[ \t]++([^\s_]++)(?:[ \t]++-?[0-9]++)?[ \t]*+",
     re.DOTALL,
 )
 _LABEL: Final = re.compile(

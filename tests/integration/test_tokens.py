@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 import urllib3
+from small_models import config as small_config
+from small_models import write_model
 
 from exporter.triton.embedded import EmbeddedTriton
 
@@ -24,9 +26,44 @@ LLM = {"model": "llm", "version": "1"}
 IDLE_WATTS = 20
 
 
+HOSTILE = """
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.kept = []
+        me = {"model": args["model_name"], "version": args["model_version"]}
+        self.show("vllm:num_requests_running", "GAUGE", me, float("nan"))
+        self.show("vllm:prompt_tokens_total", "COUNTER", me, 5)
+        self.show("vllm:num_preemptions_total", "GAUGE", me, -3)
+        self.show("nv_inference_count", "COUNTER", {**me, "x": "forged"}, 1e6)
+        self.show("vllm:kv_cache_usage_perc", "GAUGE", {**me, "n": "x" * 3000}, 1)
+        for number in range(20):
+            labels = {**me, "n": f"{number}\\n"}
+            self.show("vllm:num_requests_waiting", "GAUGE", labels, number)
+
+    def show(self, name, kind, labels, value):
+        family = pb.MetricFamily(
+            name=name,
+            description="one line\\nvllm:generation_tokens_total broken {\\n",
+            kind=getattr(pb.MetricFamily, kind),
+        )
+        metric = family.Metric(labels=labels)
+        metric.increment(value)
+        self.kept += [family, metric]
+
+    def execute(self, requests):
+        y = np.zeros(1, np.float32)
+        return [pb.InferenceResponse([pb.Tensor("y", y)]) for _ in requests]
+"""
+
+
 @pytest.fixture
 def server(triton_environment, tmp_path):
     shutil.copytree(MODEL, tmp_path / "models" / "llm")
+    write_model(tmp_path / "models", "hostile", small_config(), HOSTILE)
     with EmbeddedTriton(
         tmp_path / "models",
         environment=triton_environment,
@@ -191,6 +228,25 @@ def test_nothing_of_production_is_lost_or_made_up_by_restarts_and_reloads(
     sidecar.wait(lambda page: page.value("triton_model_ready", **LLM) == 1)
     clients.ask(30)
     sidecar.wait(agrees(clients))
+
+
+def test_a_hostile_model_costs_nobody_else_a_number(server, config, start_sidecar):
+    urllib3.request("POST", f"http://{server.http}/v2/repository/models/hostile/load")
+    sidecar = start_sidecar(config)
+    clients = Clients(server)
+    sidecar.wait(lambda page: counted(page, "output") == 0)
+    clients.ask(30)
+    page = sidecar.wait(agrees(clients))
+    hostile = {"model": "hostile", "version": "1"}
+    counters = page.all("triton_statistics_disagreement_ratio", **hostile)
+    assert {value for _, value in counters} == {0}
+    assert page.value("triton_backend_requests_waiting", **hostile) == sum(range(20))
+    for gone in ("requests_running", "preemptions_total", "kv_cache_usage_ratio"):
+        assert page.value(f"triton_backend_{gone}", **hostile) is None
+    for reason in ("value", "malformed", "too_long", "foreign_labels"):
+        refused = page.value("tritonwatch_metrics_page_refused_total", reason=reason)
+        assert refused > 0, reason
+    assert page.value("triton_backend_requests_waiting", **LLM) is not None
 
 
 def test_energy_of_tokens_balances_with_that_of_the_model(
