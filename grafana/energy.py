@@ -100,6 +100,18 @@ def _models() -> list[Any]:
                 "model, version, basis",
                 legend="cost of 1,000",
             ),
+            latest(
+                "avg",
+                "triton_model_cost_per_thousand_tokens<v>",
+                "model, version, basis",
+                legend="cost of 1,000 tokens",
+            ),
+            latest(
+                "avg",
+                "triton_model_carbon_per_thousand_tokens_grams<v>",
+                "model, version, basis",
+                legend="g CO2e for 1,000 tokens",
+            ),
         ),
         series(
             "Carbon",
@@ -115,6 +127,15 @@ def _models() -> list[Any]:
             Query("triton_model_flops_utilization_ratio<v>", "{{instance}} {{model}}"),
         ),
         series(
+            "Energy of 1,000 output tokens",
+            "All of the model's energy over its output tokens. Active: what they took. Full:"
+            " with its part of idle power.",
+            "joule",
+            latest(
+                "avg", "1000 * triton_token_energy_joules<v>", "model, boundary, basis"
+            ),
+        ),
+        series(
             "Error of a model's share",
             "Half the width of its 95 % interval over the share. None: the windows do not"
             " tell (yet), or the model always runs with another.",
@@ -123,7 +144,6 @@ def _models() -> list[Any]:
                 "max by (model, boundary) (triton_model_energy_share_error_ratio<v>)",
                 "{{model}} {{boundary}}",
             ),
-            span=24,
         ),
     ]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
-from grafana.panels import Query, good_below, heat, rate, series
+from grafana.panels import Query, good_below, heat, latest, rate, series
 
 _WINDOW: Final = "$__rate_interval"
 _BAND: Final = ("/ lower$/", "/ upper$/")
@@ -136,6 +136,47 @@ def _streams() -> list[Any]:
                 ),
                 "{{model}}",
             ),
+        ),
+        series(
+            "Tokens a second",
+            "Production's, of the best source there is: metrics of the backend, responses of"
+            " traced requests, or a configured estimate.",
+            "short",
+            rate("triton_tokens_total<v>", "model, direction, source"),
+        ),
+        series(
+            "Time per output token",
+            "Mean of each request's mean after its first token, of models whose responses"
+            " are one token each (`token_responses`).",
+            "s",
+            Query(
+                histogram_promql.mean(
+                    "triton_request_time_per_output_token_seconds",
+                    _WINDOW,
+                    "model",
+                    where="<v>",
+                ),
+                "{{model}}",
+            ),
+        ),
+        series(
+            "Requests inside the backend",
+            "Backends with a batch of their own queue inside: Triton's queue is empty then.",
+            "short",
+            latest(
+                "sum", "triton_backend_requests_running<v>", "model", "{{model}} runs"
+            ),
+            latest(
+                "sum", "triton_backend_requests_waiting<v>", "model", "{{model}} waits"
+            ),
+        ),
+        series(
+            "KV cache in use",
+            "The fullest of the chosen replicas. Once it is full, requests wait or start"
+            " over.",
+            "percentunit",
+            latest("max", "triton_backend_kv_cache_usage_ratio<v>", "model"),
+            most=1,
         ),
     ]
 

@@ -20,12 +20,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from exporter import errors
+from exporter.triton.model import Tokens
+from exporter.triton.token_outputs import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
     from exporter.access.footprints import Footprints
     from exporter.access.inventory import ModelKey
+    from exporter.triton.model import InferReply
 
 REQUEST_ID_PREFIX: Final = "tritonwatch-"
 """Every request of ours carries an id that begins so; traces and taps know it by that."""
@@ -85,6 +88,28 @@ class Booking:
 NOTHING: Final = Booking()
 
 
+@dataclass(frozen=True, slots=True)
+class OwnTokens:
+    """Tokens of own requests in one direction; of `unknown` requests nobody knows them."""
+
+    known: int = 0
+    unknown: int = 0
+    answered: int = 0
+    """How many of `unknown` were answered, with so many responses in all:"""
+    responses: int = 0
+
+    def plus(self, tokens: int | None, reply: InferReply | None) -> OwnTokens:
+        """Return the sum with one request; `tokens` None are not known."""
+        if tokens is not None:
+            return replace(self, known=self.known + tokens)
+        return OwnTokens(
+            self.known,
+            self.unknown + 1,
+            self.answered + (reply is not None),
+            self.responses + (0 if reply is None else reply.responses),
+        )
+
+
 class Touched(NamedTuple):
     """A model version that a request reaches."""
 
@@ -121,6 +146,8 @@ class OwnCounts:
     unresolved: Booking = NOTHING
     """Requests without an answer, which Triton may count now or much later."""
     in_flight: Booking = NOTHING
+    input_tokens: OwnTokens = field(default=OwnTokens(), compare=False)
+    output_tokens: OwnTokens = field(default=OwnTokens(), compare=False)
 
     @property
     def ended(self) -> Booking:
@@ -148,6 +175,8 @@ class Asked:
         self.from_cache = False
         """Whether a response cache is known to have answered."""
         self.ending: Ending = "ok"
+        self.reply: InferReply | None = None
+        """The answer, where its tokens count."""
 
 
 class OwnTraffic:
@@ -307,9 +336,19 @@ class OwnTraffic:
                 self._lock.notify_all()
 
     def _book(self, reached: list[Touched], asked: Asked, *, is_executed: bool) -> None:
+        reply = asked.reply
+        tokens = Tokens()
+        if reply is not None:
+            tokens = reply.tokens or tokens_of(reply.outputs)
         for place, share in enumerate(reached):
             counts = self._counts[share.key]
             booking = share.booking
+            if asked.ending != "unreached":
+                counts = replace(
+                    counts,
+                    input_tokens=counts.input_tokens.plus(tokens.input, reply),
+                    output_tokens=counts.output_tokens.plus(tokens.output, reply),
+                )
             if asked.ending == "ok":
                 counts = _succeeded(counts, share, from_cache=asked.from_cache)
             elif asked.ending == "unresolved":

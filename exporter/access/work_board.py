@@ -26,6 +26,16 @@ class ModelWork:
     """Production's."""
     requests: int = 0
     """Production's, failed ones among them."""
+    output_tokens: float | None = None
+    """Production's; None where they, or the time they took, are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedResponses:
+    """Traced requests so far, and their responses, of a model with one token in each."""
+
+    requests: int
+    responses: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,8 @@ class WorkBoard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._look: Look | None = None
+        self.traced: Mapping[ModelKey, TracedResponses] = {}
+        """Of models whose responses are tokens; replaced as a whole."""
 
     def publish(self, look: Look) -> None:
         """Replace the latest look."""

@@ -15,6 +15,7 @@ from exporter.catalogue import (
     comparison_metrics,
     drift_metrics,
     energy_metrics,
+    generation_metrics,
     golden_metrics,
     probe_metrics,
     production_metrics,
@@ -29,6 +30,7 @@ from exporter.catalogue import (
 from exporter.catalogue.comparison_metrics import *
 from exporter.catalogue.drift_metrics import *
 from exporter.catalogue.energy_metrics import *
+from exporter.catalogue.generation_metrics import *
 from exporter.catalogue.golden_metrics import *
 from exporter.catalogue.probe_metrics import *
 from exporter.catalogue.production_metrics import *
@@ -50,6 +52,7 @@ PARTS: Final[tuple[ModuleType, ...]] = (
     probe_metrics,
     production_metrics,
     trace_metrics,
+    generation_metrics,
     tap_metrics,
     slo_metrics,
     energy_metrics,

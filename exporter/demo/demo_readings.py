@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
 Troubles = dict[tuple[str, ...], str]
+Counted = tuple[float, dict[tuple[str, str], float]]
+"""When a page was read, and the total of each model version."""
 
 _PRICED: Final = "digits_fp32"
 _PRECISION: Final = "precision"
+_FULL: Final = {"basis": "full"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,19 @@ class Reader:
     """Turns pages into readings; rates come from one page to the next."""
 
     def __init__(self) -> None:
-        self._before: tuple[float, dict[tuple[str, str], float]] | None = None
+        self._before: Counted | None = None
+        self._tokens: Counted | None = None
 
     def read(self, page: bytes, status: Mapping[str, Any], now: float) -> Reading:
         """Read /metrics and /api/v1/status of `now`, in seconds of any clock."""
         series: Series = defaultdict(list)
         for name, labels, value in parse_text(page):
             series[name].append((labels, value))
-        rates = self._rates(series, now)
+        rates, self._before = _rates(series["triton_requests_total"], self._before, now)
+        made = [
+            s for s in series["triton_tokens_total"] if s[0]["direction"] == "output"
+        ]
+        tokens, self._tokens = _rates(made, self._tokens, now)
         keys = sorted(
             (labels["model"], labels["version"])
             for labels, _ in series["triton_model_serving"]
@@ -80,23 +88,29 @@ class Reader:
         return Reading(
             _summary(series, total),
             _energy(series),
-            tuple(_streamed(series)),
+            tuple(_streamed(series, tokens or {})),
             models,
             dict(_troubles(status)),
             _correct(series),
         )
 
-    def _rates(self, series: Series, now: float) -> dict[tuple[str, str], float] | None:
-        totals: dict[tuple[str, str], float] = defaultdict(float)
-        for labels, value in series["triton_requests_total"]:
-            totals[labels["model"], labels["version"]] += value
-        before, self._before = self._before, (now, totals)
-        if before is None or now <= before[0]:
-            return None
-        return {
-            key: max(0.0, total - before[1].get(key, 0.0)) / (now - before[0])
-            for key, total in totals.items()
-        }
+
+def _rates(
+    counted: list[tuple[dict[str, str], float]],
+    before: Counted | None,
+    now: float,
+) -> tuple[dict[tuple[str, str], float] | None, Counted]:
+    """Return what each model version counted a second since `before`, and the totals."""
+    totals: dict[tuple[str, str], float] = defaultdict(float)
+    for labels, value in counted:
+        totals[labels["model"], labels["version"]] += value
+    if before is None or now <= before[0]:
+        return None, (now, totals)
+    seconds = now - before[0]
+    return {
+        key: max(0.0, total - before[1].get(key, 0.0)) / seconds
+        for key, total in totals.items()
+    }, (now, totals)
 
 
 def _summary(series: Series, rate: str) -> str:
@@ -161,14 +175,18 @@ def _quantile(series: Series, model: str, version: str, quantile: float) -> str:
     return f"? ({traced or 0:.0f} of {needed} traces)"
 
 
-def _streamed(series: Series) -> Iterator[str]:
+def _streamed(series: Series, tokens: Mapping[tuple[str, str], float]) -> Iterator[str]:
     for labels, seconds in series["triton_request_first_response_latency_seconds"]:
         if labels["quantile"] == "0.5":
             gap = _one(series, "triton_request_response_gap_latency_seconds", labels)
             pace = "?" if gap is None else f"{1e3 * gap:.3g}"
+            model = {"model": labels["model"], "version": labels["version"]}
+            joules = _one(series, "triton_token_energy_joules", model | _FULL)
+            rate = tokens.get((labels["model"], labels["version"]))
             yield (
                 f"{labels['model']} streams: first response p50 {1e3 * seconds:.3g} ms,"
-                f" gaps p50 {pace} ms"
+                f" gaps p50 {pace} ms, {'?' if rate is None else f'{rate:.0f}'} tokens/s,"
+                f" {'?' if joules is None else f'{1e3 * joules:.3g}'} J per 1,000"
             )
 
 

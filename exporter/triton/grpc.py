@@ -28,6 +28,7 @@ from exporter.triton.model import (
     TensorSpec,
 )
 from exporter.triton.sequence_ids import common_type, types_of_config
+from exporter.triton.token_outputs import tokens_of
 from exporter.triton.user_agent import USER_AGENT
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ class GrpcClient:
         # Without it a model that sends nothing more leaves the stream open for ever.
         message.parameters["triton_enable_empty_final_response"].bool_param = True
         outputs: tuple[OutputTensor, ...] = ()
-        responses = 0
+        responses, tokens = 0, None
         started = time.perf_counter()
         with translated_errors():
             # A single message half-closes the stream; Triton finishes what it has.
@@ -305,7 +306,8 @@ class GrpcClient:
                 if part.infer_response.outputs:
                     responses += 1
                     outputs = outputs_of(part.infer_response)
-        return InferReply(outputs, time.perf_counter() - started, responses)
+                    tokens = tokens_of(outputs, tokens)
+        return InferReply(outputs, time.perf_counter() - started, responses, tokens)
 
     def _call(
         self, method: Callable[..., Any], message: object, timeout_seconds: float

@@ -119,6 +119,14 @@ class OutputTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens as answers report them; None where they do not."""
+
+    input: int | None = None
+    output: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class InferReply:
     """The answer and how long the call took on the wire.
 
@@ -131,6 +139,8 @@ class InferReply:
     outputs: tuple[OutputTensor, ...]
     duration_seconds: float
     responses: int = 1
+    tokens: Tokens | None = None
+    """Of all responses to a decoupled model's request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import file_targets
 import mirror_targets
+import page_targets
 import trace_targets
 
 DATA = Path(__file__).parents[1] / "data"
@@ -13,6 +14,7 @@ TARGETS = {
     **trace_targets.TARGETS,
     **mirror_targets.TARGETS,
     **file_targets.TARGETS,
+    **page_targets.TARGETS,
 }
 SEEDS = {
     "records": ("traces/files", "traces/tensors", "traces/streamed_files"),

@@ -17,6 +17,7 @@ from exporter.catalogue import (
     comparison_metrics,
     drift_metrics,
     energy_metrics,
+    generation_metrics,
     golden_metrics,
     spc_metrics,
 )
@@ -32,7 +33,9 @@ def _specs(part) -> list[MetricSpec]:
     return [spec for spec in vars(part).values() if isinstance(spec, MetricSpec)]
 
 
-DRIFT = [spec for spec in vars(drift_metrics).values() if isinstance(spec, MetricSpec)]
+DRIFT = _specs(drift_metrics)
+EVERYWHERE = (generation_metrics.REQUEST_FAILURES, generation_metrics.PAGE_REFUSED)
+GENERATION = [spec for spec in _specs(generation_metrics) if spec not in EVERYWHERE]
 # Metrics that this scrape cannot have, each with its reason.
 NOT_IN_GOLDEN = {
     "probe_models_judged": "on /probe only",
@@ -58,6 +61,7 @@ NOT_IN_GOLDEN = {
     "triton_request_response_gap_latency_ci_seconds": "no traces are sent",
     "triton_request_response_gap_latency_effective_samples": "no traces are sent",
     "triton_request_responses": "no traces are sent",
+    **{spec.name: "no model makes tokens" for spec in GENERATION},
     "triton_trace_sampling_rate": "sampling is not controlled",
     "tritonwatch_trace_control_active": "sampling is not controlled",
     "tritonwatch_trace_files_total": "no trace files are followed",

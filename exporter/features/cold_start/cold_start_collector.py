@@ -145,8 +145,9 @@ class ColdStartCollector:
             spec,
             request,
             within_seconds=self._settings.timeout_seconds,
-        ):
+        ) as asked:
             reply = send(request, timeout_seconds=self._settings.timeout_seconds)
+            asked.reply = reply
         return reply.duration_seconds
 
     def _samples(self) -> Sequence[Sample]:

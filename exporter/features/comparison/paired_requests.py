@@ -108,10 +108,11 @@ class Question:
         try:
             with own_inference(
                 self._access, spec, request, within_seconds=self._timeout_seconds
-            ):
+            ) as own:
                 reply = self._access.grpc.infer(
                     request, timeout_seconds=self._timeout_seconds + _LINGER_SECONDS
                 )
+                own.reply = reply
         except errors.TritonError as error:
             return Answered(None, f"{spec.name} {spec.version}: {error}")
         if reply.duration_seconds > self._timeout_seconds:

@@ -80,6 +80,8 @@ class Settled:
     busy: Mapping[ModelKey, float]
     """Busy seconds for production, on any device."""
     parts: tuple[tuple[Device, Window], ...]
+    output_tokens: Mapping[ModelKey, float] = field(default_factory=dict)
+    """Production's; of models of which they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,7 @@ class Books:
             {key: count for key, (_, _, count) in work.items()},
             {key: seconds * (1 - own) for key, (seconds, own, _) in work.items()},
             tuple(windows),
+            _tokens_between(before, look),
         )
 
     def _measured(self, at: float) -> bool:
@@ -320,6 +323,17 @@ class Books:
             latest = account.meter.read_until
             if latest is not None:
                 account.skip(min(until, latest))
+
+
+def _tokens_between(before: Look, after: Look) -> dict[ModelKey, float]:
+    tokens = {}
+    for key, now in after.models.items():
+        then = before.models.get(key)
+        if now.output_tokens is not None:
+            # Nothing was counted before they were known.
+            known = 0.0 if then is None else then.output_tokens or 0.0
+            tokens[key] = max(0.0, now.output_tokens - known)
+    return tokens
 
 
 def _work_between(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
@@ -60,7 +61,7 @@ class Derived:
             self._time_cost[key, component] += price
         self._pay(settled)
         self._gauges = [
-            *self._per_inference(),
+            *self._per_unit(),
             *self._per_thousand(),
             *hardware_use.samples(self._cost, self._recent),
         ]
@@ -148,28 +149,42 @@ class Derived:
         rest = max(0.0, _measured(accounts) - sum(attributed.values()))
         yield Sample(catalogue.OVERHEAD_CARBON, rest * per_joule)
 
-    def _per_inference(self) -> Iterator[AnySample]:
+    def _per_unit(self) -> Iterator[AnySample]:
+        """Energy of an inference and of a token; grams for tokens at all places."""
         tally = _tally(self._recent)
+        token_joules: dict[tuple[ModelKey, str], float] = defaultdict(float)
         whole: Counter[Place] = Counter()
         for (place, _), part in tally.energy.items():
             whole[place] += part
         for (place, key), part in tally.energy.items():
-            count = tally.counts[place, key]
-            if count > 0 and part > 0:
-                shared = tally.idle[place] * part / whole[place]
-                for basis, total in (("active", part), ("full", part + shared)):
+            count, tokens = tally.counts[place, key], tally.tokens[place, key]
+            if part <= 0:
+                continue
+            shared = tally.idle[place] * part / whole[place]
+            for basis, total in (("active", part), ("full", part + shared)):
+                labels = (*key, *place, basis)
+                if count > 0:
                     joules = total / MICRO / count
-                    labels = (*key, *place, basis)
                     yield Sample(catalogue.INFERENCE_ENERGY, joules, labels)
                     yield Sample(catalogue.EFFICIENCY, 1 / joules, labels)
+                if tokens > 0 and (place, key) not in tally.untold:
+                    joules = total / MICRO / tokens
+                    token_joules[key, basis] += joules
+                    yield Sample(catalogue.TOKEN_ENERGY, joules, labels)
+        if self._cost.grid_grams_per_kwh is not None:
+            grams = self._cost.grid_grams_per_kwh * self._cost.pue / _JOULES_PER_KWH
+            for (key, basis), joules in token_joules.items():
+                yield Sample(
+                    catalogue.CARBON_PER_THOUSAND_TOKENS,
+                    1000 * joules * grams,
+                    (*key, basis),
+                )
 
     def _per_thousand(self) -> Iterator[AnySample]:
-        counts: Counter[ModelKey] = Counter()
         active: dict[ModelKey, float] = defaultdict(float)
         paid = 0.0
         per_joule = self._electricity_per_joule()
         for settled in self._recent:
-            counts.update(settled.inferences)
             for (key, _), price in self._time_costs(settled).items():
                 active[key] += price
             gpus = sum(device.boundary == "gpu" for device, _ in settled.parts)
@@ -182,15 +197,26 @@ class Derived:
                     active[key] += part / MICRO * per_joule
         whole = sum(active.values())
         for key, charged in active.items():
-            if counts[key] > 0 and charged > 0:
-                stored = self._stored(key)
+            if charged > 0:
                 shared = max(0.0, paid - whole) * charged / whole
-                for basis, total in (("active", charged), ("full", charged + shared)):
-                    yield Sample(
-                        catalogue.COST_PER_THOUSAND,
-                        1000 * (total + stored) / counts[key],
-                        (*key, self._cost.currency, basis),
-                    )
+                stored = self._stored(key)
+                yield from self._prices(key, "active", charged + stored)
+                yield from self._prices(key, "full", charged + shared + stored)
+
+    def _prices(self, key: ModelKey, basis: str, price: float) -> Iterator[AnySample]:
+        """Yield what 1,000 inferences and tokens of the sliding window cost."""
+        inferences, tokens = 0, 0.0
+        for settled in self._recent:
+            inferences += settled.inferences.get(key, 0)
+            unknown = math.nan if key in settled.busy else 0.0
+            tokens += settled.output_tokens.get(key, unknown)
+        for spec, number in (
+            (catalogue.COST_PER_THOUSAND, inferences),
+            (catalogue.COST_PER_THOUSAND_TOKENS, tokens),
+        ):
+            if number > 0:
+                labels = (*key, self._cost.currency, basis)
+                yield Sample(spec, 1000 * price / number, labels)
 
     def _stored(self, key: ModelKey) -> float:
         """Return the cost of storing the model's files in the sliding window."""
@@ -205,6 +231,11 @@ class _Tally:
 
     energy: Counter[tuple[Place, ModelKey]] = field(default_factory=Counter)
     counts: Counter[tuple[Place, ModelKey]] = field(default_factory=Counter)
+    tokens: dict[tuple[Place, ModelKey], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
+    untold: set[tuple[Place, ModelKey]] = field(default_factory=set)
+    """Models with energy in a window whose tokens are not known."""
     idle: Counter[Place] = field(default_factory=Counter)
 
 
@@ -215,11 +246,15 @@ def _tally(recent: Iterable[Settled]) -> _Tally:
         for place in {_place(device) for device, _ in settled.parts} - gaps:
             for key, count in settled.inferences.items():
                 tally.counts[place, key] += count
+            for key, tokens in settled.output_tokens.items():
+                tally.tokens[place, key] += tokens
         for device, window in settled.parts:
             if _place(device) not in gaps:
                 tally.idle[_place(device)] += window.idle
                 for key, energy in window.models.items():
                     tally.energy[_place(device), key] += energy
+                    if key not in settled.output_tokens:
+                        tally.untold.add((_place(device), key))
     return tally
 
 

@@ -7,14 +7,12 @@ divided as its compute time on that page rose.
 
 from __future__ import annotations
 
-import math
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from exporter import errors
-from exporter.output.exposition import parse_text
+from exporter.triton.metrics_page import lines_of, read_page
 from exporter.triton.upstream import PLACEMENT
 
 if TYPE_CHECKING:
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
     from exporter.features.energy.power_readings import Device
     from exporter.triton.http import HttpClient
 
-_LINES: Final = re.compile(rb"^%b[{][^\n]*" % PLACEMENT.name.encode(), re.MULTILINE)
-_MOST_BYTES: Final = 16_000_000
+_LINES: Final = lines_of([PLACEMENT.name])
+_MOST_SERIES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +78,16 @@ class PlacementReader:
         page: dict[ModelKey, dict[str, float]] = defaultdict(dict)
         try:
             body = client.get("/metrics", timeout_seconds=self._timeout_seconds)
-            lines = b"\n".join(m[0] for m in _LINES.finditer(body[:_MOST_BYTES]))
-            for _, labels, value in parse_text(lines):
-                if "model" in labels and "version" in labels and math.isfinite(value):
-                    where = page[labels["model"], labels["version"]]
-                    uuid = labels.get("gpu_uuid", "")
-                    where[uuid] = where.get(uuid, 0.0) + value
-        except (errors.TritonError, ValueError):
+        except errors.TritonError:
             # Metrics may be switched off; then every board is taken to have its part.
             return {}
+        for _, labels, value in read_page(
+            body, _LINES, most_series=_MOST_SERIES
+        ).series:
+            if "model" in labels and "version" in labels:
+                where = page[labels["model"], labels["version"]]
+                uuid = labels.get("gpu_uuid", "")
+                where[uuid] = where.get(uuid, 0.0) + value
         return page
 
     def _note(self, page: dict[ModelKey, dict[str, float]]) -> None:

@@ -123,13 +123,14 @@ class Asker:
         timeout = self._timeout + self._linger
         with own_inference(
             self._access, self.spec, request, within_seconds=self._timeout
-        ):
+        ) as asked:
             if self._protocol == "http" and http is not None:
                 reply = http.infer(request, timeout_seconds=timeout)
             elif self.spec.decoupled:
                 reply = self._access.grpc.infer_stream(request, timeout_seconds=timeout)
             else:
                 reply = self._access.grpc.infer(request, timeout_seconds=timeout)
+            asked.reply = reply
         fault = output_fault(self.spec, reply.outputs, frozenset())
         if fault:
             raise errors.ProtocolError(fault)

@@ -8,42 +8,21 @@ on (Triton 2.51, executed).
 
 from __future__ import annotations
 
-import math
-import re
-from collections import defaultdict
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from exporter import catalogue, errors
 from exporter.features.statistics.production_counts import cross_checked
-from exporter.output.exposition import parse_text
+from exporter.features.statistics.server_page import page_of
 from exporter.samples import Sample
-from exporter.triton.upstream import CROSS_CHECKED, PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from exporter.access.inventory import ModelKey
+    from exporter.features.statistics.server_page import Page
     from exporter.triton.http import HttpClient
     from exporter.triton.model import ModelStatistics
-
-MAX_SERIES: Final = 100_000
-_READ: Final = re.compile(
-    rb"^(?:%b)[ {][^\n]*"
-    % b"|".join(item.name.encode() for item in (*CROSS_CHECKED, PENDING)),
-    re.MULTILINE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The series of Triton's metrics page that are read."""
-
-    counters: Mapping[tuple[ModelKey, str], float]
-    """(model, statistics field) -> value, summed over GPUs and failure reasons."""
-    pending: Mapping[ModelKey, float]
-    """Requests that wait for an instance."""
 
 
 @dataclass(slots=True)
@@ -78,20 +57,6 @@ class _Reference:
         return outside / max(high - self.count, 1)
 
 
-def _lines_read(body: bytes) -> bytes:
-    """The lines that are read; a page of others costs next to nothing.
-
-    Raises:
-        ValueError: there are more than any server has.
-    """
-    # Line by line: a list of all would be four times the page.
-    found = (match[0] for match in _READ.finditer(body))
-    lines = list(islice(found, MAX_SERIES + 1))
-    if len(lines) > MAX_SERIES:
-        raise ValueError(f"found more than {MAX_SERIES} series; no more are read")
-    return b"\n".join(lines)
-
-
 class CrossCheck:
     """Reads Triton's metrics page and holds it against the statistics."""
 
@@ -104,21 +69,10 @@ class CrossCheck:
         """Read the page; None where it cannot be had or read."""
         try:
             body = self._client.get("/metrics", timeout_seconds=self._timeout_seconds)
-            series = list(parse_text(_lines_read(body)))
-        except (errors.TritonError, ValueError):
+        except errors.TritonError:
             # Metrics may be switched off; no page is no disagreement.
             return None
-        fields = {item.name: item.statistics_field for item in CROSS_CHECKED}
-        counters: dict[tuple[ModelKey, str], float] = defaultdict(float)
-        pending: dict[ModelKey, float] = {}
-        for name, labels, value in series:
-            if "model" in labels and "version" in labels and math.isfinite(value):
-                key = labels["model"], labels["version"]
-                if name in fields:
-                    counters[key, fields[name]] += value
-                elif name == PENDING.name:
-                    pending[key] = value
-        return Page(dict(counters), pending)
+        return page_of(body)
 
     def compare(
         self,

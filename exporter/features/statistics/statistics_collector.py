@@ -14,9 +14,12 @@ from exporter.access.collector_base import Access, CollectorSettings
 from exporter.access.footprints import Footprints
 from exporter.access.own_traffic import NOTHING, OwnCounts
 from exporter.access.work_board import Look, ModelWork
+from exporter.features.statistics.backend_metrics import BackendMetrics
 from exporter.features.statistics.crosscheck import CrossCheck
+from exporter.features.statistics.generated_work import GeneratedWork
 from exporter.features.statistics.production_counts import Held, Production, Totals
 from exporter.features.statistics.several_servers import SeveralServers
+from exporter.features.statistics.token_counts import TokenEstimate
 from exporter.features.statistics.unwatched_gap import UnwatchedGap
 from exporter.features.statistics.watchers import Address, Watchers
 from exporter.samples import BucketSample, Sample
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from exporter.access.inventory import ModelKey
     from exporter.access.own_traffic import Activity
+    from exporter.features.statistics.server_page import Page
     from exporter.samples import AnySample
     from exporter.system.local_server import ServerProcess
     from exporter.triton.grpc import GrpcClient
@@ -50,6 +54,8 @@ class StatisticsSettings(CollectorSettings):
     """`host:port` of other sidecars that watch this server, without TLS or password: what
     they ask is no production. It is counted as unattributed."""
 
+    token_estimates: dict[str, TokenEstimate] = Field(default={}, max_length=10_000)
+    """By model name: tokens of a request, where nothing reports them."""
     state_file: Path | None = Field(default=None)
     """File that keeps the latest reading, so that requests that Triton counted while
     tritonwatch was restarted are known: they are counted as unattributed.
@@ -90,6 +96,10 @@ class StatisticsCollector:
         self._started = False
         self._own_when_gone: dict[ModelKey, OwnCounts] = {}
         """The ledger when the server became unreachable, until the model is back."""
+        self._backends = BackendMetrics()
+        self._page: Page | None = None
+        """Triton's metrics page as of the latest read."""
+        self._generated = GeneratedWork(access, settings.token_estimates)
         self._cross_check = (
             CrossCheck(access.metrics, settings.timeout_seconds)
             if settings.cross_check and access.metrics is not None
@@ -153,6 +163,13 @@ class StatisticsCollector:
                 continue
             held = Held(held_back, waiting.get(key, NOTHING))
             samples += self._samples(key, raw, server, (before, ours), held)
+        samples += self._generated.advance(
+            looked_at,
+            self._page,
+            {key: self._known[key].production for key in after},
+            (ours_before, own),
+            started=self._started,
+        )
         samples += self._watchers.samples()
         samples += self._several.samples(is_one_process=server is not None)
         self._watchers.forget(after)
@@ -193,6 +210,7 @@ class StatisticsCollector:
         The first such look says what was done: at a later one others may have been
         answered by its successor. What failed until the last one, it did not book.
         """
+        self._generated.server_gone(own)
         for key, now in own.items():
             first = self._own_when_gone.get(key, now)
             self._own_when_gone[key] = replace(
@@ -207,6 +225,7 @@ class StatisticsCollector:
     ) -> dict[ModelKey, ModelStatistics]:
         before = self._read(self._access.grpc)
         page = None if self._cross_check is None else self._cross_check.read()
+        self._page = page
         between = None
         if not is_one_process and self._several.is_due():
             between = self._several.read(self._read_anew)
@@ -216,6 +235,7 @@ class StatisticsCollector:
         after = self._read(self._access.grpc)
         if self._cross_check is not None and page is not None:
             samples += self._cross_check.compare(before, page, after)
+            samples += self._backends.samples(page, after)
         if between is not None:
             self._several.compare(before, between, after)
         return after
@@ -223,13 +243,15 @@ class StatisticsCollector:
     def _work(self, present: Iterable[ModelKey]) -> dict[ModelKey, ModelWork]:
         return {
             key: ModelWork(
-                busy_seconds=production.all_busy_ns / 1e9,
-                production_busy_seconds=production.totals.busy_ns / 1e9,
+                busy_seconds=busy.busy,
+                production_busy_seconds=busy.production,
                 inferences=production.totals.inferences,
                 requests=production.totals.success + production.totals.failure,
+                output_tokens=self._generated.output_tokens(key),
             )
             for key in present
             for production in (self._known[key].production,)
+            for busy in (self._generated.busy(key),)
         }
 
     def _read_anew(self) -> dict[ModelKey, ModelStatistics]:
@@ -302,6 +324,7 @@ class StatisticsCollector:
             missing_long = self._known[key].missing > _KEEP_MISSING_RUNS
             if missing_long and self._access.own.forget(key):
                 del self._known[key]
+                self._generated.forget(key)
                 self._own_when_gone.pop(key, None)
 
 

@@ -262,6 +262,7 @@ class SyntheticProbe:
                     timeout_seconds=self._settings.timeout_seconds
                     + self._settings.linger_seconds,
                 )
+                asked.reply = reply
                 if watched.cached:
                     unproven = self._unproven(watched, before)
                     asked.from_cache = bool(unproven)

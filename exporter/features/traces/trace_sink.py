@@ -16,10 +16,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.access.work_board import TracedResponses
 from exporter.features.traces.traced_latency import (
     FIRST_RESPONSE,
     REQUEST,
@@ -65,6 +67,8 @@ class SinkSettings:
     window_seconds: float
     unknown_models: int
     sources: tuple[str, ...]
+    token_responses: tuple[str, ...] = ()
+    """Patterns of models whose responses are one token each."""
 
 
 @dataclass(slots=True)
@@ -72,7 +76,10 @@ class _Model:
     request: TracedLatency
     first_response: TracedLatency
     response_gap: TracedLatency
+    is_one_token: bool
+    """Whether each of its responses is a token."""
     responses: Histogram = field(default_factory=Histogram)
+    time_per_token: Histogram = field(default_factory=Histogram)
     phases: dict[str, Histogram] = field(default_factory=dict)
     latest: float = 0.0
 
@@ -149,7 +156,7 @@ class TraceSink:
                         outcomes["unknown_model"] += len(batch)
                         continue
                     strangers += strange
-                    model = self._models[key] = self._new_model()
+                    model = self._models[key] = self._new_model(key[0])
                 model.latest = now
                 decoupled = self._decoupled(key)
                 outcomes.update(_record(model, batch, at, decoupled=decoupled))
@@ -184,12 +191,23 @@ class TraceSink:
             self._seen, self._seen_before = set(), self._seen
         return False
 
-    def _new_model(self) -> _Model:
+    def token_responses(self) -> dict[ModelKey, TracedResponses]:
+        """Return requests and responses of models whose responses are tokens."""
+        with self._lock:
+            return {
+                key: TracedResponses(sent.count, round(sent.sum))
+                for key, model in self._models.items()
+                if model.is_one_token
+                for sent in (model.responses,)
+            }
+
+    def _new_model(self, name: str) -> _Model:
         seconds = self._settings.window_seconds
         return _Model(
             TracedLatency(REQUEST, seconds),
             TracedLatency(FIRST_RESPONSE, seconds),
             TracedLatency(RESPONSE_GAP, seconds),
+            any(fnmatchcase(name, one) for one in self._settings.token_responses),
         )
 
     def _forget(self, now: float) -> None:
@@ -220,6 +238,9 @@ def _record(
     model.first_response.record([(r.first_seconds, who) for r, who in streams], at)
     model.response_gap.record([(gap, who) for r, who in streams for gap in r.gaps], at)
     model.responses.record_many([r.number for r, _ in streams])
+    if model.is_one_token:
+        means = [sum(r.gaps) / len(r.gaps) for r, _ in streams if r.gaps]
+        model.time_per_token.record_many(means)
     known = [_known_phases(trace, decoupled=decoupled) for trace in batch]
     for name, values in zip(PHASES, zip(*known, strict=True), strict=True):
         present = [value for value in values if value is not None]
@@ -244,6 +265,9 @@ def _of_model(key: ModelKey, model: _Model, now: float) -> Iterator[AnySample]:
         yield from latency.samples(key, now)
     if model.responses.count:
         yield HistogramSample(catalogue.RESPONSES, model.responses.copy(), key)
+    if model.time_per_token.count:
+        times = model.time_per_token.copy()
+        yield HistogramSample(catalogue.TIME_PER_TOKEN, times, key)
     for phase, histogram in model.phases.items():
         yield HistogramSample(
             catalogue.REQUEST_PHASE_DURATION, histogram.copy(), (*key, phase)

@@ -94,6 +94,8 @@ class TracesSettings(CollectorSettings):
     """With `control`: longest wait for one answer of the server."""
     window_seconds: float = Field(default=300.0, ge=1, le=86400)
     """Sliding window of the quantiles."""
+    token_responses: tuple[str, ...] = Field(default=(), max_length=1000)
+    """Names of models (shell-style patterns) whose responses are one token each."""
     unknown_models: int = Field(default=20, ge=0, le=10_000)
     """Models kept that the server does not list; traces of more are dropped."""
 
@@ -116,8 +118,14 @@ class TracesCollector:
                 access.clock,
             )
         self._mirror = _mirror(settings, access)
+        self._work = access.work
         self._sink = TraceSink(
-            SinkSettings(settings.window_seconds, settings.unknown_models, SOURCES),
+            SinkSettings(
+                settings.window_seconds,
+                settings.unknown_models,
+                SOURCES,
+                settings.token_responses,
+            ),
             known=lambda: access.board.current.models,
             wanted=access.models.matches,
             decoupled=lambda key: (
@@ -162,6 +170,7 @@ class TracesCollector:
             samples += self._follower.samples()
         if self._mirror is not None:
             samples += self._mirror.samples()
+        self._work.traced = self._sink.token_responses()
         return [*samples, *self._sink.samples(self._clock())]
 
     def _read_files(self, follower: TraceFileFollower) -> None:

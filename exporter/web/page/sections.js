@@ -28,12 +28,18 @@ function streamed(found) {
     const all = labelled(found.series.triton_request_responses || [], { model: model.model, version: model.version })[0];
     return all?.count ? quantity(all.sum / all.count) : UNKNOWN;
   };
+  const one = (name, labels) => (model) => labelled(found.series[name] || [], { model: model.model, version: model.version, ...labels })[0]?.value;
+  const joules = one("triton_token_energy_joules", { basis: "full" }), cache = one("triton_backend_kv_cache_usage_ratio", {});
+  const waiting = one("triton_backend_requests_waiting", {});
   return section("Streamed answers", "How long a user waits for the first response, and from each to the next; in grey the 95 % interval.",
     table("Streamed answers by model", models, [
       ["model", (m) => m.model], ["version", (m) => m.version],
       ["first response, p50", cell("first_response", "0.5"), "number"], ["p99", cell("first_response", "0.99"), "number"],
       ["gap, p50", cell("response_gap", "0.5"), "number"], ["p99", cell("response_gap", "0.99"), "number"],
       ["responses a request", responses, "number"],
+      ["waiting", (m) => waiting(m) == null ? UNKNOWN : quantity(waiting(m)), "number"],
+      ["KV cache", (m) => cache(m) == null ? UNKNOWN : percent(cache(m)), "number"],
+      ["J per 1,000 tokens", (m) => joules(m) == null ? UNKNOWN : quantity(1000 * joules(m)), "number"],
     ]));
 }
 

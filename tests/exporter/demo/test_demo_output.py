@@ -83,9 +83,28 @@ def test_streamed_answers_have_a_line_with_their_first_response_and_their_pace()
     )
     assert read(SERVES).streamed == ()
     (line,) = read(SERVES + first).streamed
-    assert line == "diabetes streams: first response p50 9.8 ms, gaps p50 ? ms"
+    assert (
+        line
+        == "diabetes streams: first response p50 9.8 ms, gaps p50 ? ms, ? tokens/s, ? J per 1,000"
+    )
     (line,) = read(SERVES + first + gap).streamed
-    assert line == "diabetes streams: first response p50 9.8 ms, gaps p50 4.37 ms"
+    assert (
+        line
+        == "diabetes streams: first response p50 9.8 ms, gaps p50 4.37 ms, ? tokens/s, ? J per 1,000"
+    )
+    tokens = 'triton_tokens_total{%s,direction="%s",source="backend"} %d\n'
+    pages = [
+        SERVES
+        + first
+        + gap
+        + tokens % (OF_IT, "output", 100 + 250 * place)
+        + tokens % (OF_IT, "input", 99 * place)
+        + f'triton_token_energy_joules{{{OF_IT},basis="full"}} 0.0125\n'
+        + f'triton_token_energy_joules{{{OF_IT},basis="active"}} 0.001\n'
+        for place in range(2)
+    ]
+    (line,) = read(*pages).streamed
+    assert line.endswith("gaps p50 4.37 ms, 250 tokens/s, 12.5 J per 1,000")
     out = io.StringIO()
     Screen(out).show(read(SERVES + first), 0.0)
     assert "diabetes streams" in out.getvalue()

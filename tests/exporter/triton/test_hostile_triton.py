@@ -18,7 +18,8 @@ from tritonclient.grpc import service_pb2
 from exporter import errors
 from exporter.access.inventory import Inventory
 from exporter.catalogue import BATCH_SIZE, INFERENCES
-from exporter.features.statistics.crosscheck import MAX_SERIES, CrossCheck, Page
+from exporter.features.statistics.crosscheck import CrossCheck
+from exporter.features.statistics.server_page import MAX_SERIES, Page
 from exporter.output import exposition, otlp
 from exporter.output.protobuf import CONTENT_TYPE as PROTOBUF
 from exporter.own_requests.answer_checks import output_fault
@@ -247,10 +248,14 @@ def test_counters_near_their_end_cost_no_page_and_no_push():
     assert encode_metrics(data).resource_metrics
 
 
-def test_a_page_of_countless_series_is_not_read():
-    line = b'nv_inference_count{model="m",version="1"} 1\n'
-    assert read_page(line).counters == {(("m", "1"), "inferences"): 1}
-    assert read_page(line * (MAX_SERIES + 1)) is None
+def test_of_a_page_of_countless_series_no_more_are_read_and_the_rest_is_counted():
+    line = b'nv_inference_count{model="m%d",version="1"} 1\n'
+    page = read_page(b"".join(line % model for model in range(MAX_SERIES + 3)))
+    assert len(page.counters) == MAX_SERIES
+    assert page.refused == {"too_many": 3}
+    twice = read_page(line % 1 * 4)
+    assert twice.counters == {(("m1", "1"), "inferences"): 1}
+    assert twice.refused == {"duplicate": 3}
 
 
 def test_what_is_not_compared_is_not_parsed():

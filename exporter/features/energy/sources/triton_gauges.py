@@ -6,8 +6,6 @@ failures. So 0 W is unknown, and an energy counter that stands is frozen, not id
 
 from __future__ import annotations
 
-import math
-import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -16,9 +14,9 @@ from pydantic import Field
 from exporter import catalogue, errors
 from exporter.features.energy.power_readings import Device, Reading
 from exporter.features.energy.sources.power_source import SourceSettings, Surroundings
-from exporter.output.exposition import parse_text
 from exporter.samples import Sample
 from exporter.triton import upstream
+from exporter.triton.metrics_page import lines_of, read_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,12 +34,9 @@ _READ: Final = (
     upstream.GPU_MEMORY_USED,
     upstream.GPU_MEMORY_TOTAL,
 )
-_LINES: Final = re.compile(
-    rb"^(?:%b)[{][^\n]*" % b"|".join(item.name.encode() for item in _READ),
-    re.MULTILINE,
-)
-_MOST_BYTES: Final = 16_000_000
+_LINES: Final = lines_of(item.name for item in _READ)
 _MOST_GPUS: Final = 256
+_MOST_SERIES: Final = 10_000
 # --metrics-interval-ms of Triton, by default.
 _UPDATE_SECONDS: Final = 2.0
 
@@ -121,18 +116,14 @@ class TritonGauges:
         body = self._client.get(
             "/metrics", timeout_seconds=self._surroundings.timeout_seconds
         )
-        lines = b"\n".join(match[0] for match in _LINES.finditer(body[:_MOST_BYTES]))
         boards: dict[str, dict[str, float]] = defaultdict(dict)
-        try:
-            for name, labels, value in parse_text(lines):
-                uuid = labels.get("gpu_uuid", "")
-                known = uuid in boards or len(boards) < _MOST_GPUS
-                if uuid and known and math.isfinite(value):
-                    boards[uuid][name] = value
-        except ValueError as error:
-            raise errors.ProtocolError(
-                f"the metrics page cannot be read: {error}"
-            ) from None
+        read = read_page(body, _LINES, most_series=_MOST_SERIES)
+        if read.refused and not read.series:
+            raise errors.ProtocolError("the metrics page cannot be read")
+        for name, labels, value in read.series:
+            uuid = labels.get("gpu_uuid", "")
+            if uuid and (uuid in boards or len(boards) < _MOST_GPUS):
+                boards[uuid][name] = value
         return boards
 
     def _reading(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from clocks import Clock
 
@@ -72,6 +74,48 @@ def test_a_window_with_a_gap_is_left_out_with_its_inferences():
     samples = derived({}, ONE, gap)
     joules = shown(samples, catalogue.INFERENCE_ENERGY)
     assert joules[*M, "gpu", "nvml", "active"] == pytest.approx(0.2)
+
+
+def tokens_of(windows, cost=None):
+    """Energy, cost and carbon of tokens, of M."""
+    samples = derived(cost or {}, *windows)
+    return [
+        shown(samples, spec)
+        for spec in (
+            catalogue.TOKEN_ENERGY,
+            catalogue.COST_PER_THOUSAND_TOKENS,
+            catalogue.CARBON_PER_THOUSAND_TOKENS,
+        )
+    ]
+
+
+def with_tokens(item, **tokens):
+    known = {("m", "1"): tokens["m"]} if "m" in tokens else {}
+    return replace(item, output_tokens=known, busy={M: 4.0, N: 1.0})
+
+
+def test_energy_cost_and_carbon_of_tokens_add_up_to_those_of_the_model():
+    host = (HOST, window({M: 40}, {M: 4.0}))
+    both = replace(ONE, parts=(*ONE.parts, host))
+    windows = [with_tokens(both, m=300.0), with_tokens(both, m=100.5)]
+    cost = {"electricity_price_per_kwh": 0.36, "grid_grams_per_kwh": 360, "pue": 1.25}
+    energy, prices, grams = tokens_of(windows, cost)
+    made, spent = 400.5, {("gpu", "nvml"): 400.0, ("host", "rapl"): 80.0}
+    assert {(*M, *place, "active") for place in spent} < energy.keys()
+    for place, joules in spent.items():
+        assert energy[*M, *place, "active"] * made == pytest.approx(joules)
+    whole = energy[*M, "gpu", "nvml", "full"] * made
+    assert whole == pytest.approx(400 + 1200 * 400 / 600)
+    assert grams[*M, "active"] * made / 1000 == pytest.approx(480 * 1.25 * 1e-4)
+    assert prices[*M, "USD", "active"] * made / 1000 == pytest.approx(480 * 1.25 * 1e-7)
+    assert not any(labels[:2] == N for labels in (*energy, *prices, *grams))
+
+
+def test_with_a_window_whose_tokens_are_not_known_tokens_have_no_energy():
+    known = with_tokens(ONE, m=100.0)
+    for windows in ([known, with_tokens(ONE)], [with_tokens(ONE, m=0.0)]):
+        priced = {"electricity_price_per_kwh": 1.0, "grid_grams_per_kwh": 1.0}
+        assert tokens_of(windows, priced) == [{}, {}, {}]
 
 
 def test_windows_leave_the_average_when_they_are_old():

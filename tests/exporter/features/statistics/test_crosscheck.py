@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter import catalogue
-from exporter.features.statistics.crosscheck import CrossCheck, Page
+from exporter.features.statistics.crosscheck import CrossCheck
+from exporter.features.statistics.server_page import Page
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.http import HttpClient
 from exporter.triton.model import Duration, ModelStatistics

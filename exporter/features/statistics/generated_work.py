@@ -1,0 +1,140 @@
+"""Tokens of all models, and how long those worked whose backend answers by itself.
+
+A decoupled model may give its requests back as soon as it has taken them: Triton's
+statistics then show milliseconds of work for answers of seconds. Where its backend adds up
+the times of its tokens, their rise between two reads is how long it worked, and the time
+between the reads at most, since requests run side by side. That is exact of requests one
+after the other and of a model that is never idle; in between, it is too long by the time
+in which requests overlapped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from exporter.access.own_traffic import OwnCounts
+from exporter.features.statistics.token_counts import (
+    TokenCounts,
+    TokenEstimate,
+    TokenRead,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from exporter.access.collector_base import Access
+    from exporter.access.inventory import ModelKey
+    from exporter.features.statistics.production_counts import Production
+    from exporter.features.statistics.server_page import Page
+    from exporter.samples import Sample
+
+_NONE: Final = OwnCounts()
+
+
+_NO_ESTIMATE: Final = TokenEstimate()
+
+
+@dataclass(slots=True)
+class BusyTime:
+    """Seconds of work; of each read the statistics' or the backend's, the longer."""
+
+    busy: float = 0.0
+    production: float = 0.0
+    is_reported: bool = False
+    """Whether the backend reports times."""
+    _at: float = 0.0
+    _statistics: tuple[float, float] = (0.0, 0.0)
+    _backend: float = 0.0
+    _tokens: float = 0.0
+    _own: int = 0
+    _share: float = 1.0
+
+    def advance(
+        self,
+        at: float,
+        statistics: tuple[float, float],
+        page: Mapping[str, float] | None,
+        own_tokens: int,
+    ) -> None:
+        """Add what rose until `at`; `statistics` are seconds of all and of production."""
+        rise, production = (
+            now - then for now, then in zip(statistics, self._statistics, strict=True)
+        )
+        self._statistics = statistics
+        if page is not None and "token_seconds" in page:
+            seconds = page["token_seconds"] + page.get("first_seconds", 0.0)
+            tokens = page.get("output", 0.0)
+            spent = seconds - self._backend if seconds >= self._backend else seconds
+            made = tokens - self._tokens if tokens >= self._tokens else tokens
+            own, self._own = own_tokens - self._own, own_tokens
+            if made > 0:
+                self._share = min(1.0, max(0.0, 1 - own / made))
+            worked = min(spent, at - self._at)
+            if self.is_reported and worked > rise:
+                rise, production = worked, worked * self._share
+            self.is_reported = True
+            self._backend, self._tokens, self._at = seconds, tokens, at
+        self.busy += rise
+        self.production += production
+
+
+class GeneratedWork:
+    """The books of all models."""
+
+    def __init__(self, access: Access, estimates: Mapping[str, TokenEstimate]) -> None:
+        self._access = access
+        self._estimates = estimates
+        self._tokens: dict[ModelKey, TokenCounts] = {}
+        self._busy: dict[ModelKey, BusyTime] = {}
+
+    def advance(
+        self,
+        at: float,
+        page: Page | None,
+        models: Mapping[ModelKey, Production],
+        ledgers: tuple[Mapping[ModelKey, OwnCounts], Mapping[ModelKey, OwnCounts]],
+        *,
+        started: bool,
+    ) -> Iterator[Sample]:
+        """Add one read; `ledgers` are ours before and after it."""
+        before, after = ledgers
+        for key, production in models.items():
+            counts = self._tokens.setdefault(key, TokenCounts(started))
+            own = after.get(key, _NONE)
+            backend = None if page is None else page.backend.get(key, {})
+            counts.advance(
+                TokenRead(
+                    production.totals.success,
+                    before.get(key, _NONE),
+                    own,
+                    backend,
+                    self._access.work.traced.get(key),
+                    self._estimates.get(key[0], _NO_ESTIMATE),
+                )
+            )
+            seconds = production.all_busy_ns / 1e9, production.totals.busy_ns / 1e9
+            busy = self._busy.setdefault(key, BusyTime())
+            busy.advance(at, seconds, backend, own.output_tokens.known)
+            yield from counts.samples(key)
+
+    def busy(self, key: ModelKey) -> BusyTime:
+        """Return how long a model worked."""
+        return self._busy[key]
+
+    def output_tokens(self, key: ModelKey) -> float | None:
+        """Return production's, where it is known how long the model worked for them."""
+        spec = self._access.board.current.models.get(key)
+        if spec is not None and spec.decoupled and not self._busy[key].is_reported:
+            return None
+        return self._tokens[key].total("output")
+
+    def server_gone(self, own: Mapping[ModelKey, OwnCounts]) -> None:
+        """Note what of ours a server had answered that does not answer any more."""
+        for key, counts in self._tokens.items():
+            counts.server_gone(own.get(key, _NONE))
+
+    def forget(self, key: ModelKey) -> None:
+        """Begin anew for a model version that is gone."""
+        self._tokens.pop(key, None)
+        self._busy.pop(key, None)

@@ -1,0 +1,137 @@
+"""Everything that is used of Triton's metrics page, from one read of it.
+
+Backends and models write to this page, too. Series of Triton's own that a model registered
+with other labels are known by these and refused. What a model adds to one of Triton's own
+series, or in another model's name to a backend's, no reader of the page can tell; the first
+shows as a disagreement with the statistics, from which production is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from exporter.triton.metrics_page import lines_of, read_page
+from exporter.triton.upstream import (
+    BACKEND,
+    CROSS_CHECKED,
+    FAILURE_REASONS,
+    FAILURES,
+    FIRST_RESPONSE,
+    OWN_LABELS,
+    PENDING,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.access.inventory import ModelKey
+    from exporter.triton.metrics_page import PageSeries
+
+MAX_SERIES: Final = 100_000
+MAX_BACKEND_SERIES: Final = 10_000
+"""So that what models register takes no room from Triton's own."""
+
+_FIELDS: Final = {item.name: item.statistics_field for item in CROSS_CHECKED}
+_HISTOGRAM: Final = {
+    f"{FIRST_RESPONSE.name}_{part}": part for part in ("bucket", "sum", "count")
+}
+_OWN_LINES: Final = lines_of([*_FIELDS, PENDING.name, *_HISTOGRAM])
+_BACKEND_LINES: Final = lines_of({item.name for item in BACKEND})
+_RANKS: Final = {
+    (item.name, item.label): (rank, item.field) for rank, item in enumerate(BACKEND)
+}
+_LABELS: Final = {
+    FAILURES: OWN_LABELS | {"reason"},
+    f"{FIRST_RESPONSE.name}_bucket": OWN_LABELS | {"le"},
+}
+_SELECTING: Final = {item.name: item.label[0] for item in BACKEND}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The series of Triton's metrics page that are read."""
+
+    counters: Mapping[tuple[ModelKey, str], float]
+    """(model, statistics field) -> value, summed over GPUs and failure reasons."""
+    pending: Mapping[ModelKey, float]
+    """Requests that wait for an instance."""
+    failures: Mapping[tuple[ModelKey, str], float] = field(default_factory=dict)
+    """By reason."""
+    first_response: Mapping[ModelKey, Mapping[str, float]] = field(default_factory=dict)
+    """Cumulative counts by bound in milliseconds, "sum" and "count"."""
+    backend: Mapping[ModelKey, Mapping[str, float]] = field(default_factory=dict)
+    """What its backend reports of a model, by field of `upstream.BACKEND`."""
+    refused: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """Lines by the reason for which they were not used."""
+
+
+def page_of(body: bytes) -> Page:
+    """Return what a metrics page says; what cannot be read is counted."""
+    own = read_page(body, _OWN_LINES, most_series=MAX_SERIES)
+    refused = own.refused
+    counters: dict[tuple[ModelKey, str], float] = defaultdict(float)
+    failures: dict[tuple[ModelKey, str], float] = defaultdict(float)
+    first: dict[ModelKey, dict[str, float]] = defaultdict(dict)
+    pending: dict[ModelKey, float] = {}
+    for name, labels, value in own.series:
+        if "model" not in labels or "version" not in labels:
+            continue
+        known = _LABELS.get(name, OWN_LABELS)
+        if not all(label in known or label.startswith("_") for label in labels):
+            refused["foreign_labels"] += 1
+            continue
+        key = labels["model"], labels["version"]
+        if name in _FIELDS:
+            counters[key, _FIELDS[name]] += value
+            if name == FAILURES and "reason" in labels:
+                reason = labels["reason"]
+                if reason not in FAILURE_REASONS:
+                    reason = FAILURE_REASONS[-1]
+                failures[key, reason] += value
+        elif name == PENDING.name:
+            pending[key] = value
+        else:
+            part = _HISTOGRAM[name]
+            first[key][labels.get("le", "") if part == "bucket" else part] = value
+    backend = _backend(body, refused)
+    return Page(dict(counters), pending, failures, dict(first), backend, refused)
+
+
+def _backend(body: bytes, refused: Counter[str]) -> dict[ModelKey, dict[str, float]]:
+    page = read_page(body, _BACKEND_LINES, most_series=MAX_BACKEND_SERIES)
+    refused.update(page.refused)
+    ranks: dict[tuple[ModelKey, str], int] = {}
+    found: dict[ModelKey, dict[str, float]] = defaultdict(dict)
+    for series in page.series:
+        ranked = _ranked(series)
+        if ranked is None:
+            continue
+        rank, name = ranked
+        is_ratio = name == "kv_cache"
+        if series.value < 0 or (is_ratio and series.value > 1):
+            refused["value"] += 1
+            continue
+        key = series.labels["model"], series.labels["version"]
+        before = ranks.setdefault((key, name), rank)
+        if before < rank:
+            continue
+        if before > rank:
+            ranks[key, name] = rank
+            found[key][name] = series.value
+        elif is_ratio:
+            found[key][name] = max(found[key].get(name, 0.0), series.value)
+        else:
+            # Engines of one model are told apart by labels of their own.
+            found[key][name] = found[key].get(name, 0.0) + series.value
+    return dict(found)
+
+
+def _ranked(series: PageSeries) -> tuple[int, str] | None:
+    """Return a series' place in `BACKEND` and its field; None of one that is not used."""
+    labels = series.labels
+    if "model" not in labels or "version" not in labels:
+        return None
+    label = _SELECTING[series.name]
+    return _RANKS.get((series.name, (label, labels.get(label, ""))))

@@ -1,0 +1,199 @@
+"""Production's tokens of one model version, from the best source there is.
+
+A backend's counters hold everybody's tokens and start over with a reload. From them what
+the answers to our own requests reported is subtracted. The backend may count a token of
+ours before we have its answer, or after: so the counters are held against the ledger of our
+requests only while none is under way, and the total is the highest difference so far. It is
+never too high by more than what nobody can tell (`OwnTokens.unknown`), and exact as soon as
+our requests pause. Where they never do, it is taken after `_MOST_WAITS` reads, and may be
+ahead by the tokens of the requests then under way, once: nothing of that adds up.
+
+What a backend counted between the last read and its end is lost. Of our tokens in it, those
+of a server that was seen to be gone are known; at a reload they are taken from what comes
+next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field
+
+from exporter import catalogue
+from exporter.access.own_traffic import NOTHING, OwnTokens
+from exporter.access.work_board import TracedResponses
+from exporter.samples import Sample
+from exporter.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from exporter.access.inventory import ModelKey
+    from exporter.access.own_traffic import OwnCounts
+
+Direction = Literal["input", "output"]
+DIRECTIONS: Final[tuple[Direction, ...]] = ("input", "output")
+_MOST_WAITS: Final = 12
+_MEAN_READS: Final = 60
+"""The mean number of responses is that of traces of so many reads."""
+
+
+class TokenEstimate(Settings):
+    """How many tokens a request has in the mean."""
+
+    input: float | None = Field(default=None, ge=0, le=1e9)
+    """Tokens of its prompt."""
+    output: float | None = Field(default=None, ge=0, le=1e9)
+    """Tokens of its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRead:
+    """What is known of one model version at a read of the statistics."""
+
+    requests: int
+    """Production's so far, that succeeded."""
+    own_before: OwnCounts
+    """The ledger before the page was read."""
+    own: OwnCounts
+    """And after it."""
+    page: Mapping[str, float] | None
+    """Of its backend, by field; None where the metrics page could not be read."""
+    traced: TracedResponses | None
+    """None where responses are no tokens."""
+    estimate: TokenEstimate
+    """As configured."""
+
+
+@dataclass(slots=True)
+class _BackendTotal:
+    """One counter of a backend, our own part taken out."""
+
+    base: float
+    value: float = 0.0
+    """As last read."""
+    ended: float = 0.0
+    """Of counters that started over."""
+    lost: float = 0.0
+    """Of our tokens, those in no counter that was read."""
+    own: float = 0.0
+    """Of the ledger at the last read."""
+    own_when_gone: float | None = None
+    waits: int = 0
+    total: float = 0.0
+
+    def advance(self, value: float, own: float, *, is_quiet: bool) -> None:
+        if value < self.value:
+            self.ended += self.value
+            if self.own_when_gone is not None:
+                self.lost += max(0.0, self.own_when_gone - self.own)
+        self.value, self.own, self.own_when_gone = value, own, None
+        self.waits = 0 if is_quiet else self.waits + 1
+        if is_quiet or self.waits > _MOST_WAITS:
+            known = self.ended + value - self.base - (own - self.lost)
+            self.total = max(self.total, known)
+
+
+@dataclass(slots=True)
+class TokenCounts:
+    """Tokens of one model version, from its first read on.
+
+    `is_new` is whether it came while we watched: all that its backend counts is ours to
+    count then, as is what begins to be counted later.
+    """
+
+    is_new: bool
+    _absent: set[Direction] = field(default_factory=set)
+    _waits: int = 0
+    _requests: int = 0
+    _backend: dict[Direction, _BackendTotal] = field(default_factory=dict)
+    _unknown: dict[Direction, int] = field(default_factory=dict)
+    _others: dict[tuple[Direction, str], float] = field(default_factory=dict)
+    _mean: float | None = None
+    _traced: deque[TracedResponses] = field(
+        default_factory=lambda: deque([TracedResponses(0, 0)], maxlen=_MEAN_READS)
+    )
+
+    def advance(self, read: TokenRead) -> None:
+        """Add what production did since the read before."""
+        requests = read.requests - self._requests
+        self._requests = read.requests
+        mean = self._mean_responses(read.traced)
+        for direction in DIRECTIONS:
+            if self._count_backend(direction, read):
+                continue
+            if mean is not None and direction == "output":
+                self._add(direction, "responses", requests * mean)
+            elif (tokens := getattr(read.estimate, direction)) is not None:
+                self._add(direction, "estimate", requests * tokens)
+
+    def server_gone(self, own: OwnCounts) -> None:
+        """Note what of ours the server had answered when it was first found gone."""
+        for direction, total in self._backend.items():
+            if total.own_when_gone is None:
+                total.own_when_gone = float(_own(own, direction).known)
+
+    def total(self, direction: Direction) -> float | None:
+        """Return the tokens of all sources; None where there is none."""
+        found = [n for (d, _), n in self._others.items() if d == direction]
+        if direction in self._backend:
+            found.append(self._backend[direction].total)
+        return sum(found) if found else None
+
+    def samples(self, key: ModelKey) -> Iterator[Sample]:
+        """Yield each source's total, and the own requests that nobody can take out."""
+        for direction, backend in self._backend.items():
+            labels = (*key, direction, "backend")
+            yield Sample(catalogue.TOKENS, backend.total, labels)
+            unknown = self._unknown.get(direction, 0)
+            yield Sample(catalogue.TOKENS_OWN_UNKNOWN, unknown, (*key, direction))
+        for (direction, source), number in self._others.items():
+            yield Sample(catalogue.TOKENS, number, (*key, direction, source))
+
+    def _count_backend(self, direction: Direction, read: TokenRead) -> bool:
+        """Return whether a backend counts these tokens, now or since it was last read."""
+        value = None if read.page is None else read.page.get(direction)
+        if value is None:
+            if read.page is not None:
+                self._absent.add(direction)
+            return direction in self._backend
+        own = _own(read.own, direction)
+        known, unknown = float(own.known), own.unknown
+        if direction == "output" and read.traced is not None:
+            # Each response is a token.
+            known, unknown = known + own.responses, unknown - own.answered
+        is_quiet = read.own.in_flight == NOTHING
+        total = self._backend.get(direction)
+        if total is None:
+            base = 0.0
+            if not self.is_new and direction not in self._absent:
+                # What it counted before our first read is not ours to count.
+                self._waits += 1
+                if read.own != read.own_before and self._waits < _MOST_WAITS:
+                    return False
+                base = value - known
+            total = self._backend[direction] = _BackendTotal(base, value)
+        total.advance(value, known, is_quiet=is_quiet)
+        self._unknown[direction] = unknown
+        return True
+
+    def _mean_responses(self, traced: TracedResponses | None) -> float | None:
+        """Return the mean of the latest traces; as before, where there are none."""
+        if traced is None:
+            return None
+        first = self._traced[0]
+        self._traced.append(traced)
+        if traced.requests > first.requests:
+            rise = traced.responses - first.responses
+            self._mean = rise / (traced.requests - first.requests)
+        return self._mean
+
+    def _add(self, direction: Direction, source: str, tokens: float) -> None:
+        before = self._others.get((direction, source), 0.0)
+        self._others[direction, source] = before + max(0.0, tokens)
+
+
+def _own(own: OwnCounts, direction: Direction) -> OwnTokens:
+    return own.input_tokens if direction == "input" else own.output_tokens

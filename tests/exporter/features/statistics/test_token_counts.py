@@ -1,0 +1,225 @@
+"""Production's tokens: sources, our own taken out, restarts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter import catalogue
+from exporter.access.own_traffic import NOTHING, Booking, OwnCounts, OwnTokens
+from exporter.access.work_board import TracedResponses
+from exporter.features.statistics.generated_work import BusyTime
+from exporter.features.statistics.token_counts import (
+    TokenCounts,
+    TokenEstimate,
+    TokenRead,
+)
+
+KEY = ("llm", "1")
+
+
+def own(tokens=0, *, unknown=0, answered=0, responses=0, under_way=0):
+    counted = OwnTokens(tokens, unknown, answered, responses)
+    booked = Booking(requests=tokens + unknown)
+    in_flight = Booking(requests=under_way) if under_way else NOTHING
+    return OwnCounts(
+        done=booked, in_flight=in_flight, output_tokens=counted, input_tokens=counted
+    )
+
+
+def read(
+    output=None,
+    ours=None,
+    *,
+    before=None,
+    requests=0,
+    traced=None,
+    page=True,
+    estimate=None,
+):
+    ours = ours or own()
+    fields = {} if output is None else {"output": float(output)}
+    return TokenRead(
+        requests,
+        ours if before is None else before,
+        ours,
+        fields if page else None,
+        traced,
+        estimate or TokenEstimate(),
+    )
+
+
+def totals(counts, spec=catalogue.TOKENS):
+    return {s.labels[2:]: s.value for s in counts.samples(KEY) if s.spec is spec}
+
+
+BACKEND = ("output", "backend")
+
+
+def test_what_was_there_before_us_and_what_is_ours_is_not_productions():
+    counts = TokenCounts(is_new=False)
+    counts.advance(read(1000, own(10)))
+    assert totals(counts) == {BACKEND: 0}
+    counts.advance(read(1075, own(30)))
+    assert totals(counts) == {BACKEND: 55}
+
+
+def test_of_a_model_that_came_while_we_watched_all_counts():
+    counts = TokenCounts(is_new=True)
+    counts.advance(read(100, own(30)))
+    assert totals(counts) == {BACKEND: 70}
+
+
+def test_a_backend_that_counts_later_than_we_look_counts_from_zero():
+    counts = TokenCounts(is_new=False)
+    counts.advance(read())
+    assert totals(counts) == {}
+    counts.advance(read(page=False))
+    counts.advance(read(100, own(30)))
+    assert totals(counts) == {BACKEND: 70}
+
+
+def test_a_first_read_with_ours_under_way_waits_for_one_without():
+    counts = TokenCounts(is_new=False)
+    counts.advance(read(1005, own(0, under_way=1), before=own()))
+    counts.advance(read(1010, own(10)))
+    assert totals(counts) == {BACKEND: 0}
+
+
+def test_a_request_of_ours_under_way_is_waited_for():
+    counts = TokenCounts(is_new=False)
+    counts.advance(read(1000))
+    counts.advance(read(1012, own(0, under_way=1)))
+    assert totals(counts) == {BACKEND: 0}
+    counts.advance(read(1030, own(20)))
+    assert totals(counts) == {BACKEND: 10}
+
+
+def test_requests_of_ours_that_never_pause_do_not_stop_it_and_add_nothing_up():
+    counts = TokenCounts(is_new=False)
+    counts.advance(read(0))
+    # Each look finds one of ours half done: 5 of its 10 tokens are counted.
+    for look in range(1, 1001):
+        counts.advance(read(20 * look + 5, own(10 * look, under_way=1)))
+    (total,) = totals(counts).values()
+    assert 9_800 <= total <= 10_005
+
+
+@st.composite
+def histories(draw):
+    """Reads of a counter: production and ours rise, ours are seen late or early."""
+    return draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, 50),
+                st.integers(0, 50),
+                st.integers(0, 50),
+                st.sampled_from(["read", "read", "restart", "gone"]),
+            ),
+            max_size=40,
+        )
+    )
+
+
+@given(histories())
+def test_production_is_never_too_high_and_exact_when_ours_pause(history):
+    counts = TokenCounts(is_new=False)
+    counts.advance(read(0))
+    value = production = ours = 0
+    for theirs, mine, under_way, event in history:
+        if event != "read":
+            value = 0  # what came after the last read went with it
+            ours += mine
+        if event == "gone":
+            counts.server_gone(own(ours))
+        value += theirs + under_way
+        production += theirs
+        # Some are counted of which we have no answer yet.
+        counts.advance(read(value, own(ours, under_way=1)))
+        assert totals(counts)[BACKEND] <= production
+        ours += under_way
+        counts.advance(read(value, own(ours)))
+        assert totals(counts)[BACKEND] <= production
+    if all(event == "read" for *_, event in history):
+        assert totals(counts)[BACKEND] == production
+
+
+def test_a_restart_loses_nothing_and_what_it_took_of_ours_is_known():
+    counts = TokenCounts(is_new=False)
+    counts.advance(read(0))
+    counts.advance(read(120, own(20)))
+    counts.server_gone(own(27))  # 7 more that the old server answered
+    counts.server_gone(own(28))  # later, the new one's
+    counts.advance(read(31, own(30)))
+    assert totals(counts) == {BACKEND: 100 + 31 - 3}
+
+
+def test_what_nobody_knows_of_ours_is_counted_as_unknown():
+    counts = TokenCounts(is_new=False)
+    counts.advance(read(0))
+    counts.advance(read(50, own(10, unknown=2, answered=1, responses=8)))
+    assert totals(counts) == {BACKEND: 40}
+    assert totals(counts, catalogue.TOKENS_OWN_UNKNOWN) == {("output",): 2}
+
+
+def test_where_each_response_is_a_token_answers_are_known_by_their_responses():
+    counts = TokenCounts(is_new=False)
+    traced = TracedResponses(0, 0)
+    counts.advance(read(0, traced=traced))
+    ours = own(10, unknown=2, answered=1, responses=8)
+    counts.advance(read(50, ours, traced=traced))
+    assert totals(counts) == {BACKEND: 32}
+    assert totals(counts, catalogue.TOKENS_OWN_UNKNOWN) == {("output",): 1}
+
+
+def test_without_a_backend_the_responses_of_traced_requests_count():
+    counts = TokenCounts(is_new=False)
+    guess = TokenEstimate(input=3, output=99)
+    counts.advance(read(requests=0, traced=TracedResponses(0, 0), estimate=guess))
+    counts.advance(read(requests=100, traced=TracedResponses(10, 55), estimate=guess))
+    counts.advance(read(requests=200, traced=TracedResponses(20, 155), estimate=guess))
+    assert totals(counts) == {
+        ("output", "responses"): pytest.approx(100 * 5.5 + 100 * 7.75),
+        ("input", "estimate"): 600,
+        ("output", "estimate"): 0,  # before the first trace
+    }
+
+
+def test_one_source_counts_at_a_time_the_best():
+    counts = TokenCounts(is_new=True)
+    guess = TokenEstimate(output=5)
+    counts.advance(read(requests=10, estimate=guess))
+    counts.advance(read(40, requests=20, estimate=guess))
+    counts.advance(read(page=False, requests=30, estimate=guess))
+    counts.advance(read(90, requests=40, estimate=guess))
+    assert totals(counts) == {("output", "estimate"): 50, BACKEND: 90}
+    assert counts.total("output") == 140
+    assert counts.total("input") is None
+
+
+def test_with_no_source_there_is_nothing_and_not_zero():
+    counts = TokenCounts(is_new=True)
+    counts.advance(read(requests=10))
+    assert totals(counts) == {}
+    assert counts.total("output") is None
+
+
+def test_time_at_work_is_what_the_backend_reports_and_no_more_than_passed():
+    busy = BusyTime()
+    ours = 0
+
+    def look(at, seconds, tokens, mine, statistics=0.0):
+        nonlocal ours
+        ours += mine
+        page = {"token_seconds": seconds, "first_seconds": 0.0, "output": tokens}
+        busy.advance(at, (statistics, statistics / 2), page, ours)
+        return busy.busy, busy.production
+
+    assert look(100.0, 50.0, 1000.0, 100) == (0, 0)  # what was before is not known
+    assert look(110.0, 52.0, 1100.0, 25) == (2, 1.5)
+    assert look(120.0, 152.0, 1200.0, 0) == (12, 11.5)  # side by side
+    assert look(130.0, 3.0, 10.0, 0) == (15, 14.5)  # started over
+    assert look(140.0, 3.0, 10.0, 0, statistics=4.0) == (19, 16.5)
+    busy.advance(150.0, (5.0, 2.5), None, ours)
+    assert (busy.busy, busy.production) == (20, 17)

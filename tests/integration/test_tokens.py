@@ -1,0 +1,284 @@
+"""Tokens and backend metrics of the demo's language model on a real Triton.
+
+The client keeps books of its own, by what each answer says of its tokens, while the
+sidecar's probes ask the same model all the time.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import urllib3
+from small_models import config as small_config
+from small_models import write_model
+
+from exporter.triton.embedded import EmbeddedTriton
+
+pytestmark = pytest.mark.triton
+
+MODEL = Path(__file__).parents[2] / "deploy" / "models" / "llm"
+LLM = {"model": "llm", "version": "1"}
+IDLE_WATTS = 20
+
+
+HOSTILE = """
+import numpy as np
+import triton_python_backend_utils as pb
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.kept = []
+        me = {"model": args["model_name"], "version": args["model_version"]}
+        self.show("vllm:num_requests_running", "GAUGE", me, float("nan"))
+        self.show("vllm:prompt_tokens_total", "COUNTER", me, 5)
+        self.show("vllm:num_preemptions_total", "GAUGE", me, -3)
+        self.show("nv_inference_count", "COUNTER", {**me, "x": "forged"}, 1e6)
+        self.show("vllm:kv_cache_usage_perc", "GAUGE", {**me, "n": "x" * 3000}, 1)
+        for number in range(20):
+            labels = {**me, "n": f"{number}\\n"}
+            self.show("vllm:num_requests_waiting", "GAUGE", labels, number)
+
+    def show(self, name, kind, labels, value):
+        family = pb.MetricFamily(
+            name=name,
+            description="one line\\nvllm:generation_tokens_total broken {\\n",
+            kind=getattr(pb.MetricFamily, kind),
+        )
+        metric = family.Metric(labels=labels)
+        metric.increment(value)
+        self.kept += [family, metric]
+
+    def execute(self, requests):
+        y = np.zeros(1, np.float32)
+        return [pb.InferenceResponse([pb.Tensor("y", y)]) for _ in requests]
+"""
+
+
+@pytest.fixture
+def server(triton_environment, tmp_path):
+    shutil.copytree(MODEL, tmp_path / "models" / "llm")
+    write_model(tmp_path / "models", "hostile", small_config(), HOSTILE)
+    with EmbeddedTriton(
+        tmp_path / "models",
+        environment=triton_environment,
+        model_control="explicit",
+        arguments=["--load-model=llm"],
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+def config(settings, server):
+    return settings(
+        server,
+        probe={
+            "overrides": {"llm": {"inputs": {"text_input": {"values": ["Why slow?"]}}}}
+        },
+        power={
+            "interval_seconds": 0.5,
+            "window_seconds": 1,
+            "rate_window_seconds": 600,
+            "sources": [
+                {
+                    "kind": "model",
+                    "idle_watts": IDLE_WATTS,
+                    "full_watts": 80,
+                    "use": "busy",
+                }
+            ],
+        },
+        cost={"electricity_price_per_kwh": 0.3, "grid_grams_per_kwh": 400, "pue": 1.5},
+    )
+
+
+class Clients:
+    """Ask for streamed answers, several at a time, and add up what these say."""
+
+    def __init__(self, server):
+        self.input = self.output = 0
+        self._server = server
+        self._lock = threading.Lock()
+        self._pool = urllib3.PoolManager(maxsize=24)
+
+    def ask(self, number, *, tokens=20, at_once=4):
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(lambda place: self._one(place, tokens), range(number)))
+
+    def _one(self, place, tokens):
+        reply = self._pool.request(
+            "POST",
+            f"http://{self._server.http}/v2/models/llm/generate_stream",
+            json={
+                "text_input": " ".join(["word"] * (place % 7 + 1)),
+                "stream": True,
+                "sampling_parameters": json.dumps(
+                    {"max_tokens": tokens, "ignore_eos": True}
+                ),
+            },
+            timeout=30,
+        )
+        assert reply.status == 200, reply.data
+        events = [
+            json.loads(line.removeprefix(b"data: "))
+            for line in reply.data.split(b"\n\n")
+            if line.strip()
+        ]
+        with self._lock:
+            self.input += events[0]["num_input_tokens"]
+            self.output += sum(event["num_output_tokens"] for event in events)
+
+
+def counted(page, direction):
+    return page.value(
+        "triton_tokens_total", **LLM, direction=direction, source="backend"
+    )
+
+
+def agrees(clients):
+    return lambda page: (
+        counted(page, "input") == clients.input
+        and counted(page, "output") == clients.output
+    )
+
+
+def probed(page, number):
+    done = page.value("triton_own_requests_total", **LLM, outcome="success")
+    return done is not None and done >= number
+
+
+def backend_tokens(page, direction="output"):
+    return page.value("triton_backend_tokens_total", **LLM, direction=direction) or 0
+
+
+def test_production_is_what_the_clients_count_while_probes_ask(
+    server, config, start_sidecar
+):
+    before = Clients(server)
+    before.ask(5)
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda page: counted(page, "output") == 0)
+    clients = Clients(server)
+    for _ in range(5):
+        clients.ask(20)
+        page = sidecar.wait(agrees(clients))
+    page = sidecar.wait(lambda page: probed(page, 5))
+    assert agrees(clients)(page)
+    # Our own are in the backend's numbers, and those of before us.
+    assert backend_tokens(page) > before.output + clients.output
+    unknown = page.values("triton_own_requests_tokens_unknown_total", **LLM)
+    assert unknown == [0, 0]
+    assert page.value("triton_backend_requests_waiting", **LLM) == 0
+    assert 0 <= page.value("triton_backend_kv_cache_usage_ratio", **LLM) <= 1
+    assert page.value("triton_request_failures_total", **LLM, reason="OTHER") == 0
+    assert page.value("triton_backend_preemptions_total", **LLM) is None
+    refused = page.sum("tritonwatch_metrics_page_refused_total")
+    assert refused == 0
+
+
+def test_what_runs_and_waits_is_shown_while_it_does(server, config, start_sidecar):
+    sidecar = start_sidecar(config)
+    sidecar.wait(lambda page: counted(page, "output") == 0)
+    clients = Clients(server)
+    stop = threading.Event()
+
+    def load():
+        while not stop.is_set():
+            clients.ask(48, tokens=200, at_once=24)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        sidecar.wait(
+            lambda page: (
+                (page.value("triton_backend_requests_running", **LLM) or 0) >= 10
+                and (page.value("triton_backend_kv_cache_usage_ratio", **LLM) or 0)
+                > 0.3
+            )
+        )
+    finally:
+        stop.set()
+        thread.join()
+    sidecar.wait(agrees(clients))
+
+
+def test_nothing_of_production_is_lost_or_made_up_by_restarts_and_reloads(
+    server, config, start_sidecar
+):
+    sidecar = start_sidecar(config)
+    clients = Clients(server)
+    sidecar.wait(lambda page: counted(page, "output") == 0)
+    clients.ask(30)
+    sidecar.wait(agrees(clients))
+    high = backend_tokens(sidecar.page())
+    server.restart()
+    # Of ours, what the old server counted after the last look is known by the ledger.
+    sidecar.wait(lambda page: page.value("triton_up") == 1)
+    clients.ask(30)
+    page = sidecar.wait(agrees(clients))
+    assert backend_tokens(page) < high + clients.output
+    urllib3.request("POST", f"http://{server.http}/v2/repository/models/llm/unload")
+    sidecar.wait(lambda page: page.value("triton_model_ready", **LLM) in (0, None))
+    urllib3.request("POST", f"http://{server.http}/v2/repository/models/llm/load")
+    sidecar.wait(lambda page: page.value("triton_model_ready", **LLM) == 1)
+    clients.ask(30)
+    sidecar.wait(agrees(clients))
+
+
+def test_a_hostile_model_costs_nobody_else_a_number(server, config, start_sidecar):
+    urllib3.request("POST", f"http://{server.http}/v2/repository/models/hostile/load")
+    sidecar = start_sidecar(config)
+    clients = Clients(server)
+    sidecar.wait(lambda page: counted(page, "output") == 0)
+    clients.ask(30)
+    page = sidecar.wait(agrees(clients))
+    hostile = {"model": "hostile", "version": "1"}
+    counters = page.all("triton_statistics_disagreement_ratio", **hostile)
+    assert {value for _, value in counters} == {0}
+    assert page.value("triton_backend_requests_waiting", **hostile) == sum(range(20))
+    for gone in ("requests_running", "preemptions_total", "kv_cache_usage_ratio"):
+        assert page.value(f"triton_backend_{gone}", **hostile) is None
+    for reason in ("value", "malformed", "too_long", "foreign_labels"):
+        refused = page.value("tritonwatch_metrics_page_refused_total", reason=reason)
+        assert refused > 0, reason
+    assert page.value("triton_backend_requests_waiting", **LLM) is not None
+
+
+def test_energy_of_tokens_balances_with_that_of_the_model(
+    server, config, start_sidecar
+):
+    sidecar = start_sidecar(config)
+    clients = Clients(server)
+    sidecar.wait(lambda page: counted(page, "output") == 0)
+    for _ in range(10):
+        clients.ask(20, tokens=40)
+    joules = "triton_token_energy_joules"
+
+    def settles(page):
+        return agrees(clients)(page) and page.value(joules, **LLM, basis="active")
+
+    page = sidecar.wait(settles)
+    assert page.value("triton_tokens_total", **LLM, direction="output") > 0
+    # Two windows without a request: all tokens are in, and what they took.
+    threading.Event().wait(3)
+    page = sidecar.page()
+    energy = page.value("triton_model_energy_joules_total", **LLM)
+    each = page.value(joules, **LLM, basis="active")
+    assert each * clients.output == pytest.approx(energy, rel=1e-3)
+    per_kwh = 1.5 / 3.6e6
+    grams = page.value(
+        "triton_model_carbon_per_thousand_tokens_grams", **LLM, basis="active"
+    )
+    assert grams == pytest.approx(1000 * each * 400 * per_kwh)
+    price = page.value(
+        "triton_model_cost_per_thousand_tokens", **LLM, basis="active", currency="USD"
+    )
+    assert price == pytest.approx(1000 * each * 0.3 * per_kwh)
+    # The statistics alone show the milliseconds in which requests were taken in.
+    busy = page.value("triton_model_busy_seconds_total", **LLM)
+    assert energy > 10 * busy * (80 - IDLE_WATTS)
