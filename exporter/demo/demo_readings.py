@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
 Troubles = dict[tuple[str, ...], str]
-Counted = tuple[float, dict[tuple[str, str], float]]
-"""When a page was read, and the total of each model version."""
-
 _PRICED: Final = "digits_fp32"
 _PRECISION: Final = "precision"
 _FULL: Final = {"basis": "full"}
+_RATES_SECONDS: Final = 5.0
+"""Rates are over this time: a counter that is read every other second has no zeros then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +49,22 @@ class Reading:
 
 
 class Reader:
-    """Turns pages into readings; rates come from one page to the next."""
+    """Turns pages into readings; rates come from the pages of the last five seconds."""
 
     def __init__(self) -> None:
-        self._before: Counted | None = None
-        self._tokens: Counted | None = None
+        self._requests = _Rates()
+        self._tokens = _Rates()
 
     def read(self, page: bytes, status: Mapping[str, Any], now: float) -> Reading:
         """Read /metrics and /api/v1/status of `now`, in seconds of any clock."""
         series: Series = defaultdict(list)
         for name, labels, value in parse_text(page):
             series[name].append((labels, value))
-        rates, self._before = _rates(series["triton_requests_total"], self._before, now)
+        rates = self._requests.since_earlier(series["triton_requests_total"], now)
         made = [
             s for s in series["triton_tokens_total"] if s[0]["direction"] == "output"
         ]
-        tokens, self._tokens = _rates(made, self._tokens, now)
+        tokens = self._tokens.since_earlier(made, now)
         keys = sorted(
             (labels["model"], labels["version"])
             for labels, _ in series["triton_model_serving"]
@@ -95,22 +94,29 @@ class Reader:
         )
 
 
-def _rates(
-    counted: list[tuple[dict[str, str], float]],
-    before: Counted | None,
-    now: float,
-) -> tuple[dict[tuple[str, str], float] | None, Counted]:
-    """Return what each model version counted a second since `before`, and the totals."""
-    totals: dict[tuple[str, str], float] = defaultdict(float)
-    for labels, value in counted:
-        totals[labels["model"], labels["version"]] += value
-    if before is None or now <= before[0]:
-        return None, (now, totals)
-    seconds = now - before[0]
-    return {
-        key: max(0.0, total - before[1].get(key, 0.0)) / seconds
-        for key, total in totals.items()
-    }, (now, totals)
+class _Rates:
+    """Totals of each model version on the latest pages."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[float, dict[tuple[str, str], float]]] = deque()
+
+    def since_earlier(
+        self, counted: list[tuple[dict[str, str], float]], now: float
+    ) -> dict[tuple[str, str], float] | None:
+        """Return what each model version counted a second; None on the first page."""
+        totals: dict[tuple[str, str], float] = defaultdict(float)
+        for labels, value in counted:
+            totals[labels["model"], labels["version"]] += value
+        while len(self._held) > 1 and self._held[1][0] <= now - _RATES_SECONDS:
+            self._held.popleft()
+        self._held.append((now, totals))
+        at, earlier = self._held[0]
+        if now <= at:
+            return None
+        return {
+            key: max(0.0, total - earlier.get(key, 0.0)) / (now - at)
+            for key, total in totals.items()
+        }
 
 
 def _summary(series: Series, rate: str) -> str:

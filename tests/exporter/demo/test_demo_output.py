@@ -191,3 +191,16 @@ def test_on_a_terminal_the_table_is_drawn_again_in_its_place():
     assert max(len(line) for line in again.splitlines()) <= WIDTH + len(
         "\x1b[10F\x1b[J"
     )
+
+
+def test_rates_are_of_the_last_seconds_so_that_a_counter_read_seldom_shows_no_zero():
+    counted = (
+        'triton_requests_total{model="diabetes",version="1",outcome="success"} %d\n'
+    )
+    # Read every third second; 10 a second, and none from the 10th on.
+    totals = [10 * min(second // 3 * 3, 9) for second in range(20)]
+    pages = [SERVES + counted % total for total in totals]
+    shown = [read(*pages[: end + 1]).summary for end in range(20)]
+    rates = [float(re.search(r"([\d.]+) requests/s", line)[1]) for line in shown[1:]]
+    assert all(5 <= rate <= 13 for rate in rates[5:10])
+    assert rates[-1] == 0
