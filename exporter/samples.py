@@ -65,7 +65,7 @@ class MetricSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """One observation that stands for its bucket: value, when, and where to look."""
+    """One observation that represents its bucket: value, time, and trace."""
 
     value: float
     timestamp_seconds: float
@@ -98,7 +98,7 @@ class HistogramSample:
 
 @dataclass(frozen=True, slots=True)
 class BucketSample:
-    """Cumulative counts under fixed bounds, for what is counted rather than timed.
+    """Cumulative counts under fixed bounds, for counted rather than timed values.
 
     `counts[i]` is the number of observations <= `spec.buckets[i]`; `count` all of them.
     """

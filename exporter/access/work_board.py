@@ -20,36 +20,36 @@ class ModelWork:
     """
 
     busy_seconds: float
-    """Of all executions, our own requests' among them."""
+    """Busy time of all executions, our own requests' included."""
     production_busy_seconds: float
     inferences: int
-    """Production's."""
+    """Inferences of production."""
     requests: int = 0
-    """Production's, failed ones among them."""
+    """Requests of production, failed ones included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All model versions at one instant, in monotonic seconds."""
+    """The work of all model versions at one instant, in monotonic seconds."""
 
     at: float
     models: Mapping[ModelKey, ModelWork] = field(default_factory=dict)
 
 
 class WorkBoard:
-    """The latest look. Thread-safe."""
+    """The latest reading. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._look: Look | None = None
 
     def publish(self, look: Look) -> None:
-        """Replace the latest look."""
+        """Replace the latest reading."""
         with self._lock:
             self._look = look
 
     @property
     def current(self) -> Look | None:
-        """The latest look, None before the first."""
+        """The latest reading, None before the first."""
         with self._lock:
             return self._look

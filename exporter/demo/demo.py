@@ -268,7 +268,7 @@ class _Watch:
         self._was_correct = False
 
     def go_on(self, log: Path, duration_seconds: float | None) -> None:
-        """Until the duration is over, or an exception ends it."""
+        """Run until the duration is over, or an exception ends it."""
         started = due = time.monotonic()
         with log.open(encoding="utf-8", errors="replace") as sidecar:
             while duration_seconds is None or due - started < duration_seconds:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Sides = Literal["both", "upper", "lower"]
 
 LONGEST: Final = 1e12
-"""Longer run lengths than this are not told apart."""
+"""Longest run length; longer ones are not distinguished."""
 _LEAST_NODES: Final = 48
 _NODES_PER_SIGMA: Final = 5.0
 _MOST_NODES: Final = 400
@@ -175,7 +175,7 @@ def limit_for(
 
 
 def known(length: float) -> float:
-    """A run length beyond what the solution can hold comes out as nonsense."""
+    """Return the run length; nan beyond the range of the solution."""
     return min(length, LONGEST) if length > 0 else LONGEST
 
 

@@ -30,7 +30,7 @@ class CollectorSession(requests.Session):
             self.mount(scheme, _BoundedAdapter())
 
     def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
-        """The answer with no more of its body than is looked at.
+        """Return the answer with its body cut at the size that is read.
 
         Raises:
             requests.RequestException: there is none in time, or it points elsewhere.

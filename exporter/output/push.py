@@ -60,7 +60,7 @@ class OtlpSettings(Settings):
 
 
 def _address(url: str) -> str:
-    """Host and port: what of a URL can be told. Empty where it has none."""
+    """Return host and port, the only parts of a URL to log. Empty where it has none."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port is not None else ""

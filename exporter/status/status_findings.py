@@ -57,7 +57,7 @@ def findings(
     serving: Mapping[ModelKey, bool],
     objectives: Iterable[Objective],
 ) -> list[Finding]:
-    """Everything that is known to be wrong; of a server that is down, only that."""
+    """Return all known problems; of a server that is down, only that one."""
     if not inventory.up:
         return [Finding("Triton", "does not answer", _SERVING, "TritonDown")]
     found: Found = defaultdict(list)

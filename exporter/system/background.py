@@ -1,4 +1,4 @@
-"""Work that goes on in a thread of its own while a block lasts."""
+"""Work in a thread while a block lasts."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def read(path: Path, most_bytes: int) -> bytes:
 def write(
     path: Path, data: bytes | Iterable[bytes | memoryview], mode: int = 0o600
 ) -> None:
-    """Replace the file at once: whoever reads it finds the old or the new, in full.
+    """Replace the file atomically: a reader finds the old or the new content, complete.
 
     `data` may come in parts, which spares the memory of joining them.
 
@@ -69,7 +69,7 @@ def write(
 
 
 def set_aside(path: Path) -> Path:
-    """Rename what cannot be used, so that it can be looked at; its new name.
+    """Rename an unusable file, so that it can be inspected; return its new name.
 
     Raises:
         OSError: it could not be renamed.

@@ -36,13 +36,13 @@ log = structlog.get_logger()
 MAX_STREAMS: Final = 16
 """Calls of one connection at once."""
 FEW_CONNECTIONS: Final = 2
-"""As many as one address may have without waiting for others that have more."""
+"""Connections that one address may have without waiting for others that have more."""
 READ_SECONDS: Final = 10.0
-"""From the call, or the latest message of a stream, to the end of the next one."""
+"""Time from the call, or a stream's latest message, to the end of the next one."""
 ANSWER_SECONDS: Final = 0.05
-"""A sender waits no longer to be told what was wrong."""
+"""Longest wait of a sender for the result of parsing."""
 BROKEN_SECONDS: Final = 0.1
-"""From a stream's end until it is sure that nobody has broken it off."""
+"""Time after a stream's end from which it is certain that it was not cancelled."""
 _STOP_SECONDS: Final = 1.0
 _SERVICE: Final = "inference.GRPCInferenceService"
 _EMPTY: Final = b""
@@ -95,7 +95,7 @@ class GrpcTap:
         return host_port(*self._listener.getsockname()[:2])
 
     def follow(self, address: str, port: int) -> None:
-        """Take over the route, and listen as soon as there is one; in the event loop.
+        """Use the route, and listen as soon as there is one; in the event loop.
 
         Raises:
             ListenError: the address cannot be bound.

@@ -1,4 +1,4 @@
-"""The tap's connections: a request that nobody reads is answered where it is parsed.
+"""The tap's connections: skipped requests are answered where they are parsed.
 
 Most mirrored requests are passed over. Each of them as a task of its own in an ASGI
 cycle would cost three times as much, most of it for a body that nobody wants.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from exporter.taps.tap_route import TapAnswer
 
 ADMITTED = "admitted"
-"""In the state of a request that was found to be worth reading."""
+"""Key in the state of a request that was admitted."""
 
 
 class PassOver(Protocol):
@@ -46,7 +46,7 @@ class TapProtocol(BoundedProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Pass the request over, or go on with it."""
+        """Skip the request, or continue with it."""
         if self._in_turn():
             answer, decided = self._judge.pass_over(self.url.decode(), self.headers)
             if answer is not None:
@@ -66,7 +66,7 @@ class TapProtocol(BoundedProtocol):
             self._held_bytes = 0
 
     def on_message_complete(self) -> None:
-        """The end of the body, which is when its sender looks for an answer."""
+        """Handle the end of the body, when its sender expects an answer."""
         answer, self._answer = self._answer, None
         if answer is None:
             super().on_message_complete()
@@ -81,7 +81,7 @@ class TapProtocol(BoundedProtocol):
             self.transport.close()
 
     def _in_turn(self) -> bool:
-        """Whether it can be answered now: plain, and with none before it."""
+        """Return whether it can be answered now: plain, and with none before it."""
         return (
             (self.cycle is None or self.cycle.response_complete)
             and not self.pipeline

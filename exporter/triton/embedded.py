@@ -153,12 +153,12 @@ class EmbeddedTriton:
 
     @property
     def pid(self) -> int:
-        """Of tritonserver; its process group and session have the same number."""
+        """Pid of tritonserver; its process group and session have the same number."""
         return self._pid
 
     @property
     def log(self) -> Path:
-        """Everything the server and its models printed, over all its starts."""
+        """Log of the server and its models, over all its starts."""
         return self._log or self._folder.with_suffix(".log")
 
     @property
@@ -339,7 +339,7 @@ class EmbeddedTriton:
 
 
 class _PortTakenError(EmbeddedTritonError):
-    """Another process listens on a port of ours."""
+    """Another process listens on one of our ports."""
 
     def __init__(self, ports: str, detail: str = "") -> None:
         super().__init__(
@@ -359,7 +359,7 @@ def _get(port: int, path: str) -> bytes:
 
 
 def _relevant(text: str) -> str:
-    """The last lines that tell of an error; if none does, simply the last."""
+    """Return the last lines with an error; without one, simply the last."""
     lines = [
         line
         for line in text.splitlines()

@@ -136,7 +136,7 @@ class GrpcClient:
         return bool(reply.ready)
 
     def ready_later(self, model: str, version: str, *, timeout_seconds: float) -> Any:
-        """Ask whether a model version is ready, or for "" the server; do not wait.
+        """Request the readiness of a model version, or for "" of the server; do not wait.
 
         Returns a grpc future for `ready_answer`.
         """
@@ -326,7 +326,7 @@ class GrpcClient:
         return reply
 
     def _unheard(self, channel: grpc.Channel) -> None:
-        """Take a new connection once nothing comes through this one.
+        """Open a new connection once no answer comes through this one.
 
         TCP needs a quarter of an hour to notice that the other side is gone without a
         word, and HTTP/2 pings are no way out: Triton ends a connection that sends more

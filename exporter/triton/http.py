@@ -56,7 +56,7 @@ class HttpClient:
         self._connections = connections
         self._pool = pool_of(connections, tls)
         self._binary: bool | None = None
-        """Whether tensors may be sent as binary data; None while nobody had to ask."""
+        """True if tensors may be sent as binary data; None until that is known."""
 
     def renew(self, tls: ssl.SSLContext) -> None:
         """Use another context from the next request on, on new connections."""

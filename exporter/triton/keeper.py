@@ -76,7 +76,7 @@ def _start(command: list[str], environment: dict[str, str], log: str) -> int:
 
 
 def _end(server: int, token: str) -> int:
-    """Kill and reap everything that is left; the server's exit code."""
+    """Kill and reap all remaining processes; return the server's exit code."""
     code = 1
     deadline = time.monotonic() + _CLEAN_UP_SECONDS
     while time.monotonic() < deadline:

@@ -55,7 +55,7 @@ class Guard:
         self._waiting: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what may pass."""
+        """Pass on authenticated requests."""
         config = self._file.config
         extra = [
             (name.lower().encode(), value.encode("latin-1"))

@@ -48,14 +48,14 @@ _VERIFY: Final = {
 
 
 class TlsServerConfig(Settings):
-    """The certificate shown, and the ones asked for."""
+    """The server's certificate, and those required of clients."""
 
     cert_file: Path
     """Our certificate and its chain (PEM)."""
     key_file: Path
-    """Its key (PEM)."""
+    """Private key of the certificate (PEM)."""
     client_auth_type: ClientAuth = Field(default="NoClientCert")
-    """Whether a client has to show a certificate."""
+    """Policy for client certificates."""
     client_ca_file: Path | None = Field(default=None)
     """Authorities that may have signed a client's certificate (PEM)."""
     min_version: Version = Field(default="TLS12")
@@ -63,7 +63,7 @@ class TlsServerConfig(Settings):
     max_version: Version = Field(default="TLS13")
     """Newest version spoken."""
     cipher_suites: tuple[str, ...] = Field(default=())
-    """OpenSSL's names of what TLS 1.2 may use; empty takes OpenSSL's choice."""
+    """OpenSSL's names of the ciphers for TLS 1.2; empty for OpenSSL's default."""
 
     @field_validator("client_auth_type")
     @classmethod

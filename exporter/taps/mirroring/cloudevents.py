@@ -61,7 +61,7 @@ class _Event:
 
 
 class EventSink:
-    """Takes the events of KServe's logger at one path.
+    """Receives the events of KServe's logger at one path.
 
     Args:
         intake: admits and publishes.

@@ -21,7 +21,7 @@ PATTERN: Final = re.compile(
     r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer"
 )
 ANSWER_SECONDS: Final = 0.05
-"""A sender that wants to know what was wrong waits so long; nobody waits longer."""
+"""Longest wait of a sender for the result of parsing."""
 _MAX_LENGTH_DIGITS: Final = 19
 
 
@@ -38,7 +38,7 @@ PASSED_OVER: Final[dict[Outcome, TapAnswer]] = {
 
 
 class InferSink:
-    """Takes requests to every model that somebody looks at."""
+    """Receives requests to every model with a subscriber."""
 
     def __init__(self, intake: Intake, *, max_body_bytes: int) -> None:
         self._intake = intake
