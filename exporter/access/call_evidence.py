@@ -34,7 +34,7 @@ _MOST_UNUSED: Final = 8
 
 
 class Bracket(NamedTuple):
-    """The rises in the statistics around one request."""
+    """Increases of the statistics around one request."""
 
     rises: Rises
     ours: Rises = MappingProxyType({})
@@ -53,22 +53,22 @@ class Bracket(NamedTuple):
 
 
 class CallEvidence:
-    """The brackets of requests to one model version that ended alike."""
+    """Brackets of requests to one model version with the same outcome."""
 
     def __init__(self) -> None:
         self.calls: dict[ModelKey, Booking] = {}
         """Calls by model, as far as known; `NOTHING` if a model is not called."""
         self.waiting: dict[ModelKey, Booking] = {}
-        """Rises of the others, all requests together: calls or production."""
+        """Increases of other models over all requests: calls or production."""
         self._rises: dict[ModelKey, list[Booking]] = {}
         self._others: dict[ModelKey, list[float]] = {}
         self._clear: dict[ModelKey, list[Booking]] = {}
         self._requests = 0
         self.unused = 0
-        """Requests that ended otherwise since the latest of these."""
+        """Requests with another outcome since the latest of these."""
 
     def given_up(self) -> Rises:
-        """Return rises whose decision will not come; called for each request that ends otherwise."""
+        """Return increases that stay undecided; called for each request with another outcome."""
         self.unused += 1
         if not self.waiting or self.unused < _MOST_UNUSED:
             return {}

@@ -36,7 +36,7 @@ _MOST_TRIES: Final = 64
 _SPACE_SECONDS: Final = 0.4
 """Time between two brackets of a model."""
 _REQUESTS_PER_CHECK: Final = 10
-"""Requests per bracket to a model with known calls, to check them."""
+"""One request in ten to a model with known calls is bracketed, as a check."""
 _SHARE_OF_TIME: Final = 0.02
 """Share of the time that all brackets together may spend on reading statistics."""
 _CREDIT_SECONDS: Final = 60.0

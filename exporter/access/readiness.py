@@ -42,7 +42,7 @@ class ReadinessHold:
         self._last_end = float("-inf")
 
     def begin(self, question: object) -> None:
-        """A question was sent that may hold up others."""
+        """Record that a request was sent that may delay others."""
         with self._lock:
             self._begun[question] = self._clock()
 
@@ -55,7 +55,7 @@ class ReadinessHold:
                 self._last_end = now
 
     def held_up(self, since: float) -> bool:
-        """Return whether one of our questions held up the server after `since`."""
+        """Return whether one of our requests delayed the server after `since`."""
         with self._lock:
             now = self._clock()
             slow = any(now - begun > SLOW_SECONDS for begun in self._begun.values())

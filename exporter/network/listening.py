@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _TICK_SECONDS: Final = 0.5
 _BACKLOG: Final = 1024
 _ACCEPTED_AT_ONCE: Final = 16
-"""Small share of a listener's places, so that a flood ends no connection unread."""
+"""Connections accepted at a time: few, so that a flood closes none before it is read."""
 _EXHAUSTED_SECONDS: Final = 0.1
 
 

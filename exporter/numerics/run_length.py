@@ -175,7 +175,7 @@ def limit_for(
 
 
 def known(length: float) -> float:
-    """Return the run length; nan beyond the range of the solution."""
+    """Return the run length, at most `LONGEST`, which also stands for invalid solutions."""
     return min(length, LONGEST) if length > 0 else LONGEST
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _WORKERS: Final = 32
 _SLOW_WORKERS: Final = 24
-"""Most workers that wait for targets whose last verdict was that no answer came: the
-others are left for targets that answer."""
+"""Limit of workers for targets that did not answer last time; the others are reserved
+for targets that do."""
 _SLOW: Final = frozenset({"timeout", "backlog"})
 _SERIES_LIMIT: Final = 50_000
 _GRACE_SECONDS: Final = 5.0

@@ -25,12 +25,12 @@ class PassOver(Protocol):
     def pass_over(
         self, path: str, headers: Iterable[tuple[bytes, bytes]]
     ) -> tuple[TapAnswer | None, bool]:
-        """The answer in place of reading it, if so; and whether that was decided."""
+        """Return the answer for a skipped body, or None; and whether it was decided."""
         ...
 
 
 class TapProtocol(BoundedProtocol):
-    """One connection. Bodies that are passed over are let go as they come."""
+    """One connection. The bodies of skipped requests are discarded as they arrive."""
 
     parser: Any
 
@@ -41,7 +41,7 @@ class TapProtocol(BoundedProtocol):
         self._idle = False
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Handle the start of a request."""
         self._idle = False
         super().on_message_begin()
 
@@ -59,7 +59,7 @@ class TapProtocol(BoundedProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Receive a part of the body; discard it if the request is skipped."""
         if self._answer is None:
             super().on_body(body)
         else:

@@ -25,8 +25,8 @@ TELLING_ROUNDS: Final = 3
 MOST_MODELS_PAIRED: Final = 50
 """Number of models above which reading all statistics for each request is too costly."""
 LONGEST_LINGER_SECONDS: Final = 0.5
-"""A dead Python stub is told by Triton's error, which comes after one second: just
-later than a probe waits by default."""
+"""Longest wait for late answers: Triton reports a dead Python stub after one second,
+just later than a probe's default timeout."""
 _BOOKED_TRIES: Final = 4
 _BOOKED_PAUSE_SECONDS: Final = 0.01
 
