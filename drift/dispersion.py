@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MIN_BLOCKS: Final = 30
-# Location, scale, shape and the events: the kinds of change that alarms look for.
+# Location, scale, shape and the events: the kinds of change that alarms detect.
 CHANNELS: Final = 3 + len(EVENTS)
 PRETEST: Final = 2.5
 

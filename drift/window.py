@@ -159,7 +159,7 @@ class Counts:
 
     @property
     def outside(self) -> Integers:
-        """Count of values out of the reference's range (numeric) or unseen in it (categorical)."""
+        """Values out of the reference's range (numeric) or unseen in it (categorical)."""
         outside = self.cells[:, UNSEEN].copy()
         outside[: self.numeric] += self.cells[: self.numeric, BELOW]
         return outside

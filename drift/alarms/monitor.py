@@ -31,7 +31,7 @@ KIND: Final = "monitor"
 CHANNELS: Final = ("location", "scale", "shape", *EVENTS, "range")
 WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
 
-# The evidence of so many features, all starts and sizes of change takes 2 MB.
+# The evidence of this many features, all starts and sizes of change, takes 2 MB.
 _TOGETHER: Final = 32
 _RANGE_STRETCHES: Final = 2
 """Stretches outside all that the reference showed before it is drift: one may be a storm."""

@@ -295,7 +295,7 @@ class OwnTraffic:
             is_executed = isinstance(error, errors.ModelError)
             raise
         finally:
-            # One step: a look in between would see a request done and in flight.
+            # Atomic: a read in between would see a request both done and in flight.
             with self._lock:
                 self._undecided.pop(number, None)
                 for key, booking in in_flight:

@@ -146,7 +146,7 @@ class ReadinessAsker:
                 self._begin(key, may_hang=may_hang)
                 in_flight.add(key)
                 alone = alone or key == _SERVER
-            # Cleared first: an answer that comes while they are looked at is not missed.
+            # Cleared first, so that an answer that arrives meanwhile is not missed.
             self._answered.clear()
             in_flight = {k for k in in_flight if not self._finished(k)}
             left = ends - time.monotonic()

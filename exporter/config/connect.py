@@ -161,7 +161,7 @@ class _EncryptedKeyError(Exception):
 
 
 def _no_passphrase() -> str:
-    # Without this OpenSSL asks whoever sits at the terminal.
+    # Without this OpenSSL prompts at the terminal.
     raise _EncryptedKeyError
 
 

@@ -71,7 +71,7 @@ class Mirror:
 
     def _pass_on(self) -> None:
         while (send := self._waiting.get()) is not None:
-            # A tap answers, but with no inference; whoever mirrors does not look.
+            # A tap answers without an inference; a mirror ignores the answer.
             with contextlib.suppress(TritonError):
                 send()
 

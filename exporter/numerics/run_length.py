@@ -54,7 +54,7 @@ def ewma(
         return ewma(weight, limit, -shift, "upper")
     sigma = math.sqrt(weight / (2.0 - weight))
     high = limit * sigma
-    # A one-sided chart has no floor; what lies so far down comes back or never did.
+    # A one-sided chart has no floor; values this far down do not matter.
     low = -high if sides == "both" else min(shift, 0.0) - _FAR_SIGMA * sigma
     nodes, weights = _nodes(low, high, (high - low) / weight)
     before = (1.0 - weight) * np.append(nodes, 0.0)

@@ -126,7 +126,7 @@ class OtlpRunner:
         return samples
 
     def _connect(self) -> object:
-        # 60 ms and 20 MB that nobody pays who does not push.
+        # Imported late: it costs 60 ms and 20 MB, needed only to push.
         from exporter.output.otlp import OtlpExporter  # noqa: PLC0415
 
         return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)

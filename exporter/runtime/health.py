@@ -59,11 +59,11 @@ class Workers:
         """Run `call` in a thread; the future belongs to the running loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        # A waiter that was cancelled never looks; nobody need hear of that.
+        # A cancelled waiter never reads the result, which is no error.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def deliver(action: Callable[[Any], None], value: object) -> None:
-            # The waiter may have given up, or the loop may be gone.
+            # The waiter may have given up, or the loop may be closed.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(
                     lambda: None if future.done() else action(value)
@@ -265,7 +265,7 @@ class CollectorRunner:
             late = isinstance(error, errors.DeadlineError)
             if not (late and self._keep_held_up(started)):
                 self.meter.failed(duration, f"{type(error).__name__}: {error}")
-        except Exception as error:  # noqa: BLE001 - metered, and told once
+        except Exception as error:  # noqa: BLE001 - metered, and logged once
             self.meter.broken(duration, error)
         else:
             self._samples, self._collected_at = kept, self._clock()

@@ -168,7 +168,7 @@ class ProbeRunner:
         started = self._clock()
         try:
             targets = set(self._probe.targets(inventory))
-        except Exception as error:  # noqa: BLE001 - metered, and told once
+        except Exception as error:  # noqa: BLE001 - metered, and logged once
             self.meter.broken(self._clock() - started, error)
             return
         new = targets - self._known
@@ -200,7 +200,7 @@ class ProbeRunner:
         self._in_flight.add(target)
         try:
             verdict = await self._verdict(workers, target)
-        except Exception as error:  # noqa: BLE001 - metered, and told once
+        except Exception as error:  # noqa: BLE001 - metered, and logged once
             self.meter.broken(self._clock() - started, error)
         else:
             now = self._clock()

@@ -23,7 +23,7 @@ def read(path: Path, most_bytes: int) -> bytes:
         OSError: it cannot be read.
         UnusableFileError: it is no regular file, or has more than `most_bytes`.
     """
-    # Opening a pipe would wait for somebody to write.
+    # Opening a pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(file.fileno())
@@ -50,7 +50,7 @@ def write(
     # Always the same name, so that processes killed here leave no more than one.
     draft = path.with_name(f".{path.name}.new")
     try:
-        # Whatever lies there is not opened: a pipe would wait for somebody to read.
+        # An existing file is not opened: a pipe would wait for a reader.
         draft.unlink(missing_ok=True)
         descriptor = os.open(draft, _NEW, mode)
         with os.fdopen(descriptor, "wb") as file:

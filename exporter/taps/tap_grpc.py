@@ -171,10 +171,10 @@ class GrpcTap:
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_concurrent_streams", MAX_STREAMS),
-                # It would refuse calls whoever they come from.
+                # It would refuse calls of every client.
                 ("grpc.server.max_pending_requests", most),
                 ("grpc.server.max_pending_requests_hard_limit", 2 * most),
-                # Bytes that nobody has asked for yet stay with their sender.
+                # Bytes that were not requested yet stay with their sender.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.max_metadata_size", 16 << 10),
                 ("grpc.max_connection_idle_ms", 300_000),
@@ -226,7 +226,7 @@ class GrpcTap:
         loop = asyncio.get_running_loop()
         patience = asyncio.timeout(READ_SECONDS)
         calls = self._entrance.calls
-        # Everybody here waits, so there is always somebody who can leave.
+        # All calls here wait, so one can always be ended.
         visitor = calls.enter(sender, loop.time())
         visitor.end = lambda: patience.reschedule(loop.time())
         was_ended = False
@@ -262,7 +262,7 @@ class GrpcTap:
     async def _take(
         self, route: MessageRoute, message: bytes, sender: str
     ) -> tuple[Outcome, str]:
-        # Of a stream that goes on over a reload, too.
+        # Also for a stream that continues over a reload.
         limit = min(route.max_message_bytes, (self._route or route).max_message_bytes)
         if len(message) > limit:
             self._outcomes[route.source, "too_large"] += 1

@@ -75,7 +75,7 @@ class TapProtocol(BoundedProtocol):
             return
         self._waits_since, self._idle = self.loop.time(), True
         kept = self.parser.should_keep_alive() and "connection" not in answer.headers
-        # Not told, a proxy would send its next request into the closing connection.
+        # Otherwise a proxy would send its next request into the closing connection.
         self.transport.write(answer.wire(kept=kept))
         if not kept:
             self.transport.close()

@@ -259,7 +259,7 @@ class EmbeddedTriton:
             str(self._environment.server),
             f"--model-repository={self.repository}",
             f"--backend-directory={self._folder / 'backends'}",
-            # Our own prefix, so that what a killed server leaves can be told apart.
+            # Our own prefix, by which remains of a killed server are recognised.
             f"--backend-config=python,shm-region-prefix-name={self._folder.name}_",
             f"--model-control-mode={self._model_control}",
             "--exit-timeout-secs=5",

@@ -40,7 +40,7 @@ def members(token: str) -> list[int]:
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
-        # A zombie's environment is empty; a process may end while it is looked at.
+        # A zombie's environment is empty; a process may end while it is inspected.
         with contextlib.suppress(OSError):
             if entry in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))

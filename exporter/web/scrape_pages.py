@@ -65,13 +65,13 @@ class ScrapePages:
         return page.rendered
 
     def give_back(self, rendered: Rendered) -> None:
-        """One reader has read the page, or has left."""
+        """Release a page that one reader has read, or given up."""
         page = self._pages[id(rendered)]
         page.readers -= 1
         if page.readers == 0:
             del self._pages[id(rendered)]
             self.unread_bytes -= len(rendered.body)
-            # What nobody reads is not kept, unless those who come will have to share it.
+            # A page without readers is dropped, unless later ones will have to share it.
             if self._rendered_much:
                 return
             for kind in [k for k, latest in self._latest.items() if latest is page]:

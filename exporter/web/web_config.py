@@ -36,7 +36,7 @@ ClientAuth = Literal[
     "VerifyClientCertIfGiven",
     "RequireAndVerifyClientCert",
 ]
-# Above cost 17 one look takes ten seconds.
+# Above cost 17 one check takes ten seconds.
 _HASH: Final = re.compile(r"\$2[aby]\$(0[4-9]|1[0-7])\$[./A-Za-z0-9]{53}")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -137,7 +137,7 @@ class HttpServerConfig(Settings):
 
 
 def _no_passphrase() -> str:
-    # Without this OpenSSL asks whoever sits at the terminal.
+    # Without this OpenSSL prompts at the terminal.
     raise OSError("the key has a passphrase")
 
 

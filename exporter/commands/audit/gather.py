@@ -203,7 +203,7 @@ class _Look:
         try:
             collector.collect()
         except errors.PartialResultError:
-            # It lives, but does not tell what it holds: nothing can be looked at.
+            # It is live, but does not list its models: nothing can be inspected.
             access.board.publish(Inventory())
         refused: dict[ModelKey, str] = {}
         current = access.board.current

@@ -160,7 +160,7 @@ def _ratio(x: Values, y: Values, z: float, reach: float) -> Interval:
     worth = count * (z / reach) ** 2
     root = b * b - a * c
     if a <= 0 or root < 0:
-        # The champion's own mean is not told from zero yet: any ratio is possible.
+        # The champion's mean may still be zero: any ratio is possible.
         return Interval(estimate, -1.0, math.inf, count, worth)
     spread = math.sqrt(root)
     return Interval(
@@ -223,5 +223,5 @@ class BoundedMean:
         half = (math.log(2 / self._alpha) + self._penalty) / self._bets
         mean = self._sum / self.count
         low, high = max(0.0, centre - half), min(1.0, centre + half)
-        # The weighted centre and the plain mean differ a little; the mean is told.
+        # The weighted centre and the plain mean differ a little; report the mean.
         return Interval(min(max(mean, low), high), low, high, self.count)

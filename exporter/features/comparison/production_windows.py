@@ -142,7 +142,7 @@ class Windows:
         def kept(moved: int) -> bool:
             steps = steps_at(moved)
             spread = math.sqrt(float(steps @ steps))
-            # Where nobody is beyond the quantile, nothing is known.
+            # Without requests beyond the quantile nothing is known.
             return not spread or abs(float(steps.sum())) < reach * spread
 
         low, high = _edge(kept, y - x, -1), _edge(kept, y - x, 1)

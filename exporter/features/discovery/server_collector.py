@@ -187,7 +187,7 @@ class ServerCollector:
                 # is probed now of all times.
                 unreadable += 1
             except errors.TritonError:
-                # Ready a moment ago, gone now; the next look will say.
+                # Ready a moment ago, unloaded now; the next poll will show.
                 unreadable += 1
                 self._specs.pop((name, version), None)
             else:

@@ -25,7 +25,7 @@ Reason = Literal["own_requests", "nothing_ran", "beyond_limit", "no_statistics",
 
 # Windows in which models were busy for less than this are quiet enough to learn from.
 _QUIET_RATIO: Final = 0.01
-# Beyond this long without statistics, what was taken meanwhile is nobody's.
+# After this time without statistics the energy since then is unattributed.
 _SILENT_WINDOWS: Final = 6
 
 

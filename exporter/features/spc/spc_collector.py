@@ -34,7 +34,7 @@ log = structlog.get_logger()
 ACKNOWLEDGE: Final = "/api/v1/spc/acknowledge"
 STATE_VERSION: Final = 1
 _MAX_BODY_BYTES: Final = 4096
-# A look a little early is on time.
+# A run that is a little early counts as on time.
 _EARLY: Final = 0.5
 
 

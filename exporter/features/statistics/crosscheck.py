@@ -137,7 +137,7 @@ class CrossCheck:
             low = cross_checked(before[key])[counter]
             high = cross_checked(after[key])[counter]
             if high < low:
-                continue  # reloaded between the two looks
+                continue  # reloaded between the two reads
             reference = references.get((key, counter))
             if reference is None or reference.started_over(value, high):
                 reference = _Reference.of(low, value, high)

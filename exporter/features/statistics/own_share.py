@@ -45,7 +45,7 @@ class OwnShare:
         self._unresolved_before = unresolved
         before_last, last = self._finished_before
         self._finished_before = (last, finished)
-        # Finished at the look before the last and not even booked by the last.
+        # Finished at the read before the last, and not counted by the last.
         self._taken = max(self._taken, before_last)
         pool = rise + self._held
         # Oldest first: what Triton has certainly booked by now is waited for no longer.

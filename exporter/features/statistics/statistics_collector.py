@@ -113,7 +113,7 @@ class StatisticsCollector:
         )
 
     def _collected(self) -> list[AnySample]:
-        # What of ours is done by now, the look will show.
+        # Snapshot our finished requests first: the next read of statistics includes them.
         activity_before = self._access.own.activity()
         ours_before = activity_before.counts
         samples: list[AnySample] = []
@@ -133,7 +133,7 @@ class StatisticsCollector:
         looked_at = self._access.clock()
         for key, raw in after.items():
             if key not in self._known and not self._started:
-                # What was there before us is not ours to count.
+                # Requests before our start are not counted.
                 self._known[key] = _Known(
                     Production(OwnCounts()), raw, base_reads_left=_MOST_BASE_READS
                 )
@@ -212,7 +212,7 @@ class StatisticsCollector:
             between = self._several.read(self._read_anew)
         if page is None and between is None:
             return before
-        # A second look brackets both: what they show must lie between the two.
+        # A second read brackets both: their values must be between the two.
         after = self._read(self._access.grpc)
         if self._cross_check is not None and page is not None:
             samples += self._cross_check.compare(before, page, after)

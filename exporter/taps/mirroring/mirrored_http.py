@@ -26,7 +26,7 @@ _MAX_LENGTH_DIGITS: Final = 19
 
 
 def _told(outcome: Outcome) -> TapAnswer:
-    # Always 200: a mirror does nothing wrong where nobody looks.
+    # Always 200: a missing subscriber is no error of the mirror.
     return TapAnswer(outcome, headers={"tritonwatch-outcome": outcome})
 
 

@@ -97,7 +97,7 @@ class CorruptInputs(BadRequests):
     @classmethod
     def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:
         """Make them from the model's own signature."""
-        import numpy as np  # noqa: PLC0415 - whoever undoes does not need it
+        import numpy as np  # noqa: PLC0415 - not needed for undo
 
         from exporter.own_requests.payload import make_payload  # noqa: PLC0415
         from loadtests.payloads.bodies import Row, body_of  # noqa: PLC0415
@@ -172,7 +172,7 @@ class _Sender:
 
 def _specification(record: dict[str, Any]) -> Any:
     """The model's signature, as `loadtests.payloads.metadata` reads it."""
-    # It brings gRPC, which whoever undoes a fault does not need.
+    # It imports gRPC, which is not needed for undo.
     from loadtests.payloads.metadata import model_spec  # noqa: PLC0415
     from loadtests.target import Target  # noqa: PLC0415
 

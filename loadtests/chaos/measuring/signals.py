@@ -239,7 +239,7 @@ def _of_series(
     if condition.increase and earlier:
         base = earlier[-1]
     elif condition.increase and later and looks[0] >= start:
-        # Of a counter that was not looked at before, nothing is known to have grown.
+        # A counter without an earlier value has no known increase.
         base = later[0].value
     elif earlier and condition.holds(earlier[-1]):
         return _Held(before=True)

@@ -202,7 +202,7 @@ class Metrics:
 
     def __init__(self, model, version):
         self.labels = {"model": model, "version": version}
-        # A metric whose family has gone is refused.
+        # The server refuses a metric whose family was freed.
         self.families = []
         self.prompt = self.metric("prompt_tokens_total", "COUNTER", "Prompt tokens.")
         self.generated = self.metric(
@@ -245,7 +245,7 @@ class Metrics:
             self.gap.observe(now - request.last)
 
     def show(self, *values):
-        """Update the gauges: running and waiting requests, and the share of the cache in use."""
+        """Set the gauges of running and waiting requests, and of the cache's used share."""
         for (gauge, before), value in zip(
             list(self.shown.items()), values, strict=True
         ):
