@@ -41,7 +41,7 @@ _MOST_BOARDS: Final = 64
 _MOST_XIDS: Final = 32
 # Calls between reads: ECC counters and limits rarely change and are the slowest to read.
 _SELDOM: Final = 10
-# Seconds between attempts to reopen the library while a board cannot be read.
+# Calls between attempts to reopen the library while a board cannot be read.
 _REOPEN: Final = 60
 
 
