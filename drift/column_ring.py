@@ -243,7 +243,7 @@ def _bounded(value: object) -> object:
 
 
 class _Plan:
-    """Where the columns of one tensor are written."""
+    """Positions in the ring for the columns of one tensor."""
 
     def __init__(self, tensor: Tensor, schema: Schema) -> None:
         self.name = tensor.name

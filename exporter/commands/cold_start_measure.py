@@ -269,7 +269,7 @@ def _tell(victims: Sequence[Victim], *, loading: bool) -> None:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Of a process and all its descendants; what they share counts once (Pss)."""
+    """Return the memory of a process and its descendants; shared pages count once (Pss)."""
     total = 0
     for member in family_of({pid}):
         try:

@@ -125,8 +125,9 @@ class ListenSettings(Settings):
     """Host names (shell-style patterns) under which browsers may open the pages, besides
     addresses, names without a dot and internal ones (*.local, *.internal, *.svc)."""
     memory_bytes: int | None = Field(default=None, ge=64 << 20)
-    """Resident memory above which taps refuse what they are sent. Three quarters of the
-    control group's limit, where that is lower or this is not set. Needs a restart."""
+    """Resident memory above which taps refuse data. Three quarters of the control group's
+    limit, where that is lower or this is not set. Needs a restart.
+    """
     tap: TapSettings = Field(default=TapSettings())
     """The taps' own listener."""
 

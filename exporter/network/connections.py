@@ -23,8 +23,9 @@ MAX_AHEAD: Final = 8
 HEAD_SECONDS: Final = 10.0
 """Time from the connection, or a later request's first byte, to the end of its head."""
 IDLE_SECONDS: Final = 75.0
-"""From an answer to the next request: longer than any usual scrape interval, since a
-connection that ends at the very moment it is used again costs that scrape."""
+"""Time from an answer to the next request: longer than any usual scrape interval, since a
+connection that is closed just as it is used again fails that scrape.
+"""
 UNREAD_SECONDS: Final = 30.0
 """Seconds after which a connection is closed whose peer does not read its answer."""
 ANSWER_SECONDS: Final = 60.0

@@ -78,8 +78,9 @@ class GrpcTap:
         self._route: MessageRoute | None = None
         self._servers: list[Any] = []
         self._paths = ("", "")
-        """Of the Unix sockets behind, abstract ones, which begin with a zero byte: of the
-        server for most senders, and of that for whoever has many connections."""
+        """Abstract addresses (with a leading zero byte) of the Unix sockets behind: of the server
+        for most senders, and of the one for senders with many connections.
+        """
         self._starting: asyncio.Task[None] | None = None
         self._workers: Workers | None = None
         self._listener: socket.socket | None = None

@@ -94,7 +94,7 @@ class Levels:
         )
 
     def floors(self, allowed: Floats) -> Floats:
-        """Shares (L, K) that stand for no miss, by what is allowed (K,).
+        """Return shares (L, K) that stand for no miss, by the allowed shares (K,).
 
         A level too short to have shown what is allowed has not missed it: 0.25 of 150
         requests would be more than 0.1 %.
@@ -299,7 +299,7 @@ def _near(
 
 
 def _drawn_in(levels: Levels, term: int, boundary: float, allowed: Floats) -> Floats:
-    """Never-falling shares (L,), those about the boundary drawn towards a line."""
+    """Return non-decreasing shares (L,), smoothed by a line near the boundary."""
     share = levels.fitted(levels.misses)[:, term]
     share = np.maximum(share, levels.floors(allowed)[:, term])
     near = _near(levels, boundary, term, allowed)
@@ -316,7 +316,7 @@ def _drawn_in(levels: Levels, term: int, boundary: float, allowed: Floats) -> Fl
 
 
 def _by_level(level: NDArray[np.int64], values: Floats, levels: int) -> Floats:
-    """Sums (L, K) of what each block (B, K) has."""
+    """Sum the blocks' values (B, K) by level: (L, K)."""
     sums = [np.bincount(level, column, levels) for column in values.T]
     return np.stack(sums, axis=1).astype(np.float64)
 

@@ -204,7 +204,7 @@ class _Mark:
     waited: float = 0.0
     booked: float = 0.0
     served: float = 0.0
-    """Production's busy seconds, for which no bound is needed."""
+    """Busy seconds of production, for which no bound is needed."""
 
 
 class BusyTime:

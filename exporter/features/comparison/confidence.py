@@ -37,11 +37,13 @@ if TYPE_CHECKING:
 WARM_UP_PAIRS: Final = 50
 """Pairs below which a mean or variance has no interval: their limit is not reached."""
 LEAST_PAIRS: Final = 200
-"""Fewer pairs give no interval of a quantile: a slow spell of one model that was under way
-when the comparison began may cover all of them, and then they do not vary."""
+"""Pairs below which a quantile has no interval: all of them may fall into one slow spell
+that began before the comparison, and then they do not vary.
+"""
 LEAST_REQUESTS: Final = 2_000
-"""Fewer requests to each give no interval of a mean: of stalls that hit one request in 500
-none would be seen in 1.8 % of comparisons, 0.998^2000."""
+"""Requests to each below which a mean has no interval: stalls that hit one request in 500
+would go unseen in 1.8 % of comparisons, 0.998^2000.
+"""
 _MIXTURE_PAIRS: Final = 100.0
 # The exponent of the empirical-Bernstein bets, as its authors choose it.
 _MOST_BET: Final = 0.5

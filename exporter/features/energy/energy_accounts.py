@@ -261,7 +261,7 @@ class Books:
     def settle(
         self, look: Look | None, placement: Placement, now: float
     ) -> Settled | None:
-        """Close a window, if a look later by its length has been measured up to."""
+        """Close a window if a later reading of the statistics is covered by the meters."""
         before = self._look
         if look is None or before is None:
             fresh = look is not None and look.at > self._skipped

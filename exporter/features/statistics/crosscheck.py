@@ -1,9 +1,9 @@
-"""Does Triton's metrics page say what its statistics API says?
+"""Compares Triton's metrics page with its statistics API.
 
 They are two views of one count, and have disagreed in released versions: with latency
 counters off, every request counter of the page stays at 0 (server#8125). Only their
-rises are held against each other: a reload sets the statistics to 0 while the page goes
-on (Triton 2.51, executed).
+increases are compared: a reload sets the statistics to 0 while the page continues (Triton
+2.51, executed).
 """
 
 from __future__ import annotations

@@ -47,8 +47,9 @@ class StatisticsSettings(CollectorSettings):
     statistics twice, for at most 2 % of the time once a minute has been spent on it, and
     production that rose around these probes is shown later."""
     watchers: tuple[Address, ...] = Field(default=(), max_length=8)
-    """`host:port` of other sidecars that watch this server, without TLS or password: what
-    they ask is no production. It is counted as unattributed."""
+    """`host:port` of other sidecars that watch this server, without TLS or password. Their
+    requests do not count as production, but as unattributed.
+    """
 
     state_file: Path | None = Field(default=None)
     """File that keeps the latest reading, so that requests that Triton counted while

@@ -45,13 +45,15 @@ class MirrorSettings(CollectorSettings):
     http: bool = Field(default=True)
     """Accept KServe-v2 requests at /v2/models/MODEL/infer on `listen.tap`."""
     grpc: bool = Field(default=False)
-    """Take KServe-v2 requests as gRPC messages, ModelInfer and ModelStreamInfer, on
-    `listen.tap.grpc_port`."""
+    """Accept KServe-v2 requests as gRPC messages, ModelInfer and ModelStreamInfer, on
+    `listen.tap.grpc_port`.
+    """
     cloudevents: CloudEventsSettings | None = Field(default=CloudEventsSettings())
     """Accept requests and responses as CloudEvents on `listen.tap`; null for none."""
     samples_per_second: float = Field(default=20.0, gt=0, le=100_000)
-    """About so many requests of each model are read, and as many responses; the rest is
-    counted and let go before its body is looked at."""
+    """Approximate number of requests read for each model, and of responses; the rest is
+    counted and dropped before its body is read.
+    """
     max_samples_per_second: float = Field(default=200.0, gt=0, le=100_000)
     """Approximate limit over all models together."""
     overrides: dict[str, SamplingSettings] = Field(default={}, max_length=10_000)

@@ -86,7 +86,7 @@ class BadRequests(SustainedFault):
 
 
 class CorruptInputs(BadRequests):
-    """A tensor is cut short, unknown, or of another dtype: all should be refused."""
+    """Invalid requests: a tensor is cut short, unknown, or of another dtype."""
 
     strength: ClassVar[str | None] = "requests_per_second"
 
@@ -113,7 +113,7 @@ class CorruptInputs(BadRequests):
 
 
 class OversizedInputs(BadRequests):
-    """A client sends far too much: others share the server's threads and memory with it.
+    """Oversized requests of one client, which use the server's threads and memory.
 
     One at a time, so that the server holds no more than one of them. Their shape has a
     dimension too many, so that a model of any size refuses them.

@@ -30,7 +30,7 @@ _MOST_MOUNTS: Final = 4
 
 
 class DiskFull(Fault):
-    """Writing a trace fails; answers must not."""
+    """A full disk: writing traces fails, requests must not."""
 
     kind: Literal["disk_full"] = "disk_full"
     mechanism: Literal["auto", "fill", "mount"] = Field(default="auto")

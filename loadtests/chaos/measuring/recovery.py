@@ -63,8 +63,9 @@ class Span(Settings):
     next_seconds: float | None
     """Injection of the next one."""
     restarted_seconds: float | None = None
-    """When the server called itself ready again, where it was started anew: what comes
-    before is the machine's and the server's, what comes after is the clients'."""
+    """Time at which a restarted server reported itself ready again: time before it is the
+    machine's and the server's, time after it the clients'.
+    """
 
 
 class Recovery(Settings):
@@ -84,8 +85,9 @@ class Recovery(Settings):
     first_held_seconds: float | None = None
     """Due time of the first good request in good windows that lasted `hold_seconds`."""
     recovered_seconds: float | None = None
-    """SLO-recovered: the same, without a relapse to the end of what was seen. Later than
-    `first_held_seconds` where there were relapses before."""
+    """SLO-recovered: the same, without a relapse until the end of the observation. Later than
+    `first_held_seconds` where there were relapses before.
+    """
     relapses: int = 0
     """Times that requests failed, or were late for longer than a window, after good
     windows had lasted for `hold_seconds`.

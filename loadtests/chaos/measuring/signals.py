@@ -126,9 +126,10 @@ class Shown(Settings):
     held_seconds: float | None = None
     """Time at which it first held for a series for which it had not."""
     cleared_seconds: float | None = None
-    """When it was seen to hold no more for any of them, and did not again to the end. A
-    counter never falls: of tries that failed it is over when the next was counted as
-    another outcome, and no more as this one."""
+    """Time from which it held for none of them, until the end. A counter never falls: failed
+    attempts are over when the next one was counted as another outcome, and no more as this
+    one.
+    """
     last_seconds: float | None = None
     """Time at which it was last seen to hold, or such a counter to rise."""
 
