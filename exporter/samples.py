@@ -53,7 +53,7 @@ class MetricSpec:
             return "info"
         if self.buckets:
             return "histogram"
-        # What belongs to a quantile and has no unit is a count, no quantile.
+        # A sample of a quantile without a unit is a count, no quantile.
         return "summary" if "quantile" in self.labels and self.unit else "gauge"
 
     @property

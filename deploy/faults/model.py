@@ -59,7 +59,7 @@ class TritonPythonModel:
                 f"found {found}; fault.json takes {sorted(DEFAULTS)}, and as fault one "
                 f"of {sorted(FAULTS)}"
             )
-        # What was asked before it began to hold does not count towards after_requests.
+        # Requests before the fault was set do not count towards after_requests.
         self.settings, self.stamp, self.requests = {**DEFAULTS, **found}, stamp, 0
         self.kept = {}
 

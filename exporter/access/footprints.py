@@ -120,7 +120,7 @@ class Footprints:
                     return False
                 learned = self._learned[key] = _Learned()
             if not learned.present.issuperset(present):
-                # What it could not call before it may call now.
+                # It may call models now that it could not call before.
                 learned.present |= frozenset(present)
                 learned.tries = 0
             if learned.is_silent:

@@ -239,7 +239,7 @@ def _shown(path: FilePath, document: Document) -> str:
     numbers = isinstance(value, list) and all(
         isinstance(item, int | float) for item in value
     )
-    # What else is in a map or a list may be secret.
+    # Other values of a map or a list may be secret.
     if isinstance(value, dict | list) and not numbers:
         return kind_of(value) if value else f"an empty {kind_of(value)[2:]}"
     if not isinstance(value, str | int | float | list | None):

@@ -57,7 +57,7 @@ def _checked(text: str) -> str:
 Address = Annotated[str, AfterValidator(_checked)]
 BindAddress = Annotated[str, AfterValidator(without_brackets)]
 
-# What sections of the file become collectors.
+# Sections of the file that become collectors.
 _SECTIONS: Final = {"slo", "drift", "energy", "comparison"}
 
 

@@ -22,7 +22,7 @@ MAX_ELEMENTS: Final = 16 * 1024 * 1024
 """Limit of elements of all inputs of one request together."""
 MAX_BYTES: Final = 63 * 1024 * 1024
 """Limit of bytes of all inputs of one request together: those of one gRPC message."""
-# What an input takes beside its values.
+# Bytes that an input takes beside its values.
 _INPUT_BYTES: Final = 1 << 14
 # A word of our own with its length; in memory it is an object of this size.
 _WORD_BYTES: Final = 64

@@ -39,7 +39,7 @@ _KINDS: Final = ("grpc", "http", "metrics")
 _ATTEMPTS: Final = 5
 _LOG_LINES: Final = 12
 _WRONG: Final = ("error", "fail", "cannot")
-# What every server says on a machine without a GPU.
+# Messages of every server on a machine without a GPU.
 _NOISE: Final = ("CudaDriverHelper", "NVML", "DCGM", "pinned")
 _POLL_SECONDS: Final = 0.01
 _KEEPER_SECONDS: Final = 30.0

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pb: Final[Any] = service_pb2
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-# What the protocol allows would be gigabytes of records here.
+# The maximum of the protocol would be gigabytes of records here.
 MAX_MODELS: Final = 50_000
 MAX_TENSORS: Final = 10_000
 MAX_STEPS: Final = 1_000
@@ -59,7 +59,7 @@ _OPTIONS: Final = (
     # old address was tried in vain.
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.enable_retries", 0),
-    # What HTTP_PROXY names would be watched in place of the server.
+    # Else the proxy of HTTP_PROXY would be watched in place of the server.
     ("grpc.enable_http_proxy", 0),
     # A channel of our own: one that another client broke is no witness.
     ("grpc.use_local_subchannel_pool", 1),

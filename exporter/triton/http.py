@@ -171,7 +171,7 @@ class HttpClient:
             response.release_conn()
         except NewConnectionError as error:
             # Refused. To urllib3 it is a kind of timeout, so it must be asked first.
-            # What listens there next may be another server.
+            # Another server may listen there next.
             self._binary = None
             raise errors.UnreachableError(str(error)) from None
         except UrllibTimeoutError as error:

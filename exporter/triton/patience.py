@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-# What a body may come wrapped in: headers, lengths of chunks, trailers.
+# Bytes around a body: headers, lengths of chunks, trailers.
 _MAX_ANSWER_BYTES: Final = 2 * MAX_BODY_BYTES
 
 

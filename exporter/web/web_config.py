@@ -243,7 +243,7 @@ class WebConfigFile:
             self._context = self._fresh_context()
         except (ConfigError, OSError) as error:
             self._config = before
-            # What is missing may come without the file itself being touched.
+            # A missing file may appear without a change of the configuration file.
             self._seen = ()
             if str(error) != self._refused:
                 log.warning("web_config_refused", reason=str(error))

@@ -118,7 +118,7 @@ def _attempt(
     verdict = probe.attempt(line.target)
     was_cut_short = settings.timeout_seconds < line.settings.timeout_seconds
     if verdict is None or (was_cut_short and verdict.outcome == "timeout"):
-        # What only the end of the audit made late says nothing of the model.
+        # Requests cut off by the end of the audit give no information on the model.
         return
     line.verdicts.append(verdict)
     key = line.target.key

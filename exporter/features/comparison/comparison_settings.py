@@ -52,7 +52,7 @@ class MarginSettings(Settings):
     success: float = Field(default=0.01, ge=0, le=1)
     """Share of requests answered, as a difference."""
     latency_mean: float = Field(default=0.05, ge=0, le=100)
-    """Smallest relevant ratio, as a share of the champion's; the same for all that follow."""
+    """Allowed increase, as a share of the champion's; the same for all that follow."""
     latency_variance: float = Field(default=0.5, ge=0, le=100)
     """See latency_mean."""
     latency_p50: float = Field(default=0.05, ge=0, le=100)

@@ -212,7 +212,7 @@ def _beyond(histograms: list[Histogram]) -> Values:
     counts = np.zeros((len(histograms), LAST_SLOT))
     for row, histogram in zip(counts, histograms, strict=True):
         buckets = histogram.buckets()
-        # What is in the zero bucket is below every bucket that matters here.
+        # Values in the zero bucket are below every bucket that matters here.
         first = buckets.prometheus_offset - FIRST_INDEX - 1
         if buckets.counts.size:
             row[max(first, 0) : first + buckets.counts.size] = buckets.counts

@@ -298,7 +298,7 @@ class Shadow:
         """
         champion = self._busy_seconds(keys[0])
         if champion is None:
-            # What a client waits is more than what the server works.
+            # A client's waiting time exceeds the server's busy time.
             waited = sum(self._recent) / len(self._recent) if self._recent else 0.0
             champion = waited
         challenger = self._busy_seconds(keys[1])

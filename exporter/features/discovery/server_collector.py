@@ -116,7 +116,7 @@ class ServerCollector:
             raise error
 
     def _away(self, error: errors.TritonError) -> Sequence[Sample]:
-        # What hung there may answer when it is back.
+        # Requests that hung may be answered once it is back.
         self._readiness = self._make_asker()
         board = self._access.board
         known = board.current

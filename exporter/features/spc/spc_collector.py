@@ -73,7 +73,7 @@ class SpcCollector:
                 self._restored = self._restore()
             for watched in self._watched:
                 self._look(watched, exposed, now)
-            # What could not be read yet may be good: nothing is written over it.
+            # A state file that could not be read yet may be intact: do not overwrite it.
             if self._restored and now - self._saved_at >= self._settings.save_seconds:
                 self._saved_at = now
                 self._save()

@@ -127,7 +127,7 @@ class CrossCheck:
         after: Mapping[ModelKey, ModelStatistics],
     ) -> Iterator[Sample]:
         """Yield the disagreement of each counter, and the pending requests."""
-        # What a page that could not be read leaves out is judged by the next one.
+        # Increases missed by an unreadable page are judged with the next one.
         references = self._references
         if page.counters:
             self._references = {}

@@ -144,7 +144,7 @@ class StatisticsCollector:
             before = ours_before.get(key, OwnCounts())
             known = self._known.get(key)
             if known is not None and known.base_reads_left:
-                # What the watchers asked until now is in the base too.
+                # The base includes the requests of watchers until now.
                 asked = ours.possible - own.get(key, OwnCounts()).possible
                 base = replace(before, possible=before.possible + asked)
                 is_quiet = _is_quiet(key, activity_before, activity)

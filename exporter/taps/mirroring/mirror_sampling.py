@@ -55,7 +55,7 @@ class Sampler:
             if tokens < bucket.price:
                 return False
             bucket.tokens -= bucket.price
-            # What no bucket can hold would be waited for in vain.
+            # Tokens above the capacity would never be available.
             bucket.price = min(self._rng.expovariate(1.0), capacity)
             return True
 

@@ -78,7 +78,7 @@ class DiskFull(Fault):
         for _ in range(_MOST_MOUNTS):
             if not _mounted(token):
                 return
-            # Whoever has a file open there keeps it; the name is free at once.
+            # Open files there stay usable; the name is free at once.
             programs.attempt(token, ["umount", "--lazy", record["folder"]])
         if _mounted(token):
             raise FaultFailedError(

@@ -225,7 +225,7 @@ class GroupLimit(Fault):
     def revert(cls, record: dict[str, Any]) -> None:
         """Lift the limit, move all home, those started since too, remove the group."""
         group = Group.from_record(record)
-        # Who is throttled serves again at once, and goes home the sooner.
+        # Throttled processes resume at once, and can be moved back sooner.
         for name, _ in reversed(record["limits"]):
             if name in _UNLIMITED and group.read(name) is not None:
                 with contextlib.suppress(FaultFailedError):

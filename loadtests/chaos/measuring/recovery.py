@@ -158,7 +158,7 @@ def recovery_of(
     """Return the effect of a span's fault on users."""
     until = answers.until_seconds
     if span.next_seconds is not None:
-        # What was due later may have been hit by the next fault.
+        # Later requests may have been affected by the next fault.
         until = min(until, span.next_seconds - answers.timeout_seconds)
     after = np.where(np.isinf(answers.ended), answers.due, answers.ended)
     chosen = (answers.due <= until) & (after >= span.inject_seconds)
@@ -326,7 +326,7 @@ class _Course:
             reason = f"good for the last {seen:.2f} s only; {wanted:g} s are wanted"
             return {"reason": reason}
         since, reverted = self.span.inject_seconds, self.span.reverted_seconds
-        # What is undone after the load only, was there for all of it.
+        # A fault that is undone after the load was active for all of it.
         if reverted is not None and reverted < self.until:
             since = reverted
         seen = self.until - since
