@@ -1,4 +1,4 @@
-"""Statistics of change between a reference and what arrives: numpy and scipy, no I/O, no clock.
+"""Statistics of change between a reference and new data: numpy and scipy, no I/O, no clock.
 
     features.py    which columns of which tensors are watched          Schema, Feature
     cell_choice.py which cells, from the reference's sample            build_numeric_grid

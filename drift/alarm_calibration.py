@@ -1,4 +1,4 @@
-"""Overdispersion at which the reference's own blocks do not look like a change.
+"""Overdispersion at which the reference's own blocks raise no alarm.
 
 A variance says little about a snowstorm: blocks of real traffic have far heavier tails
 than normal ones, and it is the tails that raise alarms. So the alarms' own evidence is

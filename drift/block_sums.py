@@ -1,4 +1,4 @@
-"""Sums over stretches of a reference's rows: what its dependence is measured from."""
+"""Sums over stretches of a reference's rows, from which its dependence is measured."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def new_values(once: int, twice: int) -> float:
 
 
 def canonical(value: object) -> str | None:
-    """One spelling for a category, whatever type carried it; missing is None.
+    """Return a type-independent spelling of a category; missing is None.
 
     Example:
         >>> [canonical(v) for v in (3, 3.0, True, b"red", None, float("nan"), "")]
@@ -130,7 +130,7 @@ class CategoryTable:
         self._look_up(grid)
 
     def _look_up(self, grid: CategoryGrid) -> None:
-        """A table of integers, where they lie close together and all are known."""
+        """Build a table of integers, if they are close together and all known."""
         if grid.others:
             return
         numbers = {

@@ -298,7 +298,7 @@ def _versions() -> dict[str, str]:
 
 
 def _progress(path: Path, rows: int | None) -> Callable[[int], None]:
-    """Says on stderr every second how far a long file has been read."""
+    """Print the progress of reading a long file to stderr, every second."""
     last = time.monotonic()
 
     def tell(done: int) -> None:
@@ -321,7 +321,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """All of it or nothing: a reader never meets half a file."""
+    """Write the file atomically: a reader never sees half of it."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent)
         scratch = Path(name)

@@ -113,11 +113,7 @@ def version_of(data: bytes) -> str:
 
 
 def digest_of(data: bytes, kind: str, version: int) -> str:
-    """The checksum of an intact file, which tells it from all others.
-
-    Raises:
-        StateError: as `decode`.
-    """
+    """Return the checksum of an intact file, which identifies it."""
     return hashlib.sha256(_intact(data, kind, version)).hexdigest()
 
 

@@ -85,7 +85,7 @@ class Intake:
         return plan.is_whole and np.can_cast(plan.dtype, self.numeric.dtype, "safe")
 
     def rows_of(self, request: Mapping[str, NDArray[np.generic]]) -> int:
-        """Rows of a request: what most of the schema's tensors agree on."""
+        """Return the rows of a request: the number on which most of its tensors agree."""
         whole = self._whole
         if whole is not None and len(request) == 1:
             tensor = request.get(whole.name)
@@ -133,7 +133,7 @@ class Intake:
     def put(
         self, request: Mapping[str, NDArray[np.generic]], start: int, stop: int
     ) -> None:
-        """Copy rows `start:stop`; they must fit into what is left of the ring."""
+        """Copy rows `start:stop`; they must fit into the free part of the ring."""
         tensor = self._whole_of(request)
         if tensor is None:
             self._put_columns(request, start, stop)
@@ -236,14 +236,14 @@ class Intake:
 
 
 def _bounded(value: object) -> object:
-    """The value, or what is kept of it where that is less."""
+    """Return the value, or a shorter equivalent of it."""
     if isinstance(value, bytes | str) and len(value) > _LONG:
         return canonical(value)
     return value
 
 
 class _Plan:
-    """Where the columns of one tensor are written."""
+    """Positions in the ring for the columns of one tensor."""
 
     def __init__(self, tensor: Tensor, schema: Schema) -> None:
         self.name = tensor.name

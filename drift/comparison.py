@@ -62,7 +62,7 @@ class Baseline:
         return cumulative(self.ordered)
 
     def cdf_of(self, part: slice) -> Floats:
-        """Those of some features; kept of few features, computed anew of many."""
+        """Cumulative shares of some features; cached for few features, else recomputed."""
         if self.numeric <= TOGETHER:
             return self.cdf[part]
         return cumulative(self.ordered[part])

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 MIN_BLOCKS: Final = 30
-# Location, scale, shape and the events: the kinds of change that alarms look for.
+# Location, scale, shape and the events: the kinds of change that alarms detect.
 CHANNELS: Final = 3 + len(EVENTS)
 PRETEST: Final = 2.5
 
@@ -83,14 +83,14 @@ class Dispersion:
         )
 
     def part(self, features: slice) -> Dispersion:
-        """That of some features."""
+        """Return the dispersion of some features."""
         return replace(
             self, **{name: getattr(self, name)[features] for name in _ARRAYS}
         )
 
     @classmethod
     def joined(cls, found: Sequence[Dispersion]) -> Dispersion:
-        """Of all features, from that of some after the other."""
+        """Join the dispersions of parts of the features, in their order."""
         joined = {
             name: np.concatenate([getattr(spread, name) for spread in found])
             for name in _ARRAYS
@@ -104,7 +104,7 @@ class Dispersion:
         return np.asarray(np.maximum(rows / self.reach_rows, 1.0) ** self.growth)
 
     def channels(self) -> Floats:
-        """All of it as (features, CHANNELS)."""
+        """Return all values as (features, CHANNELS)."""
         scores = np.stack((self.location, self.scale, self.shape), axis=1)
         return np.concatenate((scores, self.events), axis=1)
 
@@ -146,7 +146,7 @@ def estimate(blocks: Sequence[Summary], projection: Projection) -> Dispersion:
 
 
 def _at(blocks: Blocks, used: NDArray[np.int64]) -> Dispersion:
-    """At one block size."""
+    """Return the dispersion at one block size."""
     return replace(
         Dispersion.independent(used.shape[0]),
         location=_of_scores(blocks.location, blocks.finite),
@@ -157,7 +157,7 @@ def _at(blocks: Blocks, used: NDArray[np.int64]) -> Dispersion:
 
 
 def ordered(spread: Dispersion) -> Dispersion:
-    """The same, with what cannot be smaller than something else raised to it.
+    """Raise values to those that they cannot be smaller than.
 
     A shape moves with its location and scale, so it is at least as dependent. Values
     beyond the range are too rare in the reference for a measurement of their own, and

@@ -32,7 +32,7 @@ class ProfileError(DriftError):
 
 
 class DataError(DriftError):
-    """A data file, or a part of it, that cannot be taken as what it should be.
+    """A data file, or a part of it, does not have the required form.
 
     `where` is the file, with line and column where they are known.
     """
@@ -44,4 +44,4 @@ class DataError(DriftError):
 
 
 class StateError(DriftError):
-    """Saved bytes that are not ours, are damaged, or are of another version."""
+    """Saved bytes are foreign, damaged, or of another version."""

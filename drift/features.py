@@ -36,7 +36,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One watched column: its public name and where it lies in a row of its tensor."""
+    """One watched column: its public name, and its position in its tensor."""
 
     name: str
     tensor: str

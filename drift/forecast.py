@@ -1,4 +1,4 @@
-"""When an estimated accuracy will fall below its floor, if that can be said at all.
+"""Forecast of when an estimated accuracy will fall below its floor.
 
 A date is given only for a straight trend, and its interval holds what curvature the past
 does not rule out. Whether the past is flat, a trend or a shift from one
@@ -29,9 +29,9 @@ LEVELS: Final = (0.02, 0.5, 0.98)
 LEVELS_CURVED: Final = (0.05, 0.95)
 
 _CONFIDENCE: Final = 0.05
-"""Of the test that there is a trend, two-sided."""
+"""Significance of the test for a trend, two-sided."""
 _CURVATURE: Final = 0.05
-"""Of the test that the trend is curved, two-sided: no date is better than a wrong one."""
+"""Significance of the test for curvature, two-sided: no date is better than a wrong one."""
 _CORRELATIONS: Final = (0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.88, 0.94, 0.98)
 _SHIFT_COST: Final = 3.0
 """Parameters that a shift counts for: the new level, and where it is of many places."""
@@ -134,11 +134,11 @@ class _Bend:
     size: float
     deviation: float
     heavier: float
-    """By how much the tails of its error are heavier than normal ones."""
+    """Factor by which the tails of its error are heavier than normal ones."""
 
     @classmethod
     def of(cls, times: Floats, series: Floats) -> _Bend:
-        """By least squares, with a first-order autoregression for the noise."""
+        """Fit by least squares, with a first-order autoregression for the noise."""
         basis = np.vander(times - times.mean(), 3, increasing=True)
         directions, triangle = np.linalg.qr(basis)
         residuals = series - directions @ (directions.T @ series)
@@ -150,7 +150,7 @@ class _Bend:
 
     @property
     def is_sure(self) -> bool:
-        """Return whether the curvature is beyond what noise gives a straight line."""
+        """Return whether the curvature exceeds that of a straight line with noise."""
         from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
 
         limit = self.heavier * float(stdtrit(_MANY, 1.0 - _CURVATURE / 2))
@@ -214,7 +214,7 @@ def _criteria(
 
 
 def _is_trend(times: Floats, series: Floats, slope: float, start: float) -> bool:
-    """Return whether the slope is beyond what correlated noise gives a line."""
+    """Return whether the slope exceeds that of a constant with correlated noise."""
     from scipy.special import stdtrit  # noqa: PLC0415 - 0.1 s, not at import
 
     (_, variance), heavier = _line_dependence(times, series - (start + slope * times))

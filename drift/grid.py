@@ -113,7 +113,7 @@ class NumericGrid:
     def _between_whole(
         self, values: NDArray[np.floating], start: int, places: list[int]
     ) -> NDArray[np.floating]:
-        """Cells of whole numbers and of what lies between two, without a search."""
+        """Return cells of whole numbers and of values between two, without a search."""
         if not places:
             return values
         known = [self._whole[start + place] for place in places]

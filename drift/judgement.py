@@ -1,4 +1,4 @@
-"""One set of data beside a reference: what changed, how surely, and what would be seen.
+"""Comparison of one data set with a reference: changes, confidence, and sensitivity.
 
 A single look with a stated error rate. It can also say that the data are too few.
 """
@@ -60,7 +60,7 @@ class _Record(BaseModel):
 
 
 class Distance(_Record):
-    """One distance beside what it is without any change, for as many rows."""
+    """One distance, with its distribution without change for as many rows."""
 
     kind: str
     value: float
@@ -69,7 +69,7 @@ class Distance(_Record):
 
     @property
     def beyond(self) -> bool:
-        """Return whether it is above what 99.9 % of unchanged data stay below."""
+        """Return whether it exceeds the 99.9 % quantile without change."""
         return self.value > self.null_bound
 
 
@@ -104,7 +104,7 @@ class FeatureFinding(_Record):
 
 
 class Judgement(_Record):
-    """The whole look; features by the strength of their evidence.
+    """The whole comparison; features by the strength of their evidence.
 
     `false_alarms` is the chance of "drift" for unchanged data, an upper bound that
     `kept` says can be relied on (else `caveats` say why not). `detectable_sigma` is the
@@ -138,7 +138,7 @@ def judge(
     false_alarms: float = FALSE_ALARMS,
     hours: Mapping[int, int] | None = None,
 ) -> Judgement:
-    """Look once at `counts`, data counted over the profile's cells.
+    """Compare `counts`, data counted over the profile's cells, with the profile once.
 
     `hours` tells how many of the rows came in which hour of the week, which serves a
     reference that knows its seasons.

@@ -19,11 +19,11 @@ MIN_ROWS: Final = 500
 FAR: Final = 0.5
 MAX_NAMES: Final = 5
 _HIDDEN_SHARE: Final = 0.1
-"""Of the reference in one cell of several values: what changes within it is not seen."""
+"""Share of the reference in one cell of several values that is reported as a limit."""
 
 
 def caveats(profile: Profile) -> Iterator[str]:
-    """Why the error rate may not hold."""
+    """Yield reasons why the false-alarm rate may not hold."""
     if profile.rows < MIN_ROWS:
         yield f"the reference has {profile.rows} rows; at least {MIN_ROWS} are needed"
     if not profile.ordered:

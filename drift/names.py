@@ -18,7 +18,7 @@ _CUT: Final = 20
 _MARK_BYTES: Final = 4
 FEW_NAMES: Final = 1024
 FILTER_BYTES: Final = (2048, 8192)
-"""Of a filter of at most `FEW_NAMES`, and of one of more."""
+"""Bytes of a filter of at most `FEW_NAMES`, and of one of more."""
 _FOUR: Final = struct.Struct("<4H")
 
 
@@ -91,7 +91,7 @@ class NameFilter:
 
     @classmethod
     def of(cls, names: Collection[str]) -> NameFilter:
-        """Of these names; without any it takes no memory."""
+        """Return a filter of these names; without any it takes no memory."""
         if not names:
             return cls()
         bits = bytearray(FILTER_BYTES[len(names) > FEW_NAMES])

@@ -1,4 +1,4 @@
-"""Features a part at a time, so that what is computed of them needs no more at once."""
+"""Slices of features, which bound the memory of computations on all of them."""
 
 from __future__ import annotations
 

@@ -58,12 +58,12 @@ class Projection:
     between: Integers
 
     def is_between(self, feature: int, cell: int) -> bool:
-        """Return whether a cell lies between the reference's values."""
+        """Return whether a cell is between the reference's values."""
         place = self.between[feature]
         return bool(place < BINS and self.bins[feature, cell] == place)
 
     def part(self, features: slice) -> Projection:
-        """That of some features."""
+        """Return the projection of some features."""
         return Projection(
             self.location[features],
             self.scale[features],

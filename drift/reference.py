@@ -1,4 +1,4 @@
-"""The reference profile: what the model was trained on, small enough to travel with it."""
+"""The reference profile: the training data as counts, small enough to ship with a model."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 VERSION: Final = 3
-"""With edges of numeric features' own, or filters of many names."""
+"""Format with numeric features' own edges, or filters of many names."""
 FILTER_VERSION: Final = 2
-"""With names of categories that share a cell as a filter, not by themselves."""
+"""Format with filters for the names of categories that share a cell."""
 FIRST_VERSION: Final = 1
-"""With neither; programs of 0.1.0 read it."""
+"""Format without either; programs of 0.1.0 read it."""
 KIND: Final = "profile"
 LEVELS: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 MIN_WEEKS: Final = 4
@@ -109,7 +109,7 @@ class Profile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells this profile from all others: the checksum of its file."""
+        """Checksum of the profile's file, which identifies it."""
         return self.read_as or codec.digest_of(self.to_bytes(), KIND, self._version)
 
     @property
@@ -156,7 +156,7 @@ class Profile:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """Return why the promised error rate may not hold; empty if it does."""
+        """Return why the false-alarm rate may not hold; empty if it does."""
         return tuple(limits.caveats(self))
 
     @property

@@ -74,7 +74,7 @@ class Counts:
 
     @classmethod
     def empty(cls, features: int, numeric: int) -> Counts:
-        """No rows."""
+        """Return counts of no rows."""
         return cls(np.zeros((features, CELLS), np.int64), 0, numeric)
 
     def to_bytes(self) -> bytes:
@@ -159,7 +159,7 @@ class Counts:
 
     @property
     def outside(self) -> Integers:
-        """Out of the reference's range (numeric) or unseen in it (categorical)."""
+        """Values out of the reference's range (numeric) or unseen in it (categorical)."""
         outside = self.cells[:, UNSEEN].copy()
         outside[: self.numeric] += self.cells[: self.numeric, BELOW]
         return outside
@@ -177,7 +177,7 @@ class Counts:
         return np.asarray((finite > 1) & (inner.max(axis=1) == finite))
 
     def constant_beside(self, reference: Counts) -> NDArray[np.bool_]:
-        """Features that vary in the reference and stand still here."""
+        """Return a mask of features that vary in the reference and are constant here."""
         return np.asarray(self.constant & ~reference.constant)
 
 
@@ -300,7 +300,7 @@ class Accumulator:
         return counts
 
     def restore(self, counts: Counts) -> None:
-        """Go on from counts that were saved.
+        """Restore saved counts.
 
         Raises:
             StateError: they belong to another profile.

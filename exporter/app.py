@@ -75,7 +75,7 @@ class _Running:
 
 
 class Sidecar:
-    """Everything that runs for one configuration; lives in one event loop."""
+    """All components of one configuration; lives in one event loop."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Sidecar:
         self._tls_files = self._renewed(config)
 
     def start(self) -> None:
-        """Start what the configuration asks for, in the running event loop.
+        """Start the configured components, in the running event loop.
 
         Raises:
             ListenError: the tap's address cannot be bound.
@@ -127,7 +127,7 @@ class Sidecar:
         self._disconnect(self.access)
 
     def reload(self, config: Config) -> None:
-        """Go over to another configuration; what it does not change goes on untouched.
+        """Switch to another configuration; unchanged components keep running.
 
         Raises:
             ConfigError: a file it names cannot be read; the old one stays in force.
@@ -165,7 +165,7 @@ class Sidecar:
 
     @property
     def ready(self) -> bool:
-        """Return whether the server was looked at once, whatever was found."""
+        """Return whether the server was polled once, with any result."""
         return self.access.board.looked
 
     @property
@@ -197,7 +197,7 @@ class Sidecar:
         return serving
 
     def judged(self, samples: Iterable[AnySample]) -> Judgement:
-        """Return what is wrong by these samples, and the state of each model."""
+        """Return the findings from these samples, and the state of each model."""
         return self.status.judge(
             samples,
             self.access.board.current,
@@ -214,7 +214,7 @@ class Sidecar:
         return found
 
     def samples(self) -> Iterator[AnySample]:
-        """Everything known now; reads memory only. Any thread may ask."""
+        """Yield all current samples; reads memory only, from any thread."""
         return self._lives.dated(self._exposed(), self._wall_clock())
 
     def _exposed(self) -> Iterator[AnySample]:
@@ -301,7 +301,7 @@ class Sidecar:
         self._running[name] = _Running(settings, runner, task, collector)
 
     def _awaited(self, name: str, task: asyncio.Task[None]) -> None:
-        """Whoever takes the name next begins after it."""
+        """Delay the next component of that name until the task has ended."""
         ending = self._ending.setdefault(name, set())
         ending.add(task)
         task.add_done_callback(ending.discard)
@@ -339,7 +339,7 @@ class Sidecar:
                 yield from running.collector.routes()
 
     async def _leave(self, access: Access, tasks: set[asyncio.Task[None]]) -> None:
-        """Close the clients when what puts something back through them has ended."""
+        """Close the clients after the tasks that restore settings through them have ended."""
         if tasks:
             await asyncio.wait(tasks)
         self._disconnect(access)

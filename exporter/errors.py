@@ -72,7 +72,7 @@ class GoldenDataError(TritonwatchError):
 
 
 class UnusableFileError(TritonwatchError):
-    """A file that is no regular one, or larger than any of ours."""
+    """A file that is not a regular one, or too large."""
 
 
 class ListenError(TritonwatchError):
@@ -90,7 +90,7 @@ class ListenError(TritonwatchError):
 
 
 class TraceBodyError(TritonwatchError):
-    """A body sent to the trace tap is not what its format allows."""
+    """A body sent to the trace tap violates its format."""
 
 
 class MirrorBodyError(TritonwatchError):
@@ -102,7 +102,7 @@ class MirrorUnsupportedError(MirrorBodyError):
 
 
 class PartialResultError(TritonwatchError):
-    """A collector could read only a part; `samples` are what is known all the same."""
+    """A collector could read only a part; `samples` has the values it could read."""
 
     def __init__(self, samples: Sequence[AnySample], cause: TritonError) -> None:
         self.samples = samples
@@ -121,7 +121,7 @@ class TritonError(TritonwatchError):
 
 
 class UnavailableError(TritonError):
-    """No connection to the server, or the server says it is unavailable."""
+    """No connection to the server, or the server reports that it is unavailable."""
 
 
 class UnreachableError(UnavailableError):

@@ -53,7 +53,7 @@ class MetricSpec:
             return "info"
         if self.buckets:
             return "histogram"
-        # What belongs to a quantile and has no unit is a count, no quantile.
+        # A sample of a quantile without a unit is a count, no quantile.
         return "summary" if "quantile" in self.labels and self.unit else "gauge"
 
     @property
@@ -65,7 +65,7 @@ class MetricSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """One observation that stands for its bucket: value, when, and where to look."""
+    """One observation that represents its bucket: value, time, and trace."""
 
     value: float
     timestamp_seconds: float
@@ -98,7 +98,7 @@ class HistogramSample:
 
 @dataclass(frozen=True, slots=True)
 class BucketSample:
-    """Cumulative counts under fixed bounds, for what is counted rather than timed.
+    """Cumulative counts under fixed bounds, for counted rather than timed values.
 
     `counts[i]` is the number of observations <= `spec.buckets[i]`; `count` all of them.
     """

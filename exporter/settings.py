@@ -38,7 +38,7 @@ class ModelFilter(Settings):
     """Patterns of names to leave out; wins over `include`."""
 
     def matches(self, name: str) -> bool:
-        """Return whether the model called `name` is to be looked at."""
+        """Return whether the model called `name` is selected."""
         return any(fnmatchcase(name, p) for p in self.include) and not any(
             fnmatchcase(name, p) for p in self.exclude
         )

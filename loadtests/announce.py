@@ -1,6 +1,6 @@
-"""A run tells others that it goes on: the sidecar, Grafana, an OpenTelemetry collector.
+"""Announces a run to the sidecar, Grafana and an OpenTelemetry collector.
 
-Whoever does not listen costs the run nothing but a sentence at its end.
+A receiver that is down costs the run a sentence at its end, and nothing else.
 """
 
 from __future__ import annotations

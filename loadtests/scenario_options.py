@@ -32,7 +32,7 @@ _TOP: Final = {
     "slo": "slo",
     "name": "name",
 }
-# What sets the pace of a profile, by its kind; the others are given in a file.
+# The option that sets the rate of a profile, by its kind; others need a file.
 _RATES: Final = ("requests_per_second", "target_queries_per_second")
 
 

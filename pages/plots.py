@@ -72,13 +72,13 @@ class Plot:
     series: tuple[Series, ...]
     marks: tuple[Mark, ...] = ()
     tips: tuple[tuple[float, float, str], ...] = ()
-    """From x to x: what is shown where the pointer rests."""
+    """Texts shown where the pointer rests, each for a range of x."""
     height: int = 260
     left: int = 64
     """Room for the labels of the y axis."""
 
     def render(self) -> str:
-        """The `<svg>` element; what stands around it has the caption and the key."""
+        """Return the `<svg>` element; caption and key are outside of it."""
         across, up = self._scales()
         parts = (
             self._opening(),
@@ -92,7 +92,7 @@ class Plot:
 
     @property
     def caption(self) -> str:
-        """The title and what the y axis counts."""
+        """Title, with the unit of the y axis."""
         return f"{self.title}, {self.y.label}" if self.y.label else self.title
 
     @property
@@ -203,7 +203,7 @@ def _colour(series: Series, place: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From values to places."""
+    """Maps values to positions."""
 
     low: float
     high: float
@@ -246,7 +246,7 @@ class _Scale:
         return places
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Values and what is written at them."""
+        """Tick values with their labels."""
         if self.axis.ticks is not None:
             return [t for t in self.axis.ticks if self.low <= t[0] <= self.high]
         values = _decades if self.axis.log else _round_numbers

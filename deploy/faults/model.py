@@ -1,4 +1,4 @@
-"""A model that starts to lie: another Python model with a fault put over its answers.
+"""A faulty model: another Python model with a fault applied to its answers.
 
 `original.py` beside it is the model itself, `fault.json` beside it says what is wrong
 with it and may change at any time; README.md has the faults and the settings.
@@ -27,7 +27,7 @@ DEFAULTS = {
 
 
 class TritonPythonModel:
-    """The original's answers until the fault begins, and then the fault's."""
+    """The original's answers until the fault begins, then faulty ones."""
 
     def initialize(self, args):
         self.model = original.TritonPythonModel()
@@ -59,12 +59,12 @@ class TritonPythonModel:
                 f"found {found}; fault.json takes {sorted(DEFAULTS)}, and as fault one "
                 f"of {sorted(FAULTS)}"
             )
-        # What was asked before it began to hold does not count towards after_requests.
+        # Requests before the fault was set do not count towards after_requests.
         self.settings, self.stamp, self.requests = {**DEFAULTS, **found}, stamp, 0
         self.kept = {}
 
     def answer(self, request):
-        """One request, with the fault that is due."""
+        """Answer one request, with the current fault."""
         asked = json.loads(request.parameters() or "{}").get("fault")
         if asked is not None and asked not in FAULTS:
             told = f"found fault={asked!r}; want one of {sorted(FAULTS)}"
@@ -75,12 +75,12 @@ class TritonPythonModel:
         return FAULTS[fault](self, request)
 
     def honest(self, request):
-        """The original's answer."""
+        """Return the original's answer."""
         (response,) = self.model.execute([request])
         return response
 
     def corrupted(self, request, corrupt):
-        """The original's answer with `corrupt` over the rows that are struck."""
+        """Return the original's answer with `corrupt` applied to the affected rows."""
         response = self.honest(request)
         if response.has_error():
             return response
@@ -95,20 +95,20 @@ class TritonPythonModel:
         return pb.InferenceResponse(tensors)
 
     def zeros(self, request):
-        """All zeros."""
+        """Answer zeros only."""
         return self.corrupted(request, lambda _, array: np.zeros_like(array))
 
     def nan(self, request):
-        """All NaN."""
+        """Answer NaN only."""
         return self.corrupted(request, lambda _, array: np.full_like(array, np.nan))
 
     def shifted_class(self, request):
-        """Every class's score at its neighbour's place."""
+        """Shift every class's score to its neighbour."""
         shift = self.settings["shift"]
         return self.corrupted(request, lambda _, array: np.roll(array, shift, axis=-1))
 
     def stale(self, request):
-        """The first answer after the fault began, to whatever is asked."""
+        """Repeat the first answer after the fault began, for every request."""
 
         def kept(name, array):
             first = self.kept.setdefault(name, array[:1].copy())
@@ -117,15 +117,15 @@ class TritonPythonModel:
         return self.corrupted(request, kept)
 
     def int8_overflow(self, request):
-        """The quantizer casts where it should saturate: negative values become large."""
+        """Cast where the quantizer should saturate: negative values become large."""
         return self.requantized(request, wrap_int8)
 
     def int8_scale(self, request):
-        """The quantizer reads its scale half as large as it is; most digits survive."""
+        """Halve the quantizer's scale; most digits are still correct."""
         return self.requantized(request, lambda values: self.quantize(2 * values))
 
     def requantized(self, request, quantize):
-        """The answer of digits_int8 with another quantizer."""
+        """Return the answer of digits_int8 with another quantizer."""
         if self.quantize is None:
             told = "found a model without to_int8; this fault is one of digits_int8"
             return pb.InferenceResponse(error=pb.TritonError(told))
@@ -136,7 +136,7 @@ class TritonPythonModel:
             original.to_int8 = self.quantize
 
     def slow(self, request):
-        """`factor` times the original's own time, and `delay_ms`."""
+        """Take `factor` times the original's own time, plus `delay_ms`."""
         started = time.perf_counter()
         response = self.honest(request)
         taken = time.perf_counter() - started
@@ -146,23 +146,23 @@ class TritonPythonModel:
         return response
 
     def hang(self, request):
-        """No answer for `hang_seconds`; as the Python backend goes, to nobody."""
+        """Hang for `hang_seconds`; the Python backend answers no request meanwhile."""
         time.sleep(self.settings["hang_seconds"])
         return self.honest(request)
 
     def crash(self, request):
-        """The process ends; the server goes on without it."""
+        """End the process; the server keeps running without it."""
         os._exit(1)
 
     def error(self, request):
-        """An error in place of an answer, for `share` of the requests."""
+        """Return an error instead of an answer, for `share` of the requests."""
         if self.rng.random() >= self.settings["share"]:
             return self.honest(request)
         return pb.InferenceResponse(error=pb.TritonError("asked to fail"))
 
 
 def wrap_int8(values):
-    """Nearest, then the lower eight bits without a sign; held as int32."""
+    """Round to the nearest, then keep the lower eight bits without a sign, as int32."""
     return np.rint(values).astype(np.int64).astype(np.uint8).astype(np.int32)
 
 

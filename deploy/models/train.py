@@ -69,7 +69,7 @@ def softmax(logits: Array) -> Array:
 
 
 def rounded(array: Array) -> Array:
-    """As committed: few decimals, float32, and no negative zero."""
+    """Round as committed: few decimals, float32, and no negative zero."""
     return (np.round(array, DECIMALS) + 0.0).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Alarms that keep their promised error rate, however long and often one looks.
+"""Alarms whose false-alarm rate holds for any number and time of evaluations.
 
 The promise: with data that follow the reference's law, at most the wanted number of
 false alarms per period for the whole model, all features and kinds of change together.

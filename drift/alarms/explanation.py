@@ -1,4 +1,4 @@
-"""Why an alarm stands: which feature, what kind of change, how much, in which bins."""
+"""Explanation of an alarm: features, kinds of change, amounts, and bins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES: Final = ("location", "scale", "shape", *EVENTS, "range")
 
 @dataclass(frozen=True, slots=True)
 class BinChange:
-    """One coarse bin whose share changed: where it lies, its share before and since."""
+    """One coarse bin whose share changed: its range, its share before and since."""
 
     label: str
     before: float

@@ -79,7 +79,7 @@ class Ledger:
 
     @property
     def frozen(self) -> bool:
-        """Return whether the baseline stands still because a change was declared."""
+        """Return whether the baseline is frozen because a change was declared."""
         return self._frozen is not None
 
     def push(self, window: Floats) -> None:
@@ -123,7 +123,7 @@ class Ledger:
         return Sums(before), Sums(since)
 
     def freeze(self, index: int) -> None:
-        """Declare a change at a start: what came before it stays the baseline."""
+        """Declare a change at a start: all before it stays the baseline."""
         self._frozen = self.sides(starts=[index])[0].packed[0].copy()
         self._clear()
 
@@ -139,7 +139,7 @@ class Ledger:
         self._starts = []
 
     def state(self) -> dict[str, Any]:
-        """Everything, JSON-able once arrays are lists."""
+        """Return the state, JSON-able once arrays are lists."""
         return {
             "total": self._total,
             "frozen": self._frozen,
@@ -149,7 +149,7 @@ class Ledger:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from `state`.
+        """Restore what `state` returned.
 
         Raises:
             ValueError: its arrays do not have this ledger's shape.

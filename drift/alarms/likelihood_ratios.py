@@ -65,7 +65,7 @@ def tilts(scores: Floats, cells: NDArray[np.int64] | NDArray[np.uint32]) -> Tilt
 def score_tilts(
     projection: Projection, cells: NDArray[np.int64] | NDArray[np.uint32]
 ) -> tuple[Tilts, Tilts]:
-    """Those of the location and of the scale scores under reference counts."""
+    """Return the moments of location and scale scores under the reference counts."""
     inside = np.where(projection.bins < projection.used[:, None], cells, 0)
     return tilts(projection.location, inside), tilts(projection.scale, inside)
 

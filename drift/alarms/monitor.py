@@ -31,7 +31,7 @@ KIND: Final = "monitor"
 CHANNELS: Final = ("location", "scale", "shape", *EVENTS, "range")
 WEIGHTS: Final = (0.3, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1)
 
-# The evidence of so many features, all starts and sizes of change takes 2 MB.
+# The evidence of this many features, all starts and sizes of change, takes 2 MB.
 _TOGETHER: Final = 32
 _RANGE_STRETCHES: Final = 2
 """Stretches outside all that the reference showed before it is drift: one may be a storm."""
@@ -96,7 +96,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A single look: every feature with its whole evidence, the strongest first.
+    """One evaluation: the evidence of every feature, the strongest first.
 
     `named` are the places in the schema of those that e-BH names.
     """
@@ -133,7 +133,7 @@ class Monitor:
         return float(np.log(self._settings.windows_per_false_alarm))
 
     def update(self, counts: Counts, *, hour: int | None = None) -> Verdict:
-        """Take a closed window; `hour` of the week serves a reference with seasons.
+        """Add a closed window; `hour` of the week is for references with seasons.
 
         A window without rows changes nothing.
         """
@@ -316,7 +316,7 @@ class Monitor:
         }
 
     def restore(self, data: bytes) -> None:
-        """Go on from `to_bytes`; on an error the monitor is as it was.
+        """Restore what `to_bytes` returned; after an error the monitor is unchanged.
 
         Raises:
             StateError: the bytes are foreign, damaged, or of another profile.
@@ -324,7 +324,7 @@ class Monitor:
         self.resume(codec.decode(data, KIND, VERSION))
 
     def resume(self, payload: dict[str, Any]) -> None:
-        """Go on from `state`; on an error the monitor is as it was.
+        """Restore what `state` returned; after an error the monitor is unchanged.
 
         Raises:
             StateError: it is of another profile, or cannot be read.

@@ -40,7 +40,7 @@ class Bars:
 
 
 def bars(profile: Profile, counts: Counts, feature: int) -> Bars:
-    """Few enough bars to see: cells put together, or the commonest categories."""
+    """Return few bars: cells merged, or the commonest categories."""
     old, new = profile.counts.cells[feature], counts.cells[feature]
     if feature < profile.schema.numeric:
         return _numeric(profile, feature, old, new)

@@ -50,7 +50,7 @@ class ChiSquare(Statistic):
         return comparison.guarded(terms.sum(axis=1))
 
     def null(self, comparison: Comparison) -> Null:
-        """From the chi-square law."""
+        """Return its null distribution, a chi-square law."""
         freedom = comparison.baseline.freedom
         phi = comparison.spread / comparison.harmonic
         return Null(freedom * phi, chi_square_quantile(freedom) * phi)

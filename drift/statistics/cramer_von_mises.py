@@ -64,7 +64,7 @@ class CramerVonMises(Statistic):
         return comparison.guarded(comparison.padded(total))
 
     def null(self, comparison: Comparison) -> Null:
-        """From the omega-square law."""
+        """Return its null distribution, the omega-square law."""
         phi = (
             comparison.ordered_spread
             / comparison.harmonic[: comparison.baseline.numeric]

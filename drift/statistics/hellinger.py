@@ -45,7 +45,7 @@ class Hellinger(Statistic):
         return comparison.guarded(np.sqrt(squared))
 
     def null(self, comparison: Comparison) -> Null:
-        """From the chi-square law."""
+        """Return its null distribution, from the chi-square law."""
         freedom = comparison.baseline.freedom
         unit = np.sqrt(comparison.spread / 8.0)
         return Null(

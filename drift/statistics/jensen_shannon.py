@@ -47,7 +47,7 @@ class JensenShannon(Statistic):
         return comparison.guarded(np.sqrt(divergence))
 
     def null(self, comparison: Comparison) -> Null:
-        """From the chi-square law."""
+        """Return its null distribution, from the chi-square law."""
         freedom = comparison.baseline.freedom
         unit = np.sqrt(comparison.spread / (8.0 * np.log(2.0)))
         return Null(

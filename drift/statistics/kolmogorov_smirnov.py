@@ -50,7 +50,7 @@ class KolmogorovSmirnov(Statistic):
         return comparison.guarded(comparison.padded(furthest))
 
     def null(self, comparison: Comparison) -> Null:
-        """From Kolmogorov's law."""
+        """Return its null distribution, Kolmogorov's law."""
         root = np.sqrt(comparison.ordered_spread)
         mean, bound = (np.minimum(each * root, 1.0) for each in (_MEAN, _QUANTILE))
         return Null(comparison.padded(mean), comparison.padded(bound))

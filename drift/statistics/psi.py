@@ -45,7 +45,7 @@ class Psi(Statistic):
         return comparison.guarded(((q - p) * ratio).sum(axis=1))
 
     def null(self, comparison: Comparison) -> Null:
-        """From the chi-square law."""
+        """Return its null distribution, from the chi-square law."""
         freedom = comparison.baseline.freedom
         spread = comparison.spread
         return Null(freedom * spread, chi_square_quantile(freedom) * spread)

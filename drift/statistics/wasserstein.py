@@ -59,7 +59,7 @@ class Wasserstein(Statistic):
         return comparison.guarded(comparison.padded(scaled))
 
     def null(self, comparison: Comparison) -> Null:
-        """From the Brownian bridge."""
+        """Return its null distribution, from the Brownian bridge."""
         mean, bound = comparison.baseline.wasserstein_null
         root = np.sqrt(comparison.ordered_spread)
         return Null(comparison.padded(mean * root), comparison.padded(bound * root))

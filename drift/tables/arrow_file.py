@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _MOST_BATCH_VALUES: Final = 1 << 26
-"""Of a Feather file, which is unpacked a batch at a time: half a gigabyte."""
+"""Limit of values in a batch of a Feather file: half a gigabyte unpacked."""
 
 
 class ArrowSource(Protocol):

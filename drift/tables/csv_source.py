@@ -1,4 +1,4 @@
-"""CSV as batches of Arrow columns: numbers and text, with the row of what is wrong."""
+"""CSV as batches of Arrow columns: numbers and text, with the row of an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MISSING: Final = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 DELIMITERS: Final = (",", ";", "\t", "|")
-"""In the order in which they are preferred where several would do."""
+"""Column separators in order of preference."""
 _SAMPLE_BYTES: Final = 1 << 20
 _DIALECT_ROWS: Final = 1000
 _POINT: Final = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")

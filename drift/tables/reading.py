@@ -174,7 +174,7 @@ class Table:
         return np.array([self._parsed(value, time) for value in column])
 
     def _units_per_second(self, column: NDArray[np.generic]) -> float:
-        """1, or what the first time of the file is in: milli-, micro-, nanoseconds."""
+        """Return the number of time units per second, judged by the first time."""
         if self._units is None:
             first = abs(float(np.nan_to_num(column[:1].astype(np.float64))[0]))
             self._units = 1000.0 ** sum(first >= bound for bound in _LATEST)

@@ -31,7 +31,7 @@ class CalibrationBoard:
         self._agree: dict[ModelKey, bool] = {}
 
     def publish(self, key: ModelKey, calibrated: Calibrated) -> None:
-        """Replace what one golden set showed of one model version."""
+        """Replace the results of one golden set for one model version."""
         with self._lock:
             of_model = self._known.setdefault(key, {})
             of_model[calibrated.dataset] = calibrated
@@ -46,7 +46,7 @@ class CalibrationBoard:
                 self._agree[key] = all(agree)
 
     def forget(self, key: ModelKey) -> None:
-        """The model version is gone."""
+        """Drop a model version that is no longer served."""
         with self._lock:
             self._known.pop(key, None)
             self._agree.pop(key, None)

@@ -1,4 +1,4 @@
-"""The calls of one model's requests, from what rose in the statistics around each.
+"""The calls of one model's requests, inferred from the statistics around each.
 
 The second smallest rise over all brackets is an upper bound of the calls of one request.
 (Not the smallest: one bracket may miss what Triton books late.) It is taken where few other
@@ -34,41 +34,41 @@ _MOST_UNUSED: Final = 8
 
 
 class Bracket(NamedTuple):
-    """The rises in the statistics around one request."""
+    """Increases of the statistics around one request."""
 
     rises: Rises
     ours: Rises = MappingProxyType({})
-    """Of those that other requests of ours may have raised, by how much about."""
+    """Part of the increases that other requests of ours may have caused, approximately."""
     totals: Mapping[ModelKey, int] = MappingProxyType({})
     """Requests that Triton had counted at its beginning."""
     began: float = 0.0
     seconds: float = 0.0
     surely_ours: Mapping[ModelKey, int] = MappingProxyType({})
-    """Requests that others of ours have surely raised."""
+    """Requests that others of ours have certainly caused."""
 
     @property
     def ended(self) -> float:
-        """When its second read was over."""
+        """Time at which its second read was complete."""
         return self.began + self.seconds
 
 
 class CallEvidence:
-    """The brackets of requests to one model version that ended alike."""
+    """Brackets of requests to one model version with the same outcome."""
 
     def __init__(self) -> None:
         self.calls: dict[ModelKey, Booking] = {}
-        """For each model of which it is known; `NOTHING` if it is not called."""
+        """Calls by model, as far as known; `NOTHING` if a model is not called."""
         self.waiting: dict[ModelKey, Booking] = {}
-        """Rises of the others, all requests together: calls or production."""
+        """Increases of other models over all requests: calls or production."""
         self._rises: dict[ModelKey, list[Booking]] = {}
         self._others: dict[ModelKey, list[float]] = {}
         self._clear: dict[ModelKey, list[Booking]] = {}
         self._requests = 0
         self.unused = 0
-        """Requests that ended otherwise since the latest of these."""
+        """Requests with another outcome since the latest of these."""
 
     def given_up(self) -> Rises:
-        """Return rises whose decision will not come; called for each request that ends otherwise."""
+        """Return increases that stay undecided; called for each request with another outcome."""
         self.unused += 1
         if not self.waiting or self.unused < _MOST_UNUSED:
             return {}
@@ -77,7 +77,7 @@ class CallEvidence:
         return waiting
 
     def decided_now(self) -> Rises:
-        """Return the calls of the requests so far, by what is known; begin anew."""
+        """Return the calls of the requests so far, as far as known; reset them."""
         called = {
             key: _times(_estimate(self._rises[key], self._others[key]), self._requests)
             for key in self.waiting
@@ -94,7 +94,7 @@ class CallEvidence:
         *,
         is_last: bool,
     ) -> dict[ModelKey, Booking]:
-        """Take in one request; returns what it and those before it have called.
+        """Add one request; return the calls of it and of those before it.
 
         `usual` requests would have shown in its bracket without it. With `is_last` every
         model is known afterwards, as well as it can be.
@@ -134,7 +134,7 @@ class CallEvidence:
         return called
 
     def add_unseen(self) -> dict[ModelKey, Booking]:
-        """Take in a request that was not bracketed; returns what it has surely called.
+        """Add a request that was not bracketed; return its certain calls.
 
         What it may have called besides is held back, by the brackets so far.
         """
@@ -189,14 +189,14 @@ def _estimate(rises: Sequence[Booking], others: Sequence[float]) -> Booking:
 
 
 def _less(booking: Booking, requests: int) -> Booking:
-    """Without so many requests."""
+    """Return the booking without this number of requests."""
     if not requests:
         return booking
     return _scaled(booking, max(0, booking.requests - requests))
 
 
 def _scaled(booking: Booking, requests: int) -> Booking:
-    """So many requests of those of `booking`."""
+    """Return this number of requests of those in `booking`."""
     if requests == booking.requests:
         return booking
     if not requests:

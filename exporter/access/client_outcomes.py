@@ -79,7 +79,7 @@ class ClientOutcomes:
         return key if key in self._counts else None
 
     def _refresh(self) -> None:
-        """Begin to count models that came, and forget those long gone."""
+        """Start to count new models, and drop those removed long ago."""
         now = self._access.clock()
         for key in self._access.board.current.models:
             if self._access.models.matches(key[0]):

@@ -42,9 +42,9 @@ class Access:
     exposed: Callable[[], Iterable[AnySample]]
     """All samples that are exposed now, for objectives and control charts."""
     mirror: MirrorHub
-    """Production requests that the taps were sent, for those that look at data."""
+    """Production requests that the taps received, for features that need the data."""
     readiness: ReadinessHold = field(default_factory=ReadinessHold)
-    """When our own questions about readiness held up the server's other answers."""
+    """Times at which our readiness requests delayed the server's other answers."""
     work: WorkBoard = field(default_factory=WorkBoard)
     """Busy time of the models, by which energy is divided."""
     calibration: CalibrationBoard = field(default_factory=CalibrationBoard)
@@ -105,7 +105,7 @@ class CollectorSettings(Settings):
     deadline_seconds: float = Field(default=4.0, gt=0, le=3600)
     """A run that takes longer has failed; its samples are not used."""
     series_limit: int = Field(default=20_000, ge=1, le=1_000_000)
-    """Most series exposed of one run; the rest is dropped and counted."""
+    """Limit of series of one run; further ones are dropped and counted."""
 
     def build(self, access: Access) -> Collector:
         """The collector these settings describe."""

@@ -1,4 +1,4 @@
-"""Learns which models a model calls by itself, from what our requests to it raise.
+"""Learns which models a model calls by itself, from the statistics around our requests.
 
 A Python model may call others (BLS), which no configuration says. A request of ours to it
 is bracketed by two reads of all statistics; what rose between them is a call of that
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from exporter.triton.model import ModelSpec
 
 _PATIENCE_SECONDS: Final = 30.0
-"""A model that is not asked for longer is decided on by the brackets so far."""
+"""Time without a request after which a model's calls are decided from its brackets."""
 _MOST_TRIES: Final = 64
-"""So many requests are bracketed at most; then what is known has to do."""
+"""Maximum of bracketed requests; after that the calls are decided from them."""
 _SPACE_SECONDS: Final = 0.4
-"""From one bracket of a model to its next."""
+"""Time between two brackets of a model."""
 _REQUESTS_PER_CHECK: Final = 10
-"""One request in so many to a model with known calls is bracketed, to check them."""
+"""One request in ten to a model with known calls is bracketed, as a check."""
 _SHARE_OF_TIME: Final = 0.02
 """Share of the time that all brackets together may spend on reading statistics."""
 _CREDIT_SECONDS: Final = 60.0
 """Seconds that may be spent at once: enough for a hundred models at the start."""
 _MOST_PAIRS: Final = 10_000
-"""Models that may call, times models that may be called: what memory is kept for."""
+"""Limit of calling models times called models, which bounds memory."""
 
 
 class _Learned:
@@ -88,7 +88,7 @@ class _Learned:
 
 
 class Footprints:
-    """The calls of every Python model that was asked. Thread-safe."""
+    """The calls of every Python model that got a request. Thread-safe."""
 
     def __init__(
         self,
@@ -105,13 +105,13 @@ class Footprints:
         self._clock = clock
 
     def calls(self, spec: ModelSpec) -> Rises:
-        """Return what the next request raises elsewhere, so far as is known."""
+        """Return the known increases of other models by the next request."""
         with self._lock:
             learned = self._learned.get((spec.name, spec.version))
             return {} if learned is None else learned.calls(failed=learned.has_failed)
 
     def wants_bracket(self, spec: ModelSpec, present: Collection[ModelKey]) -> bool:
-        """Say whether to bracket the next request; `present` are all models."""
+        """Return whether to bracket the next request; `present` are all models."""
         key = (spec.name, spec.version)
         with self._lock:
             learned = self._learned.get(key)
@@ -120,7 +120,7 @@ class Footprints:
                     return False
                 learned = self._learned[key] = _Learned()
             if not learned.present.issuperset(present):
-                # What it could not call before it may call now.
+                # It may call models now that it could not call before.
                 learned.present |= frozenset(present)
                 learned.tries = 0
             if learned.is_silent:
@@ -137,7 +137,7 @@ class Footprints:
             return True
 
     def are_known(self, spec: ModelSpec) -> bool:
-        """Say whether nothing more is to be learnt of the next request's calls."""
+        """Return whether all calls of the next request are known."""
         with self._lock:
             learned = self._learned.get((spec.name, spec.version))
             return (
@@ -147,7 +147,7 @@ class Footprints:
             )
 
     def wants_check(self, spec: ModelSpec) -> bool:
-        """Say whether to bracket the next request to check its known calls."""
+        """Return whether to bracket the next request to check its known calls."""
         with self._lock:
             learned = self._learned.get((spec.name, spec.version))
             if (
@@ -175,7 +175,7 @@ class Footprints:
         return self._credit > 0
 
     def add(self, spec: ModelSpec, bracket: Bracket | None, *, failed: bool) -> Rises:
-        """Take in a request that was answered; returns what is known to be called.
+        """Add a request that was answered; return its known calls.
 
         `failed` is whether the answer was an error; `bracket` is None where none was
         read. The calls returned may be those of earlier requests too.
@@ -198,7 +198,7 @@ class Footprints:
             return _sum(called, given_up)
 
     def overdue(self) -> Rises:
-        """Decide for models that were not asked for a while; returns what they called."""
+        """Decide for models without recent requests; return their calls."""
         called: Rises = {}
         with self._lock:
             before = self._clock() - _PATIENCE_SECONDS
@@ -225,7 +225,7 @@ class Footprints:
                 learned.is_silent = True
 
     def forget(self, key: ModelKey) -> Rises:
-        """Begin anew for a model that was loaded again; returns what was undecided."""
+        """Reset a model that was loaded again; return its undecided calls."""
         with self._lock:
             learned = self._learned.pop(key, None)
         return {} if learned is None else _undecided(learned)

@@ -33,7 +33,7 @@ class Inventory:
     index: tuple[IndexEntry, ...] = ()
     models: dict[ModelKey, ModelSpec] = field(default_factory=dict)
     denying: frozenset[ModelKey] = frozenset()
-    """Listed as ready in the index, and not ready when asked themselves."""
+    """Models that are ready in the index, but not by their own readiness."""
 
 
 @dataclass(frozen=True, slots=True)

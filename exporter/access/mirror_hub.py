@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """One production request, its answer, or both: what of them a tap saw.
+    """A production request, its answer, or both, as far as a tap saw them.
 
     Tensors are by name and have the shape they were sent in, the batch dimension
     included; BYTES are object arrays of `bytes`. They are to be read only.
@@ -56,19 +56,19 @@ class Subscription:
         self._hub = hub
 
     def close(self) -> None:
-        """Take nothing more."""
+        """End the subscription."""
         self._hub.leave(self)
 
 
 class MirrorHub:
-    """Hands each mirrored request to all who asked for its model. Thread-safe."""
+    """Passes each mirrored request to all subscribers of its model. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._subscriptions: tuple[Subscription, ...] = ()
 
     def subscribe(self, models: Callable[[str], bool], take: Take) -> Subscription:
-        """Have `take` called with every batch of requests to models that `models` wants.
+        """Call `take` with every batch of requests to models that `models` accepts.
 
         `take` is called in the taps' threads, never in two at once: it is to be quick, keep nothing unbounded
         and raise nothing; what it raises is logged and costs the others nothing.
@@ -86,11 +86,11 @@ class MirrorHub:
             )
 
     def wanted(self, model: str) -> bool:
-        """Return whether anybody looks at this model's requests."""
+        """Return whether this model has a subscriber."""
         return any(s.models(model) for s in self._subscriptions)
 
     def publish(self, requests: Sequence[Mirrored]) -> None:
-        """Hand over what was received; in the order received."""
+        """Pass requests to the subscribers, in the order received."""
         for subscription in self._subscriptions:
             batch = [r for r in requests if subscription.models(r.model)]
             if not batch:

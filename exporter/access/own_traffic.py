@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from exporter.triton.model import InferReply
 
 REQUEST_ID_PREFIX: Final = "tritonwatch-"
-"""Every request of ours carries an id that begins so; traces and taps know it by that."""
+"""Prefix of the id of all our requests, by which traces and taps recognise them."""
 HELD_BACK: Final = 64
-"""So much of a counter's rise may come from one request whose calls are unknown."""
+"""Increase of a counter that one request with unknown calls may cause."""
 _HELD_SECONDS: Final = 10.0
 """A request with unknown calls that takes longer holds nothing back any more."""
 _BOOKING_SECONDS: Final = 0.1
 """A model's backend answers first and reports to the statistics afterwards."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
-"""No request of ours is kept waiting longer."""
+"""Longest wait of one of our requests."""
 
 Ending = Literal["ok", "failed", "unreached", "unresolved"]
-"""Answered; answered with an error; never received by Triton; nobody knows."""
+"""Answered; answered with an error; never received by Triton; unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ class Touched(NamedTuple):
     key: ModelKey
     batch_size: int
     is_executed: bool = True
-    """Whether a request that succeeds surely runs it; a cache may answer instead."""
+    """True if a successful request certainly executes it; False if a cache may answer."""
     is_asked: bool = True
-    """Whether a request that succeeds surely is one to it: no cache stands before it."""
+    """True if a successful request certainly reaches it: no cache stands before it."""
     fails_twice: bool = False
-    """Whether Triton may book two failures for one request."""
+    """True if Triton may count two failures for one request."""
 
     @property
     def booking(self) -> Booking:
@@ -138,7 +138,7 @@ class OwnCounts:
     failed: int = 0
     """Requests to this version that were answered with an error."""
     executed_failures: int = 0
-    """Those of `failed` that cannot have been refused before they were scheduled."""
+    """Failures of `failed` that cannot have been refused before they were scheduled."""
     done: Booking = NOTHING
     """Requests that Triton certainly counts."""
     possible: Booking = NOTHING
@@ -157,7 +157,7 @@ class OwnCounts:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The ledger at one instant, for those who ask what else of ours was under way."""
+    """The ledger at one instant, with our requests in flight."""
 
     counts: Mapping[ModelKey, OwnCounts]
     undecided: int
@@ -167,13 +167,13 @@ class Activity:
 
 
 class Asked:
-    """One request of ours while it is under way."""
+    """One request of ours in flight."""
 
     def __init__(self, calls: Mapping[ModelKey, Booking]) -> None:
         self.calls = calls
         """Certain and possible increases of the models that the requested model calls."""
         self.from_cache = False
-        """Whether a response cache is known to have answered."""
+        """True if a response cache is known to have answered."""
         self.ending: Ending = "ok"
         self.reply: InferReply | None = None
         """The answer, where its tokens count."""
@@ -202,7 +202,7 @@ class OwnTraffic:
         self._clock = clock
 
     def new_request_id(self, purpose: str) -> str:
-        """An id never used before, recognisable as ours."""
+        """Return a unique id, recognisable as ours."""
         return f"{REQUEST_ID_PREFIX}{purpose}-{self._run_id}-{next(self._numbers)}"
 
     def counts(self, key: ModelKey) -> OwnCounts:
@@ -211,7 +211,7 @@ class OwnTraffic:
             return self._counts.get(key, OwnCounts())
 
     def snapshot(self) -> dict[ModelKey, OwnCounts]:
-        """All counts at one instant."""
+        """Return all counts at one instant."""
         with self._lock:
             return dict(self._counts)
 
@@ -224,7 +224,7 @@ class OwnTraffic:
 
     @contextlib.contextmanager
     def paused(self, most_seconds: float) -> Generator[None]:
-        """Hold requests of ours back while the body runs, once none is under way.
+        """Hold our requests back while the body runs, once none is in flight.
 
         Those under way are waited for during `most_seconds`, and until Triton has
         booked them; the body runs in any case.
@@ -271,7 +271,7 @@ class OwnTraffic:
         return self.footprints.waiting()
 
     def reloaded(self, key: ModelKey) -> None:
-        """Learn anew what a model calls; what was undecided until now is in doubt."""
+        """Learn the calls of a model again; those undecided until now are in doubt."""
         if self.footprints is None:
             return
         undecided = self.footprints.forget(key)
@@ -279,7 +279,7 @@ class OwnTraffic:
             self._add_possible(undecided)
 
     def forget(self, key: ModelKey) -> bool:
-        """Begin anew for a model version that is gone, unless one is in flight to it."""
+        """Reset a model version that is no longer served, unless a request is in flight."""
         with self._lock:
             if self._counts.get(key, OwnCounts()).in_flight != NOTHING:
                 return False
@@ -295,7 +295,7 @@ class OwnTraffic:
         calls: Mapping[ModelKey, Booking] | None = None,
         calls_known: bool = True,
     ) -> Generator[Asked]:
-        """Account for one own request that reaches `touched`, the model asked first.
+        """Account for one own request that reaches `touched`, the requested model first.
 
         What the body raises decides where it counts; errors pass through. `calls` are
         those of the models reached, as far as they are known; the body may replace them
@@ -324,7 +324,7 @@ class OwnTraffic:
             is_executed = isinstance(error, errors.ModelError)
             raise
         finally:
-            # One step: a look in between would see a request done and in flight.
+            # Atomic: a read in between would see a request both done and in flight.
             with self._lock:
                 self._undecided.pop(number, None)
                 for key, booking in in_flight:

@@ -40,7 +40,7 @@ Outcome = Literal[
 `late`: no answer in time, while this process itself was kept from running."""
 OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 UNJUDGED: Final[frozenset[Outcome]] = frozenset({"cached", "backlog", "late"})
-"""Outcomes after which nobody knows how the probe itself would have ended."""
+"""Outcomes that leave the probe's own outcome unknown."""
 Transport = Literal["grpc", "http"]
 
 
@@ -48,11 +48,11 @@ class ProbeSettings(Settings):
     """Settings that every probe has."""
 
     decides_serving: ClassVar[bool] = True
-    """Whether its verdicts say if a tensor goes through, triton_model_serving."""
+    """True if its verdicts count for triton_model_serving."""
     name: str = Field(default="", max_length=64, pattern=r"^[a-zA-Z0-9_.-]*$")
     """Value of the `probe` label and the module's name in /probe; the kind if empty."""
     enabled: bool = Field(default=True)
-    """Whether this probe runs."""
+    """Run this probe."""
     interval_seconds: float = Field(default=5.0, gt=0.01, le=86400)
     """Time between two probes of one model by one protocol."""
     jitter_ratio: float = Field(default=0.1, ge=0, le=0.5)
@@ -104,14 +104,14 @@ class Verdict:
 
 
 class Probe(Protocol):
-    """Asks targets, one attempt at a time; the schedule is not its business."""
+    """Probes targets, one attempt at a time; the scheduler decides when."""
 
     def targets(self, inventory: Inventory) -> Sequence[Target]:
         """Return the targets to probe in this inventory."""
         ...
 
     def attempt(self, target: Target) -> Verdict | None:
-        """Ask once, in a worker thread, within timeout and linger; None: it did not ask.
+        """Send a request from a worker thread, within timeout and linger; None: none was sent.
 
         Raises nothing of the server's making: that is what verdicts are for.
         """
@@ -123,5 +123,5 @@ class Telling(Protocol):
     """A probe that knows more than its verdicts say."""
 
     def samples(self) -> Sequence[AnySample]:
-        """All of it; reads memory only."""
+        """Return all samples; reads memory only."""
         ...

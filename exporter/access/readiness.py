@@ -33,7 +33,7 @@ _SERVER: Final = ("", "")
 
 
 class ReadinessHold:
-    """When questions about readiness held up the server's other answers. Thread-safe."""
+    """Times at which readiness requests delayed the server's other answers. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -42,12 +42,12 @@ class ReadinessHold:
         self._last_end = float("-inf")
 
     def begin(self, question: object) -> None:
-        """A question was sent that may hold up others."""
+        """Record that a request was sent that may delay others."""
         with self._lock:
             self._begun[question] = self._clock()
 
     def end(self, question: object) -> None:
-        """It was answered or given up."""
+        """Record that a request was answered or given up."""
         with self._lock:
             now = self._clock()
             begun = self._begun.pop(question, now)
@@ -55,7 +55,7 @@ class ReadinessHold:
                 self._last_end = now
 
     def held_up(self, since: float) -> bool:
-        """Return whether one of our questions held up the server after `since`."""
+        """Return whether one of our requests delayed the server after `since`."""
         with self._lock:
             now = self._clock()
             slow = any(now - begun > SLOW_SECONDS for begun in self._begun.values())
@@ -68,12 +68,12 @@ class _Subject:
 
     ready: bool | None = None
     error: errors.TritonError | None = None
-    """Why the last question got no usable answer, other than late."""
+    """Reason why the last request got no usable answer, other than lateness."""
     call: Any = None
     asked_at: float = float("-inf")
     next_at: float = float("-inf")
     slow: int = 0
-    """Slow answers in a row while it was asked alone."""
+    """Consecutive slow answers while it was the only request."""
     timeouts: int = 0
 
 
@@ -83,14 +83,14 @@ class Readiness:
 
     server: bool | None = None
     error: errors.TritonError | None = None
-    """Why the server's own readiness could not be read, other than late."""
+    """Reason why the server's own readiness could not be read, other than lateness."""
     models: dict[ModelKey, bool | None] = field(default_factory=dict)
     timeouts: dict[ModelKey, int] = field(default_factory=dict)
     """Questions without an answer in time, by the model version to blame."""
 
 
 class ReadinessAsker:
-    """Asks in rounds; what is not answered in a round is harvested in a later one."""
+    """Reads readiness in rounds; late answers are collected in a later round."""
 
     def __init__(
         self, client: GrpcClient, hold: ReadinessHold, clock: Callable[[], float]
@@ -100,13 +100,13 @@ class ReadinessAsker:
         self._clock = clock
         self._subjects: dict[ModelKey, _Subject] = {_SERVER: _Subject()}
         self._careful = False
-        """Ask one at a time, to find out which subject is slow."""
+        """True to send one request at a time, in order to find the slow subject."""
         self._answered = threading.Event()
 
     def ask(
         self, models: Collection[ModelKey], *, seconds: float, may_hang: bool
     ) -> Readiness:
-        """Ask the server, then these model versions, within `seconds` in all.
+        """Read the readiness of the server, then of these models, within `seconds` in all.
 
         `may_hang` says that on this server a question can hold up other calls; only
         then is a subject that was slow asked less often.
@@ -146,7 +146,7 @@ class ReadinessAsker:
                 self._begin(key, may_hang=may_hang)
                 in_flight.add(key)
                 alone = alone or key == _SERVER
-            # Cleared first: an answer that comes while they are looked at is not missed.
+            # Cleared first, so that an answer that arrives meanwhile is not missed.
             self._answered.clear()
             in_flight = {k for k in in_flight if not self._finished(k)}
             left = ends - time.monotonic()
@@ -172,7 +172,7 @@ class ReadinessAsker:
             call.add_done_callback(self._hold.end)
 
     def _harvest(self) -> bool:
-        """Take what was answered since the last round; whether anything is open."""
+        """Collect the answers since the last round; return whether requests are pending."""
         waiting = [k for k, s in self._subjects.items() if s.call is not None]
         # Not any(): each of them is to be taken.
         finished = [self._finished(key, late=True) for key in waiting]

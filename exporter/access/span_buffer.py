@@ -53,7 +53,7 @@ class SpanBuffer:
         self._spans: deque[Span] = deque(maxlen=MAX_SPANS)
         self.dropped = 0
         self.wanted = False
-        """Whether anybody exports spans; nothing begins while nobody does."""
+        """True if spans are exported; without an exporter no span is started."""
 
     def begin(self) -> SpanContext | None:
         """A root span that begins now, if spans are wanted."""
@@ -80,7 +80,7 @@ class SpanBuffer:
             self._spans.append(span)
 
     def drain(self) -> list[Span]:
-        """Take everything that is kept."""
+        """Return and remove all spans."""
         with self._lock:
             spans = list(self._spans)
             self._spans.clear()

@@ -20,14 +20,14 @@ class ModelWork:
     """
 
     busy_seconds: float
-    """Of all executions, our own requests' among them."""
+    """Busy time of all executions, our own requests' included."""
     production_busy_seconds: float
     inferences: int
-    """Production's."""
+    """Inferences of production."""
     requests: int = 0
-    """Production's, failed ones among them."""
+    """Requests of production, failed ones included."""
     output_tokens: float | None = None
-    """Production's; None where they, or the time they took, are not known."""
+    """Output tokens of production; None where they or their time are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class TracedResponses:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All model versions at one instant, in monotonic seconds."""
+    """The work of all model versions at one instant, in monotonic seconds."""
 
     at: float
     models: Mapping[ModelKey, ModelWork] = field(default_factory=dict)
 
 
 class WorkBoard:
-    """The latest look. Thread-safe."""
+    """The latest reading. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,12 +56,12 @@ class WorkBoard:
         """Of models whose responses are tokens; replaced as a whole."""
 
     def publish(self, look: Look) -> None:
-        """Replace the latest look."""
+        """Replace the latest reading."""
         with self._lock:
             self._look = look
 
     @property
     def current(self) -> Look | None:
-        """The latest look, None before the first."""
+        """The latest reading, None before the first."""
         with self._lock:
             return self._look

@@ -1,4 +1,4 @@
-"""Champion against challenger, and models that come back after they were away."""
+"""Metrics of comparisons, and of models that become ready again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drift and data quality of what models are asked and answer."""
+"""Metrics of drift and data quality of models' inputs and outputs."""
 
 from __future__ import annotations
 

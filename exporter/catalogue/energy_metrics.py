@@ -1,4 +1,4 @@
-"""Power, energy, what it is spent on, and what that costs."""
+"""Metrics of power, energy, its use, and its cost."""
 
 from __future__ import annotations
 

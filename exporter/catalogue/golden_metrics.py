@@ -1,4 +1,4 @@
-"""Whether answers are right: golden sets, outputs without labels, estimated accuracy."""
+"""Metrics of correctness: golden sets, outputs without labels, estimated accuracy."""
 
 from __future__ import annotations
 

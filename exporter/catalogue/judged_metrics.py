@@ -38,6 +38,6 @@ def judged_metric(
 
 
 def _listed(kinds: tuple[Kind, ...]) -> str:
-    # A summary of ours is quantiles, which are judged as the gauges they are.
+    # Our summaries are quantiles, which are judged as gauges.
     *rest, last = [kind for kind in kinds if kind != "summary"]
     return f"{', '.join(rest)} or {last}" if rest else last

@@ -1,4 +1,4 @@
-"""Load and chaos runs, and what they found out about capacity."""
+"""Metrics of load and chaos runs, and of the capacities they found."""
 
 from __future__ import annotations
 

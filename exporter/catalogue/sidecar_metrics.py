@@ -1,4 +1,4 @@
-"""This process."""
+"""Metrics of this process."""
 
 from __future__ import annotations
 

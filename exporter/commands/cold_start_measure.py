@@ -39,14 +39,14 @@ class ColdStartError(errors.TritonwatchError):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes in use; None where nothing tells."""
+    """Bytes in use; None where there is no source."""
 
     server: int | None = None
     """Resident, of the server and its children, where its pid is known."""
     gpu: int | None = None
-    """Of all boards, by Triton's own metrics."""
+    """Memory of all boards, by Triton's own metrics."""
     host: int | None = None
-    """Of the whole host, by Triton's own metrics: other processes are in it."""
+    """Memory of the whole host, other processes included, by Triton's own metrics."""
     model: int | None = None
     """Triton's own estimate for the model."""
 
@@ -56,9 +56,9 @@ class Repetition:
     """One load. Seconds."""
 
     load: float
-    """From asking for the load to Triton's answer that it is done."""
+    """Time from the load request to Triton's answer that it is done."""
     first_inference: float
-    """From asking for the load to the first answered inference."""
+    """Time from the load request to the first answered inference."""
     cold_inference: float
     """Duration of that first inference."""
     warm_inference: float
@@ -69,7 +69,7 @@ class Repetition:
 
 @dataclass(slots=True)
 class Latencies:
-    """A victim's latencies in seconds, apart by what the server was doing."""
+    """A victim's latencies in seconds, by the server's activity."""
 
     quiet: list[float] = field(default_factory=list)
     loading: list[float] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Server:
         self._await(model, lambda states: "READY" in states)
 
     def unload(self, model: str) -> None:
-        """Unload it, and wait until nothing of it is left."""
+        """Unload it, and wait until it is completely unloaded."""
         self._control(model, "unload")
         self._await(model, lambda states: not states & {"READY", "UNLOADING"})
 
@@ -116,7 +116,7 @@ class Server:
         return found
 
     def spec(self, model: str) -> ModelSpec:
-        """Of the version that answers now."""
+        """Return the specification of the version that answers now."""
         return self.grpc.model_spec(model, "", timeout_seconds=self._timeout_seconds)
 
     def infer(self, spec: ModelSpec, request_id: str) -> float:
@@ -269,7 +269,7 @@ def _tell(victims: Sequence[Victim], *, loading: bool) -> None:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Of a process and all its descendants; what they share counts once (Pss)."""
+    """Return the memory of a process and its descendants; shared pages count once (Pss)."""
     total = 0
     for member in family_of({pid}):
         try:

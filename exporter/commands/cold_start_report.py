@@ -107,7 +107,7 @@ class Report:
         return quantile([getattr(r, name) for r in self.repetitions], 0.5)
 
     def _memory(self, name: str) -> dict[str, float] | None:
-        """Medians over the repetitions, None where nothing tells."""
+        """Return medians over the repetitions, None where there is no source."""
         pairs = [
             (getattr(r.unloaded, name) or 0, getattr(r.loaded, name))
             for r in self.repetitions

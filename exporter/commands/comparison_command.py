@@ -157,7 +157,7 @@ async def _compare(
 
 
 async def _watch(sidecar: Sidecar, energy: WatchedEnergy) -> None:
-    """Look at the other sidecar's page for as long as the two are asked."""
+    """Poll the other sidecar's page while the comparison runs."""
     try:
         while True:
             comparison = _comparison(sidecar)
@@ -174,7 +174,7 @@ def _report(
     seconds: float,
     energy: WatchedEnergy | None,
 ) -> Report | None:
-    """None while the two are not asked yet."""
+    """Return the report; None before the comparison has started."""
     comparison = _comparison(sidecar)
     if comparison is None or comparison.keys is None or comparison.problem:
         return None

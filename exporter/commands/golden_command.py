@@ -50,7 +50,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Every answer to a set, rows first, and what they are worth."""
+    """Every answer to a set, rows first, with their scores."""
 
     golden: GoldenSet
     spec: ModelSpec
@@ -59,7 +59,7 @@ class Asked:
 
 
 def ask(wanted: Wanted, tell: Callable[[str], None]) -> Asked:
-    """Ask the whole set once.
+    """Send the whole set once.
 
     Raises:
         GoldenDataError: the file is not what it should be, or not this model's.
@@ -75,7 +75,7 @@ def ask(wanted: Wanted, tell: Callable[[str], None]) -> Asked:
 
 
 def record(wanted: Wanted, output: Path, tell: Callable[[str], None]) -> Asked:
-    """Ask the whole set twice and write it with the answers, as expected ones.
+    """Send the whole set twice, and write it with the answers as expected ones.
 
     Raises:
         GoldenDataError: also where two answers to a row differ, or one is not finite:

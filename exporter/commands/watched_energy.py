@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from exporter.features.comparison.confidence import Interval
 
 LOOK_SECONDS: Final = 2.0
-"""Between two looks; energy moves once in a window of that sidecar, 5 s by default."""
+"""Time between two reads; that sidecar updates energy once a window, 5 s by default."""
 _TIMEOUT_SECONDS: Final = 2.0
 _MOST_BYTES: Final = 64 << 20
 _OK: Final = 200
@@ -37,10 +37,10 @@ class WatchedEnergy:
         self._resources = Resources(alpha, lambda **_: ())
         self._pool = urllib3.PoolManager(1)
         self.problem = ""
-        """Why nothing is known yet."""
+        """Reason why there is no value yet."""
 
     def look(self, keys: tuple[ModelKey, ModelKey]) -> None:
-        """Read the page; what it lacks becomes the problem."""
+        """Read the page; missing series become the problem."""
         try:
             answer = self._pool.request(
                 "GET",

@@ -1,4 +1,4 @@
-"""From the bytes of a configuration file to plain values: bounded YAML, variables set.
+"""Reads a configuration file into plain values: bounded YAML, with variables.
 
 What YAML allows and a configuration never needs is refused here, with line and column:
 keys that stand twice or are no text, values that contain themselves, aliases that
@@ -39,7 +39,7 @@ _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 
 @dataclass(slots=True)
 class Document:
-    """A file's values. `written` is what stands in it, `value` has variables set.
+    """A file's values. `written` has the file's content, `value` has variables replaced.
 
     Values of variables are secrets: messages show `written`, and `unset` are the paths
     whose own problem has been told already.
@@ -152,7 +152,7 @@ def _parsed(raw: bytes, source: str) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that measures what it composes before anything is built from it."""
+    """SafeLoader that limits the size of the document before building values."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -279,7 +279,7 @@ _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
 
 
 class _Substitution:
-    """Sets variables; what cannot be set or is no plain value goes to `problems`."""
+    """Replaces variables; errors go to `problems`."""
 
     def __init__(self, document: Document, environment: Mapping[str, str]) -> None:
         self._document = document

@@ -52,7 +52,7 @@ def validated(
 
 
 def check(document: Document, model: type[BaseModel]) -> list[str]:
-    """Return what pydantic accepts by mistake: `true` where a number is wanted."""
+    """Return the values that pydantic accepts by mistake: `true` for a number."""
     schema = _schema_of(model)
     return [
         f"{dotted(path)}: found {json.dumps(value)}; want a number"
@@ -95,7 +95,7 @@ class _Schema:
         self.root: Node = model.model_json_schema()
 
     def plain(self, node: Node) -> Node:
-        """Without reference, and without the null of an optional value."""
+        """Return the node without reference, and without the null of an optional value."""
         while "$ref" in node:
             node = self.root["$defs"][node["$ref"].rpartition("/")[2]]
         options = [o for o in node.get("anyOf", ()) if o.get("type") != "null"]
@@ -150,7 +150,7 @@ class _Place:
         self.path: FilePath = ()
         self.secret = False
         self.nodes: list[Node] = [schema.root]
-        """From the top to the place."""
+        """Schema nodes from the root to the place."""
         for part in loc:
             node = self.nodes[-1]
             chosen = schema.chosen(node, part)
@@ -239,7 +239,7 @@ def _shown(path: FilePath, document: Document) -> str:
     numbers = isinstance(value, list) and all(
         isinstance(item, int | float) for item in value
     )
-    # What else is in a map or a list may be secret.
+    # Other values of a map or a list may be secret.
     if isinstance(value, dict | list) and not numbers:
         return kind_of(value) if value else f"an empty {kind_of(value)[2:]}"
     if not isinstance(value, str | int | float | list | None):

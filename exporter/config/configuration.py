@@ -57,7 +57,7 @@ def _checked(text: str) -> str:
 Address = Annotated[str, AfterValidator(_checked)]
 BindAddress = Annotated[str, AfterValidator(without_brackets)]
 
-# What sections of the file become collectors.
+# Sections of the file that become collectors.
 _SECTIONS: Final = {"slo", "drift", "energy", "comparison"}
 
 
@@ -107,7 +107,7 @@ class TapSettings(Settings):
     """The listeners for traces and mirrored requests, open while a collector reads them."""
 
     address: BindAddress = Field(default="127.0.0.1")
-    """Address to bind: loopback, since whoever can reach it can add to the numbers."""
+    """Address to bind: loopback, since anyone who can reach it can add to the numbers."""
     port: int = Field(default=8004, ge=0, le=65535)
     """Port to bind; 0 takes a free one."""
     grpc_port: int = Field(default=8005, ge=0, le=65535)
@@ -125,8 +125,9 @@ class ListenSettings(Settings):
     """Host names (shell-style patterns) under which browsers may open the pages, besides
     addresses, names without a dot and internal ones (*.local, *.internal, *.svc)."""
     memory_bytes: int | None = Field(default=None, ge=64 << 20)
-    """Resident memory above which taps refuse what they are sent. Three quarters of the
-    control group's limit, where that is lower or this is not set. Needs a restart."""
+    """Resident memory above which taps refuse data. Three quarters of the control group's
+    limit, where that is lower or this is not set. Needs a restart.
+    """
     tap: TapSettings = Field(default=TapSettings())
     """The taps' own listener."""
 
@@ -139,11 +140,11 @@ class MultiTargetSettings(Settings):
     """Addresses that /probe?target= may be pointed at."""
 
     allow: tuple[str, ...] = Field(default=(), max_length=10_000)
-    """Shell-style patterns over "host:port". Nothing else is asked."""
+    """Shell-style patterns for "host:port". Other addresses are refused."""
     open: bool = Field(default=False)
-    """Ask any address. Whoever can reach /probe can then reach this network."""
+    """Allow any address. Anyone who can reach /probe can then reach this network."""
     max_concurrent: int = Field(default=4, ge=1, le=64)
-    """Most /probe requests worked on at once; more are answered 503."""
+    """Limit of concurrent /probe requests; more are answered 503."""
 
     @property
     def broad(self) -> list[str]:
@@ -165,7 +166,7 @@ class LogSettings(Settings):
     """The log, on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(default="info")
-    """Least level that is written."""
+    """Lowest level that is written."""
     format: Literal["logfmt", "json"] = Field(default="logfmt")
     """One line an event either way."""
 
@@ -197,7 +198,7 @@ class Config(Settings):
     power: PowerSettings | None = Field(default=PowerSettings())
     """Sources of power readings; null reads none."""
     cost: CostSettings = Field(default=CostSettings())
-    """Prices and what else is needed to say what an inference costs."""
+    """Prices and other inputs of the cost of an inference."""
     otlp: OtlpSettings | None = Field(default=None)
     """Push everything to an OpenTelemetry collector as well."""
     log: LogSettings = Field(default=LogSettings())

@@ -55,7 +55,7 @@ def metrics_client(target: TargetSettings) -> HttpClient | None:
 
 
 class RenewedFiles:
-    """Gives both clients of a target its TLS files again when their content changes."""
+    """Reloads the TLS files of both clients of a target when they change."""
 
     def __init__(
         self, target: TargetSettings, grpc: GrpcClient, http: HttpClient | None
@@ -86,7 +86,7 @@ class RenewedFiles:
         log.info("tls_files_renewed")
 
     def watch(self) -> None:
-        """Take up new files; one that cannot be used is logged once."""
+        """Load changed files; log once if one cannot be used."""
         try:
             self.take_up()
         except ConfigError as error:
@@ -161,7 +161,7 @@ class _EncryptedKeyError(Exception):
 
 
 def _no_passphrase() -> str:
-    # Without this OpenSSL asks whoever sits at the terminal.
+    # Without this OpenSSL prompts at the terminal.
     raise _EncryptedKeyError
 
 

@@ -173,7 +173,7 @@ def _sidecar(config: Path, log: Path) -> Generator[None]:
             [sys.executable, "-m", "exporter.cli", "serve", "--config", str(config)],
             stdin=subprocess.DEVNULL,
             stderr=output,
-            # A Ctrl-C in the terminal is ours to pass on, once the traffic has ended.
+            # Pass on a Ctrl-C from the terminal, once the traffic has ended.
             start_new_session=True,
             preexec_fn=_die_with_parent,  # noqa: PLW1509 - there are no threads yet
         )
@@ -268,7 +268,7 @@ class _Watch:
         self._was_correct = False
 
     def go_on(self, log: Path, duration_seconds: float | None) -> None:
-        """Until the duration is over, or an exception ends it."""
+        """Run until the duration is over, or an exception ends it."""
         started = due = time.monotonic()
         with log.open(encoding="utf-8", errors="replace") as sidecar:
             while duration_seconds is None or due - started < duration_seconds:

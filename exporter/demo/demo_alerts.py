@@ -79,7 +79,7 @@ class Alerts:
             self._process.wait()
 
     def firing(self) -> list[str]:
-        """The alerts that fire now, each with what it is about; none while it starts."""
+        """Return the firing alerts with their subjects; none while it starts."""
         if self._client is None:
             return []
         try:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
 
 FULL_TRACING_SECONDS: Final = 40.0
-"""For so long every request is traced, so that each model's p99 is known soon."""
+"""Time for which every request is traced, so that each model's p99 is known soon."""
 LATER_RATE: Final = 7
-"""One in so many after that: a prime, which keeps a p99 over five minutes known."""
+"""Trace rate after that: a prime, with enough samples for a p99 over five minutes."""
 RECORDED: Final = "digits_fp32"
 _TRACE_FILES: Final = "trace"
 _LABEL: Final = "label"
@@ -55,7 +55,7 @@ def sidecar_settings(
     *,
     traced: bool,
 ) -> dict[str, Any]:
-    """deploy/demo.yaml with addresses and files; what the sidecar keeps is in `folder`."""
+    """Return deploy/demo.yaml with addresses and files; the sidecar's state is in `folder`."""
     deploy = models.parent
     base: dict[str, Any] = yaml.safe_load((deploy / "demo.yaml").read_text("utf-8"))
     listen = {"address": "127.0.0.1", "port": addresses.port}
@@ -101,7 +101,7 @@ def _with_file(
 
 
 def record_golden(held_out: Path, golden: Path, triton: EmbeddedTriton) -> Path:
-    """Record what the model answers while it can be trusted; the file it is in."""
+    """Record the model's answers before its fault; return the golden file."""
     data = golden_command.settings_of(held_out, label=_LABEL)
     wanted = Wanted(None, triton.grpc, RECORDED, "", data)
     golden_command.record(wanted, golden, lambda _: None)

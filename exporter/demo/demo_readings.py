@@ -208,7 +208,7 @@ def _accuracy(series: Series, model: str, version: str) -> str:
 
 
 def _drift(series: Series, model: str) -> str:
-    """Return the features that drifted or "none"; "" where nobody watches."""
+    """Return the features that drifted or "none"; "" without a drift watch."""
     alarms = [v for k, v in series["triton_model_drift_alarm"] if k["model"] == model]
     if not alarms:
         return ""

@@ -1,4 +1,4 @@
-"""Scenes of the demo: what goes wrong, when, and where it shows."""
+"""Scenarios of the demo: faults, their times, and the pages that show them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Act:
 
     after_seconds: float
     play: Callable[[], str]
-    """Do it; returns what to print."""
+    """Start the fault; returns the text to print."""
 
     def is_due(self, elapsed_seconds: float, *, golden_was_correct: bool) -> bool:
         """Return whether to play it now."""
@@ -72,7 +72,7 @@ class Scene:
     """The file of alert rules that detect it, in deploy/prometheus/rules."""
     model_control: ClassVar[ModelControl] = "none"
     full_tracing_seconds: ClassVar[float] = FULL_TRACING_SECONDS
-    """For so long every request is traced."""
+    """Time for which every request is traced."""
 
     def __init__(self, models: Path, folder: Path) -> None:
         self.models = models
@@ -80,7 +80,7 @@ class Scene:
         self.repository = models
 
     def prepare(self) -> None:
-        """Write what Triton has to find when it starts."""
+        """Write the files that Triton needs when it starts."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class Scene:
 
 
 class Drift(Scene):
-    """Production's data are no longer those of the reference."""
+    """Production's data change from those of the reference."""
 
     rules = "drift.yaml"
 
@@ -163,7 +163,7 @@ class Overload(Scene):
 
 
 class DeadBackend(Scene):
-    """A model's backend process dies, and Triton goes on to call the model ready."""
+    """A model's backend process dies, but Triton still reports the model as ready."""
 
     rules = "tritonwatch.yaml"
     model_control = "explicit"
@@ -196,7 +196,7 @@ class SlowRollout(_OwnCopy):
     full_tracing_seconds = 150.0
 
     def settings(self) -> dict[str, Any]:
-        """Production's own answers of both versions, compared."""
+        """Compare production's own answers of both versions."""
         rollout = {
             "name": "rollout",
             "mode": "ab",
@@ -259,7 +259,7 @@ def _backend_pids(triton: EmbeddedTriton, model: str) -> list[int]:
 
 
 def _control(triton: EmbeddedTriton, model: str, *what: str) -> None:
-    """Unload or load a model, beside what is shown meanwhile."""
+    """Unload or load a model in the background."""
 
     def ask() -> None:
         client = HttpClient(triton.http)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from exporter.demo.demo_readings import ModelReading, Reading
 
 WIDTH: Final = 100
-"""No line is longer, in characters."""
+"""Maximum length of a line in characters."""
 _EVERY_SECONDS: Final = 10.0
 _EVENTS: Final = 8
 _COLUMNS: Final = (
@@ -32,7 +32,7 @@ class Screen:
         self._shown_at = float("-inf")
 
     def event(self, text: str) -> None:
-        """Show what happened, with the time; each of its lines is one."""
+        """Print an event with the time, one line for each line of its text."""
         clock = time.strftime("%H:%M:%S")
         for line in text.splitlines():
             if self._table:

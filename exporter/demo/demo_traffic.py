@@ -71,7 +71,7 @@ class Mirror:
 
     def _pass_on(self) -> None:
         while (send := self._waiting.get()) is not None:
-            # A tap answers, but with no inference; whoever mirrors does not look.
+            # A tap answers without an inference; a mirror ignores the answer.
             with contextlib.suppress(TritonError):
                 send()
 
@@ -174,11 +174,11 @@ class Traffic:
         self._client.close()
 
     def grow_older(self) -> None:
-        """From now on patients are 60 years and older, unlike the training data."""
+        """Send patients of 60 years and older from now on, unlike the training data."""
         self._moved.set()
 
     def canary(self, model: str, version: str, share: float) -> None:
-        """From now on a `share` of the requests to `model` asks for `version`."""
+        """Send a `share` of the requests to `model` to `version` from now on."""
         self._canary = (model, version, share)
 
     def crowd(self, *, clients: int, delay_ms: int, seconds: float) -> None:

@@ -43,7 +43,7 @@ _SPARE: Final = 16  # empty slots held on either side of one that was not there
 
 
 def _fraction(step: int) -> float:
-    """2^(step / 32 - 1), rounded once: from integers, whatever the platform's pow."""
+    """Return 2^(step / 32 - 1), rounded once: from integers, whatever the platform's pow."""
     root = 1 << (step + 100 * BUCKETS_PER_OCTAVE)
     for _ in range(SCHEMA):
         root = math.isqrt(root)

@@ -222,7 +222,7 @@ class Histogram:
         return min(low, estimate), max(high, estimate)
 
     def edges_about(self, q: float) -> tuple[int, int]:
-        """The slots at and after which what lies above the q-quantile may begin."""
+        """Return the slots at and after which values above the q-quantile may begin."""
         rank = quantile_rank(self._count or 1, q)
         if rank <= self._zero:
             return 0, 1
@@ -264,7 +264,7 @@ class Histogram:
         return Buckets(first + FIRST_INDEX if counts.size else 0, counts.copy())
 
     def to_state(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it; `from_state` makes it a histogram again."""
+        """Return the state as JSON values, for `from_state`."""
         offset, counts = self.buckets()
         return HistogramState(
             prometheus_offset=offset,

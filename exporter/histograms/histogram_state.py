@@ -41,7 +41,7 @@ class HistogramState:
         return self.zero_count + sum(self.counts)
 
     def to_mapping(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return it as JSON values."""
         return {
             "version": STATE_VERSION,
             "schema": SCHEMA,
@@ -55,7 +55,7 @@ class HistogramState:
 
     @classmethod
     def from_mapping(cls, state: Mapping[str, Any]) -> HistogramState:
-        """Take a state apart, believing nothing.
+        """Read a state, validating every value.
 
         Raises:
             ValueError: at the first thing that is missing, of another version, of the

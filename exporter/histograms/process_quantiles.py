@@ -1,14 +1,14 @@
-"""Quantiles of the process that made the requests: what the next window like this shows.
+"""Quantiles of the process behind the requests: those expected of the next such window.
 
 The interval is about the process and not merely about the requests that came. Requests
-of one process depend on each other (batches, queues, slow spells), so `count` of them are
-worth fewer independent ones. How many is measured from the window's own slots of time
-(`exporter.numerics.dependence`), by the requests above the quantile. The ranks of the
-order-statistic interval are those of so many independent requests.
+of one process depend on each other (batches, queues, slow spells), so `count` of them carry
+the information of fewer independent ones. That number is measured from the window's own
+slots of time (`exporter.numerics.dependence`), by the requests above the quantile. The
+ranks of the order-statistic interval are those of this number of independent requests.
 
-An interval ends above its quantile, where dependence may last longer: of a quantile, of
-those below it and of the next one above it, the largest phi counts. What did not happen
-within the window (a slow spell rarer than that) cannot be in the interval.
+An interval ends above its quantile, where dependence may last longer: the largest phi of
+three counts, of the quantile, of those below it and of the next one above it. Events that
+did not happen within the window (a rarer slow spell) cannot be in the interval.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _LEAST_EXCEEDANCES: Final = 5.0
 """A phi measured from fewer requests says nothing about the quantile below."""
 _LEAST_VARIANCE: Final = 0.25
-"""Least p (1 - p) at a bucket's edge, of the quantile's own: else one value, all alike."""
+"""Minimum of p (1 - p) at a bucket's edge, relative to the quantile's own: below it all
+values are in one bucket.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class WindowedHistogram:
         self._at(now).record_many(values)
 
     def snapshot(self, now: float) -> Histogram:
-        """All observations of the window that ends at `now`, in a new histogram."""
+        """Return the observations of the window that ends at `now`, in a new histogram."""
         self._advance(now)
         whole = Histogram()
         for histogram in self._ring.values():
@@ -67,7 +67,7 @@ class WindowedHistogram:
         return histogram
 
     def _advance(self, now: float) -> int:
-        """The slot of `now`, after dropping what has left the window."""
+        """Drop slots that have left the window; return the slot of `now`."""
         if not -inf < now < inf:
             raise ValueError(f"now is {now!r}; expected finite monotonic seconds")
         slot = math.floor(now / self._slot_seconds)

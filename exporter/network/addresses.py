@@ -30,7 +30,7 @@ def without_brackets(host: str) -> str:
 
 
 def same_server(one: str, other: str) -> bool:
-    """Whether two "host:port" addresses reach the same server, as far as can be known.
+    """Return whether two "host:port" addresses reach the same server, as far as known.
 
     localhost, 127.0.0.1, ::1, an address of this host and its name are one. A name that
     does not resolve equals only itself.
@@ -66,7 +66,7 @@ def _canonical(text: str) -> str:
 
 
 def _is_local(address: str) -> bool:
-    """Whether it is an address of this host: only those can be bound."""
+    """Return whether it is an address of this host: only those can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as trial:
         try:

@@ -22,14 +22,14 @@ _INTERNAL: Final = ("localhost", "*.localhost", "*.local", "*.internal", "*.svc"
 
 
 def sent_by_a_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a web page had this sent. For listeners that serve no page of their own."""
+    """Return whether a web page sent this. For listeners that serve no page of their own."""
     return any(name in _MARKS for name, _ in headers)
 
 
 def refusal(
     method: str, headers: Mapping[str, str], hosts: Sequence[str]
 ) -> str | None:
-    """Why a request to our own pages is refused, or None.
+    """Return why a request to our own pages is refused, or None.
 
     `headers` have lower-case names, `hosts` are patterns of names under which browsers
     may open the pages, besides addresses, names without a dot and internal ones.

@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from exporter.network.admission import Visitor
 
 MAX_HEAD_BYTES: Final = 64 << 10
-"""Of a request's line, headers and trailers together."""
+"""Limit of a request's line, headers and trailers together."""
 MAX_AHEAD: Final = 8
 """Requests sent before the answer to the first of them."""
 HEAD_SECONDS: Final = 10.0
-"""From the connection, or a later request's first byte, to the end of its head."""
+"""Time from the connection, or a later request's first byte, to the end of its head."""
 IDLE_SECONDS: Final = 75.0
-"""From an answer to the next request: longer than any usual scrape interval, since a
-connection that ends at the very moment it is used again costs that scrape."""
+"""Time from an answer to the next request: longer than any usual scrape interval, since a
+connection that is closed just as it is used again fails that scrape.
+"""
 UNREAD_SECONDS: Final = 30.0
 """Seconds after which a connection is closed whose peer does not read its answer."""
 ANSWER_SECONDS: Final = 60.0
-"""From a request to the end of its answer, where the client does not read all at once."""
+"""Time from a request to the end of its answer, if the client reads it slowly."""
 HANDSHAKE_SECONDS: Final = 10.0
 """Longest duration of a TLS handshake."""
 
@@ -53,14 +54,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(  # type: ignore[override]
         self, transport: asyncio.Transport
     ) -> None:
-        """Take the connection."""
+        """Accept the connection."""
         super().connection_made(transport)
         self._wait(HEAD_SECONDS)
         self._visitor.end = transport.abort
         self._visitor.idle_since = self._idle_since
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place at the entrance back."""
+        """Release the place at the entrance."""
         self._unset_timer()
         self._visitor.leave()
         super().connection_lost(exc)
@@ -69,7 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def waits(self) -> bool:
-        """Whether nothing happens until the peer sends or reads something."""
+        """True while nothing happens until the peer sends or reads."""
         return self._stalled or self.cycle is None or self.cycle.response_complete
 
     def _idle_since(self) -> float | None:
@@ -162,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body; after the answer nobody wants more than a little of it."""
+        """Receive a part of the body; after the answer only a little more is accepted."""
         if not self.cycle.response_complete:
             self._held_bytes = 0
         super().on_body(body)

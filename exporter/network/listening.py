@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _TICK_SECONDS: Final = 0.5
 _BACKLOG: Final = 1024
 _ACCEPTED_AT_ONCE: Final = 16
-"""Few of what a listener takes, so that a flood ends no connection before it is read."""
+"""Connections accepted at a time: few, so that a flood closes none before it is read."""
 _EXHAUSTED_SECONDS: Final = 0.1
 
 
@@ -139,7 +139,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Do nothing: SIGTERM, SIGINT and SIGHUP are handled in one place, cli.py."""
+        """Do nothing: cli.py handles SIGTERM, SIGINT and SIGHUP."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

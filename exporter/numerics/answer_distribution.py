@@ -21,7 +21,7 @@ _MOST: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Rows of answers by what they look like; each array has one value a row.
+    """Distribution of the rows of answers; each array has one value a row.
 
     `scores` are probabilities where the output is one of classes, else None, and with
     it the rest but `norm`. What is not finite in an answer is NaN here.

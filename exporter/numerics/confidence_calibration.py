@@ -59,14 +59,14 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Accuracy of one window of outputs, with a 95 % interval, and what speaks against."""
+    """Accuracy of one window of outputs, with a 95 % interval and its conditions."""
 
     accuracy: float
     low: float
     high: float
     outputs: int
     conditions: dict[Condition, bool]
-    """Whether each condition of its being valid holds, of those that are known."""
+    """True for each known condition of its validity that is met."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS: Final = 10
 LEAST_BLOCKS: Final = 4
-"""With fewer blocks nothing is claimed: Student's t of 2 degrees is 4.3 deviations."""
+"""Blocks below which there is no estimate: Student's t of 2 degrees is 4.3 deviations."""
 LEAST_FREEDOM: Final = 4.0
-"""With fewer degrees of freedom one batch or value dominates the variance."""
+"""Degrees of freedom below which one batch or value dominates the variance."""
 LEAST_BATCHES: Final = 16
-"""Fewer batches do not show whether they are correlated."""
+"""Batches below which their correlation cannot be tested."""
 _NIL_CORRELATION: Final = 0.1
 _HALVINGS: Final = 200
 _MOST_EXPONENT: Final = 100.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Sides = Literal["both", "upper", "lower"]
 
 LONGEST: Final = 1e12
-"""Longer run lengths than this are not told apart."""
+"""Longest run length; longer ones are not distinguished."""
 _LEAST_NODES: Final = 48
 _NODES_PER_SIGMA: Final = 5.0
 _MOST_NODES: Final = 400
@@ -54,7 +54,7 @@ def ewma(
         return ewma(weight, limit, -shift, "upper")
     sigma = math.sqrt(weight / (2.0 - weight))
     high = limit * sigma
-    # A one-sided chart has no floor; what lies so far down comes back or never did.
+    # A one-sided chart has no floor; values this far down do not matter.
     low = -high if sides == "both" else min(shift, 0.0) - _FAR_SIGMA * sigma
     nodes, weights = _nodes(low, high, (high - low) / weight)
     before = (1.0 - weight) * np.append(nodes, 0.0)
@@ -175,7 +175,7 @@ def limit_for(
 
 
 def known(length: float) -> float:
-    """A run length beyond what the solution can hold comes out as nonsense."""
+    """Return the run length, at most `LONGEST`, which also stands for invalid solutions."""
     return min(length, LONGEST) if length > 0 else LONGEST
 
 

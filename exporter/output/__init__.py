@@ -1,1 +1,1 @@
-"""From samples to Prometheus text, OpenMetrics, protobuf and OTLP."""
+"""Formats of samples: Prometheus text, OpenMetrics, protobuf and OTLP."""

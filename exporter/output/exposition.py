@@ -47,7 +47,7 @@ _SUFFIX: Final = {"counter": "_total", "info": "_info"}
 
 
 def negotiated(accept: str, accept_encoding: str) -> str:
-    """Return what a client gets for such headers: clients of one result get one page."""
+    """Return the format for these headers: clients with the same result share one page."""
     packed = " gzip" if _takes_gzip(accept_encoding) else ""
     return f"{_negotiated(accept)}{packed}"
 
@@ -222,7 +222,7 @@ def _histogram(
 def _exemplars(
     bounds: Sequence[float], exemplars: Iterable[Exemplar]
 ) -> dict[int, str]:
-    """Return what to append to the line of a bucket, by the bucket's place."""
+    """Return the exemplars to append to the lines of buckets, by the bucket's index."""
     chosen: dict[int, str] = {}
     for exemplar in exemplars:
         if sum(len(k) + len(v) for k, v in exemplar.labels.items()) > _EXEMPLAR_RUNES:

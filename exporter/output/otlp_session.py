@@ -30,7 +30,7 @@ class CollectorSession(requests.Session):
             self.mount(scheme, _BoundedAdapter())
 
     def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
-        """The answer with no more of its body than is looked at.
+        """Return the answer with its body cut at the size that is read.
 
         Raises:
             requests.RequestException: there is none in time, or it points elsewhere.
@@ -38,7 +38,7 @@ class CollectorSession(requests.Session):
         # requests would follow a redirect before anyone here sees it.
         kwargs |= {"stream": True, "allow_redirects": False}
         response = super().send(request, **kwargs)
-        # An inflated body could be a thousand times as long; nobody reads it.
+        # A decompressed body could be a thousand times as long; it is not read.
         body = response.raw.read(MAX_ANSWER_BYTES, decode_content=False)
         if len(body) == MAX_ANSWER_BYTES:
             response.raw.close()

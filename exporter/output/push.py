@@ -60,7 +60,7 @@ class OtlpSettings(Settings):
 
 
 def _address(url: str) -> str:
-    """Host and port: what of a URL can be told. Empty where it has none."""
+    """Return host and port, the only parts of a URL to log. Empty where it has none."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port is not None else ""
@@ -126,7 +126,7 @@ class OtlpRunner:
         return samples
 
     def _connect(self) -> object:
-        # 60 ms and 20 MB that nobody pays who does not push.
+        # Imported late: it costs 60 ms and 20 MB, needed only to push.
         from exporter.output.otlp import OtlpExporter  # noqa: PLC0415
 
         return OtlpExporter(self.settings, self._target, start_ns=self._start_ns)

@@ -1,4 +1,4 @@
-"""When the total of each exposed counter and histogram began at zero.
+"""Start time of the total of each exposed counter and histogram.
 
 Prometheus (created timestamps) and OTLP (start times) tell a reset from a rise by it.
 """

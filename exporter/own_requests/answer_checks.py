@@ -1,4 +1,4 @@
-"""Is an answer that came back with success an answer at all?"""
+"""Checks that a successful answer is valid."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Watched:
 
     @classmethod
     def of(cls, spec: ModelSpec, inventory: Inventory) -> Watched:
-        """For requests to `spec`."""
+        """Return the models to watch for requests to `spec`."""
         reached = with_steps(spec, inventory)
         cached = {key for key, found in reached.items() if found.response_cache}
         behind = {
@@ -56,7 +56,7 @@ class Watched:
 
     @property
     def keys(self) -> frozenset[ModelKey]:
-        """All of them."""
+        """All of its model versions."""
         return self.cached | self.behind_cache | self.sequences
 
 

@@ -1,4 +1,4 @@
-"""Builds every request of our own and checks what it contains.
+"""Builds every request of our own and checks its content.
 
 What a request may contain and why is in ARCHITECTURE.md, "What a probe may contain".
 """

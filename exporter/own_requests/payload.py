@@ -1,4 +1,4 @@
-"""Input tensors made from a model's own signature and what the config says of it."""
+"""Input tensors made from a model's own signature and the configuration."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from exporter.triton.model import Array, ModelSpec, TensorSpec
 
 MAX_ELEMENTS: Final = 16 * 1024 * 1024
-"""Most elements of all inputs of one request together."""
+"""Limit of elements of all inputs of one request together."""
 MAX_BYTES: Final = 63 * 1024 * 1024
-"""Most bytes of all inputs of one request together: what one gRPC message holds."""
-# What an input takes beside its values.
+"""Limit of bytes of all inputs of one request together: those of one gRPC message."""
+# Bytes that an input takes beside its values.
 _INPUT_BYTES: Final = 1 << 14
 # A word of our own with its length; in memory it is an object of this size.
 _WORD_BYTES: Final = 64
@@ -78,7 +78,7 @@ def make_payload(
     overrides: dict[str, InputSettings],
     rng: np.random.Generator,
 ) -> Payload:
-    """One request's inputs, drawn anew so that a response cache does not answer.
+    """Return one request's inputs, drawn anew so that a response cache does not answer.
 
     Open dimensions become 1. Floats come evenly from [0, 1), integers from {0, 1},
     which index any vocabulary; BYTES are short words. Optional inputs are left out

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MOST_STEPS: Final = 8
 """Ensembles of ensembles are followed this deep; Triton refuses a cycle."""
 _MOST_TOUCHED: Final = 256
-"""No ensemble has as many steps; one that names itself ten times has 10^8."""
+"""Limit of an ensemble's steps; one that names itself ten times has 10^8."""
 _READ_SECONDS: Final = 0.25
 _BOOKING_SECONDS: Final = 0.05
 """A model's backend answers first and reports to the statistics afterwards."""
@@ -40,7 +40,7 @@ _CALLING_BACKENDS: Final = frozenset({"python"})
 def own_inference(
     access: Access, spec: ModelSpec, request: InferRequest, *, within_seconds: float
 ) -> Generator[Asked]:
-    """Account for one own inference; what the body raises passes through.
+    """Account for one own inference; exceptions of the body pass through.
 
     While a model's calls are unknown this takes up to half a second longer than the body,
     but not beyond `within_seconds` from the start.
@@ -97,7 +97,7 @@ def _raised_by_others(
     before: Activity,
     after: Activity,
 ) -> dict[ModelKey, Booking]:
-    """Return what our other requests may have raised, and by about how much."""
+    """Return the approximate increases that our other requests may have caused."""
     is_alone = not before.undecided and (
         after.undecided_begun == before.undecided_begun + 1
     )
@@ -117,7 +117,7 @@ def _raised_by_others(
 def _surely_ours(
     rises: Mapping[ModelKey, Booking], before: Activity, after: Activity
 ) -> dict[ModelKey, int]:
-    """Requests of ours that began and ended in between, and succeeded."""
+    """Return our requests that started and ended in between, and succeeded."""
     found = {}
     for key in rises:
         then = before.counts.get(key, OwnCounts())

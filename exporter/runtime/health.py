@@ -59,11 +59,11 @@ class Workers:
         """Run `call` in a thread; the future belongs to the running loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        # A waiter that was cancelled never looks; nobody need hear of that.
+        # A cancelled waiter never reads the result, which is no error.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def deliver(action: Callable[[Any], None], value: object) -> None:
-            # The waiter may have given up, or the loop may be gone.
+            # The waiter may have given up, or the loop may be closed.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(
                     lambda: None if future.done() else action(value)
@@ -81,7 +81,7 @@ class Workers:
         return future
 
     def close(self) -> None:
-        """Let the threads end after what they are doing now."""
+        """End the threads after their present calls."""
         with self._lock:
             self._count = 0
             for _ in range(self._started):
@@ -167,7 +167,7 @@ class Meter:
         self.failed(duration_seconds, failure)
 
     def dropped(self, series: int) -> None:
-        """So many series were over the budget."""
+        """Count series over the budget."""
         if series:
             total = self.statistics.series_dropped + series
             self.statistics = replace(self.statistics, series_dropped=total)
@@ -265,7 +265,7 @@ class CollectorRunner:
             late = isinstance(error, errors.DeadlineError)
             if not (late and self._keep_held_up(started)):
                 self.meter.failed(duration, f"{type(error).__name__}: {error}")
-        except Exception as error:  # noqa: BLE001 - metered, and told once
+        except Exception as error:  # noqa: BLE001 - metered, and logged once
             self.meter.broken(duration, error)
         else:
             self._samples, self._collected_at = kept, self._clock()
@@ -276,7 +276,7 @@ class CollectorRunner:
                 self.meter.failed(duration, str(partial))
 
     def _keep_held_up(self, started: float) -> bool:
-        """Keep the last samples as fresh if a question of ours delayed the answer."""
+        """Keep the last samples fresh if a readiness request of ours delayed the answer."""
         if self.meter.statistics.success is None or not self._held_up(started):
             return False
         self._collected_at = self._clock()
@@ -296,7 +296,7 @@ class CollectorRunner:
 
 
 def _check(sample: AnySample) -> None:
-    """Refuse what would cost the whole page at the next scrape.
+    """Raise for samples that would fail the whole page at the next scrape.
 
     Raises:
         ValueError: it is no metric of the catalogue, or not as declared there.

@@ -22,7 +22,7 @@ class Closing(Protocol):
     """A collector that leaves something to be put back."""
 
     def close(self) -> None:
-        """Put it back, in a worker thread. Called once, after the last `collect`."""
+        """Restore what it changed, in a worker thread. Called once, after the last `collect`."""
         ...
 
 

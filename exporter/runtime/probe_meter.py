@@ -69,7 +69,7 @@ class ProbeMeter:
                 self._time(record, verdict.duration_seconds, verdict.request_id, now)
 
     def overdue(self, target: Target, timeout_seconds: float, now: float) -> None:
-        """Its answer is late already; the verdict counts it, once it is known."""
+        """Record that an answer is late; its verdict counts it later."""
         detail = f"no answer within {timeout_seconds:g} s; it is still waited for"
         with self._lock:
             record = self._record(target)
@@ -111,7 +111,7 @@ class ProbeMeter:
             ]
 
     def samples(self, now: float, fresh_seconds: float) -> list[AnySample]:
-        """All series; what was not probed within `fresh_seconds` says nothing of now."""
+        """Return all series; targets not probed within `fresh_seconds` have none."""
         with self._lock:
             samples: list[AnySample] = []
             for target, record in self._records.items():

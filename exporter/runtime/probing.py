@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _WORKERS: Final = 32
 _SLOW_WORKERS: Final = 24
-"""Most workers that wait for targets whose last verdict was that no answer came: the
-others are left for targets that answer."""
+"""Limit of workers for targets that did not answer last time; the others are reserved
+for targets that do."""
 _SLOW: Final = frozenset({"timeout", "backlog"})
 _SERIES_LIMIT: Final = 50_000
 _GRACE_SECONDS: Final = 5.0
-"""An attempt that takes so much longer than it may is stuck."""
+"""Time over its limit after which an attempt counts as stuck."""
 _OVERDUE_SECONDS: Final = 0.1
-"""So much after its timeout no answer is known to be in time: ours is the rest."""
+"""Time after its timeout at which an answer is certainly late, our own delay included."""
 _LEAST_WAIT_SECONDS: Final = 0.001
 """Shortest wait; shorter ones are rounding errors."""
 
@@ -135,12 +135,12 @@ class ProbeRunner:
         return len(self._slow & self._in_flight) < _SLOW_WORKERS
 
     def _release(self) -> None:
-        """Put the slow target that has waited longest back into the schedule."""
+        """Return the slow target that has waited longest to the schedule."""
         if self._held_back and self._admits_slow():
             heapq.heappush(self._due, self._held_back.popleft())
 
     def samples(self, now: float) -> list[AnySample]:
-        """Everything the verdicts say, and how the probing itself goes."""
+        """Return all samples of verdicts, and of the probing itself."""
         found = self.results.samples(now, self.fresh_seconds)
         if isinstance(self._probe, Telling):
             found += self._probe.samples()
@@ -168,7 +168,7 @@ class ProbeRunner:
         started = self._clock()
         try:
             targets = set(self._probe.targets(inventory))
-        except Exception as error:  # noqa: BLE001 - metered, and told once
+        except Exception as error:  # noqa: BLE001 - metered, and logged once
             self.meter.broken(self._clock() - started, error)
             return
         new = targets - self._known
@@ -200,7 +200,7 @@ class ProbeRunner:
         self._in_flight.add(target)
         try:
             verdict = await self._verdict(workers, target)
-        except Exception as error:  # noqa: BLE001 - metered, and told once
+        except Exception as error:  # noqa: BLE001 - metered, and logged once
             self.meter.broken(self._clock() - started, error)
         else:
             now = self._clock()
@@ -239,7 +239,7 @@ class ProbeRunner:
         settings = self.settings
 
         async def ends_within(seconds: float) -> bool:
-            """Return whether it ends within so much time of this process."""
+            """Return whether it ends within this process time."""
             left = seconds
             while left > _LEAST_WAIT_SECONDS and not run.done():
                 await asyncio.wait({run}, timeout=left)

@@ -1,4 +1,4 @@
-"""Tells the log when the server or a model changes for the worse or the better."""
+"""Logs when the state of the server or a model changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMED: Final = 5
 
 
 class Transitions:
-    """Compares each look with the one before; a look says at most one line a subject."""
+    """Compares each state with the one before; logs at most one line a subject."""
 
     def __init__(self) -> None:
         self._up: bool | None = None
@@ -25,7 +25,7 @@ class Transitions:
         self._serving: dict[ModelKey, bool] = {}
 
     def look(self, inventory: Inventory, serving: Mapping[ModelKey, bool]) -> None:
-        """Say what has changed since the look before."""
+        """Log the changes since the last call."""
         if self._up is not None and inventory.up != self._up:
             (log.info if inventory.up else log.error)(
                 "server_answers" if inventory.up else "server_down"

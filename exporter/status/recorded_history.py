@@ -1,4 +1,4 @@
-"""The last six hours of what the page draws, so that its charts have a past when opened.
+"""The last six hours of the page's charts, so that they have a past when opened.
 
 Bounded: a line is 2,160 numbers of 4 bytes, a model has up to seven, 100 models are kept.
 """
@@ -44,7 +44,7 @@ _LOOKED_AT: Final = frozenset(
 
 
 class RecordedHistory:
-    """Records a point every ten seconds; what has changed in between is a mark."""
+    """Records a point every ten seconds; changes in between become marks."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=_STEPS)
@@ -79,7 +79,7 @@ class RecordedHistory:
         return self._document(shown) | {"marks": list(self._marks)}
 
     def has(self, key: ModelKey) -> bool:
-        """Whether there is a line of this model version."""
+        """Return whether this model version has a line."""
         return key in self._lines
 
     def latencies(self, key: ModelKey) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class RecordedHistory:
 
 
 def _latencies(shown: Iterable[Sample]) -> dict[ModelKey, dict[str, float]]:
-    """Production's quantiles with their bounds; where there are none, our probes'."""
+    """Return production's quantiles with bounds; without these, our probes'."""
     production: dict[ModelKey, dict[str, float]] = {}
     probes: dict[ModelKey, dict[str, float]] = {}
     for sample in shown:
@@ -161,14 +161,14 @@ def _numbers(line: array[float]) -> Floats:
 
 
 def _sum(lines: Sequence[Floats]) -> Floats:
-    """The sum of what is known at each time; nan where nothing is."""
+    """Return the sum of the known values at each time; nan where there is none."""
     stacked = np.stack(lines)
     known = np.isfinite(stacked).any(axis=0)
     return np.where(known, np.nansum(stacked, axis=0), np.nan)
 
 
 def _drawn(values: Floats) -> list[float | None]:
-    """As many digits as a chart can show: four of the largest value."""
+    """Round to the digits that a chart can show: four of the largest value."""
     finite = np.isfinite(values)
     largest = float(np.abs(values[finite]).max(initial=0.0))
     digits = 3 - math.floor(math.log10(largest)) if largest else 0

@@ -35,7 +35,7 @@ class Judgement:
 
 
 class StatusBoard:
-    """Judges what is exposed and remembers what it found. Thread-safe."""
+    """Judges the exposed samples, and remembers the findings. Thread-safe."""
 
     def __init__(self, wall_clock: Callable[[], float]) -> None:
         self._wall_clock = wall_clock
@@ -51,7 +51,7 @@ class StatusBoard:
         serving: Mapping[ModelKey, bool],
         objectives: Iterable[Objective],
     ) -> Judgement:
-        """Say what is wrong now; a state that changed becomes a mark."""
+        """Return the current findings; a changed state becomes a mark."""
         found = findings(samples, inventory, serving, objectives)
         keys = [(e.name, e.version) for e in inventory.index if e.state]
         with self._lock:
@@ -87,7 +87,7 @@ class StatusBoard:
             self._history.record(samples, now)
 
     def has_history(self, key: ModelKey) -> bool:
-        """Whether anything is recorded of a model version."""
+        """Return whether a model version has recorded history."""
         with self._lock:
             return self._history.has(key)
 

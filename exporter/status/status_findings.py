@@ -57,7 +57,7 @@ def findings(
     serving: Mapping[ModelKey, bool],
     objectives: Iterable[Objective],
 ) -> list[Finding]:
-    """Everything that is known to be wrong; of a server that is down, only that."""
+    """Return all known problems; of a server that is down, only that one."""
     if not inventory.up:
         return [Finding("Triton", "does not answer", _SERVING, "TritonDown")]
     found: Found = defaultdict(list)
@@ -184,7 +184,7 @@ def _budgets(
             continue
         text = f"spends its error budget over {_FAST_BURN} times too fast"
         finding = Finding(objective.name, text, _OBJECTIVES, "TritonSLOBurnPage")
-        # Which of several models spends the budget of one objective, nobody knows.
+        # It is not known which of several models spends the budget of one objective.
         named = [model for model in models if objective.matches(model)]
         state = _STATE_OF_OBJECTIVE.get(objective.kind)
         if state is not None and len(named) == 1:

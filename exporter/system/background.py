@@ -1,4 +1,4 @@
-"""Work that goes on in a thread of its own while a block lasts."""
+"""Work in a thread while a block lasts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """Works while its block lasts. Subclasses say what in `_work`, until `_over` is set.
+    """Works while its block lasts. Subclasses implement `_work`, until `_over` is set.
 
-    What ends `_work` before its time is told at once, as of any thread, and raised where
-    the block ends, unless the block ends with an error of its own. The end waits for
-    `_work` so long and no longer: the thread is a daemon, and one that hangs holds
-    nobody up.
+    An error in `_work` is reported at once, as in any thread, and raised at the end of the
+    block, unless the block ends with an error of its own. The end waits `end_seconds` for
+    `_work` at most: the thread is a daemon, and one that hangs delays nothing else.
     """
 
     def __init__(self, *, end_seconds: float) -> None:

@@ -24,7 +24,7 @@ MAX_LINE_BYTES: Final = 16 << 10
 LINGER_SECONDS: Final = 60.0
 """Seconds for which a rotated file is still read after it last grew."""
 MAX_ROTATED: Final = 4
-"""Most rotated files read at once."""
+"""Limit of rotated files read at once."""
 _KEEP_SIZE_PUNCH_HOLE: Final = 1 | 2
 """FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of linux/falloc.h."""
 
@@ -48,7 +48,7 @@ class FollowCounts:
     too_long: int = 0
     """Lines longer than MAX_LINE_BYTES."""
     truncated: int = 0
-    """Times the file became shorter: what stood in it since the last poll is lost."""
+    """Times the file became shorter: lines since the last poll are lost."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Keeps resident memory at what is in use.
+"""Limits resident memory to the memory in use.
 
 Few arenas, threads that hoard nothing of them, and garbage that goes soon.
 """
@@ -55,7 +55,7 @@ def start_with_small_caches() -> None:
 
 
 def use_few_arenas() -> None:
-    """Have all threads allocate from two arenas, which give back what is free.
+    """Let all threads allocate from two arenas, which return free memory.
 
     glibc would make up to eight for each core, and every one keeps what was freed in it
     for its own threads. Only before threads are started; nothing without glibc.
@@ -67,7 +67,7 @@ def use_few_arenas() -> None:
 
 
 def settle() -> None:
-    """Look no more at what the start has made: it stays as long as the process.
+    """Exclude start-up objects from garbage collection: they stay as long as the process.
 
     Python collects its oldest generation when a quarter has come to it. Of all modules
     that is so much that cycles would lie about for minutes, and then hold up everything

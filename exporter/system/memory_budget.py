@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SHARE: Final = 0.75
-"""Of the control group's limit. The rest is for bodies that were let in before."""
+"""Share of the control group's limit. The rest is for bodies accepted before."""
 _READ_SECONDS: Final = 0.1
 _TRIM_SECONDS: Final = 1.0
 _TIDY_SECONDS: Final = 15.0
@@ -54,7 +54,7 @@ class MemoryBudget:
 
     @property
     def exceeded(self) -> bool:
-        """Whether more is resident than the limit; free memory is given back first."""
+        """True if more is resident than the limit, after free memory was released."""
         if self.limit_bytes is None:
             return False
         now = self._clock()
@@ -68,7 +68,7 @@ class MemoryBudget:
             return self._exceeded
 
     def tidy(self) -> None:
-        """Give back what was freed since the process was smallest; call it regularly."""
+        """Release memory that was freed since the process was smallest; call it regularly."""
         now = self._clock()
         with self._lock:
             resident = self._resident()
@@ -92,7 +92,7 @@ def budget(configured: int | None) -> MemoryBudget:
 
 
 def resident_bytes() -> int:
-    """Of this process; 0 where /proc cannot be read."""
+    """Return the resident bytes of this process; 0 where /proc cannot be read."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):
@@ -122,7 +122,7 @@ def group_limit(groups: Path = _OWN_GROUPS, root: Path = _ROOT) -> int | None:
 
 
 def _limits(line: str, root: Path) -> Iterator[int]:
-    """Of one line of /proc/self/cgroup: "number:controllers:path"."""
+    """Yield the limits for a line of /proc/self/cgroup: "number:controllers:path"."""
     _, _, rest = line.partition(":")
     controllers, _, path = rest.partition(":")
     if controllers == "":

@@ -1,4 +1,4 @@
-"""Processes of this machine, read from /proc: who listens on a port, descendants, memory."""
+"""Processes of this machine, read from /proc: listeners, descendants, memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def family_of(pids: Iterable[int]) -> set[int]:
 
 
 def parent_of(pid: int) -> int | None:
-    """The process that it is a child of; None where it is gone."""
+    """Return its parent process; None where it has ended."""
     fields = stat_of(pid)
     return None if fields is None else int(fields[_PARENT])
 
@@ -68,7 +68,7 @@ def name_of(pid: int) -> str | None:
 
 
 def arguments_of(pid: int) -> list[str]:
-    """Its command line; empty where it is gone or is a kernel thread."""
+    """Return its command line; empty where it has ended or is a kernel thread."""
     with contextlib.suppress(OSError):
         line = (_PROC / str(pid) / "cmdline").read_bytes()
         return [part.decode("utf-8", "replace") for part in line.split(b"\0")[:-1]]
@@ -76,7 +76,7 @@ def arguments_of(pid: int) -> list[str]:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Its resident memory, pages shared with others included; None where it is gone."""
+    """Return its resident memory, shared pages included; None where it has ended."""
     with contextlib.suppress(OSError):
         pages = (_PROC / str(pid) / "statm").read_text("ascii").split()[1]
         return int(pages) * _PAGE_BYTES
@@ -84,7 +84,7 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def stat_of(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat after the name; None where it is gone."""
+    """Return the fields of /proc/PID/stat after the name; None where it has ended."""
     with contextlib.suppress(OSError):
         text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
         # The name in brackets may hold anything, spaces and brackets too.

@@ -32,7 +32,7 @@ class SchedulingDelay:
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[Callable[[], float]]:
-        """Give a function that returns the delay in seconds since the beginning."""
+        """Yield a function that returns the delay in seconds since the beginning."""
         if self._timer is None:
             self._start_timer()
         self._measuring += 1

@@ -27,7 +27,7 @@ def occupy_descriptor() -> None:
 
 
 class StandardError:
-    """As much of a text stream as loggers use."""
+    """The part of a text stream that loggers use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""A JSON file that keeps what was learnt: written whole or not at all, read with doubt."""
+"""A JSON file of learnt state: written atomically, and validated when read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def write(path: Path, content: dict[str, Any]) -> str:
-    """Replace the file at once; what went wrong, or nothing. The old one stays then."""
+    """Replace the file atomically; return the error, or "". The old one stays then."""
     try:
         whole_file.write(path, json.dumps(content).encode())
     except OSError as error:

@@ -23,7 +23,7 @@ def read(path: Path, most_bytes: int) -> bytes:
         OSError: it cannot be read.
         UnusableFileError: it is no regular file, or has more than `most_bytes`.
     """
-    # Opening a pipe would wait for somebody to write.
+    # Opening a pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(file.fileno())
@@ -39,7 +39,7 @@ def read(path: Path, most_bytes: int) -> bytes:
 def write(
     path: Path, data: bytes | Iterable[bytes | memoryview], mode: int = 0o600
 ) -> None:
-    """Replace the file at once: whoever reads it finds the old or the new, in full.
+    """Replace the file atomically: a reader finds the old or the new content, complete.
 
     `data` may come in parts, which spares the memory of joining them.
 
@@ -50,7 +50,7 @@ def write(
     # Always the same name, so that processes killed here leave no more than one.
     draft = path.with_name(f".{path.name}.new")
     try:
-        # Whatever lies there is not opened: a pipe would wait for somebody to read.
+        # An existing file is not opened: a pipe would wait for a reader.
         draft.unlink(missing_ok=True)
         descriptor = os.open(draft, _NEW, mode)
         with os.fdopen(descriptor, "wb") as file:
@@ -69,7 +69,7 @@ def write(
 
 
 def set_aside(path: Path) -> Path:
-    """Rename what cannot be used, so that it can be looked at; its new name.
+    """Rename an unusable file, so that it can be inspected; return its new name.
 
     Raises:
         OSError: it could not be renamed.

@@ -15,7 +15,7 @@ import numpy as np
 MAX_DEPTH: Final = 64
 """Tensors have at most 32 dimensions; OTLP's and KServe's own levels are fewer."""
 _MOST_GROWTH: Final = 16
-"""Most bytes of parsed objects for each byte that a body may have."""
+"""Limit of the bytes of parsed objects for each byte that a body may have."""
 _OBJECT_BYTES: Final = 200
 _ARRAY_BYTES: Final = 64
 _ELEMENT_BYTES: Final = 32

@@ -1,4 +1,4 @@
-"""The tap: a second HTTP listener to which others send what they saw.
+"""The tap: a second HTTP listener, which receives traces and mirrored requests.
 
 It takes bodies as they come, within bounds: of one body while it is read and while it is
 inflated, of all bodies together, of the time a sender may take. Whatever it does not
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 MAX_HELD_BYTES: Final = 32 << 20
-"""Of all bodies together, read or being read or waiting to be worked on."""
+"""Limit of all bodies together that are being read or wait to be processed."""
 MAX_WAITING: Final = 1000
-"""Most bodies that wait to be worked on, however small."""
+"""Limit of the number of bodies that wait to be processed."""
 READ_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 2.0
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
@@ -97,7 +97,7 @@ class Tap:
         return host_port(*self._listener.getsockname()[:2])
 
     def follow(self, address: str, port: int) -> None:
-        """Take over the routes, and listen as soon as there is one; in the event loop.
+        """Use the routes, and listen as soon as there is one; in the event loop.
 
         Raises:
             ListenError: the address cannot be bound.
@@ -124,7 +124,7 @@ class Tap:
         log.info("tap_listening", address=self.address)
 
     async def stop(self) -> None:
-        """End the listener; what is being worked on is finished by its thread."""
+        """Close the listener; threads finish the bodies in progress."""
         if self._server is None or self._serving is None:
             return
         self._server.should_exit = True
@@ -208,7 +208,7 @@ class Tap:
         )
 
     async def _drop(self, receive: Receive) -> None:
-        """Let a body come that nobody wants."""
+        """Read and discard a body."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._read_seconds):
                 while (await receive()).get("more_body", False):
@@ -262,13 +262,13 @@ class Tap:
         return future.result() if done else route.busy_answer
 
     def _worked(self, route: TapRoute, done: asyncio.Future[TapAnswer]) -> None:
-        """Count what became of a body, whether or not its sender still waited."""
+        """Count the outcome of a body, even if its sender no longer waits."""
         self._waiting -= 1
         if not done.cancelled() and done.exception() is None:
             self._count(route, done.result())
 
     def hold(self, number: int) -> None:
-        """Account for so many bytes more; raises when they are too many."""
+        """Account for further bytes; raise when there are too many."""
         if self._held_bytes + number > self._max_held_bytes:
             raise _RefusedError(_overloaded("too many bodies wait to be read"))
         if number and self._entrance.lacks_memory():
@@ -293,7 +293,7 @@ class _Held:
         self._bytes += number
 
     def keep_until(self, future: asyncio.Future[TapAnswer]) -> None:
-        """The worker holds the body even when its sender has gone."""
+        """Keep the body's bytes accounted until the worker ends, even without its sender."""
         self._kept = True
         future.add_done_callback(lambda _: self._let_go())
 

@@ -36,13 +36,13 @@ log = structlog.get_logger()
 MAX_STREAMS: Final = 16
 """Calls of one connection at once."""
 FEW_CONNECTIONS: Final = 2
-"""As many as one address may have without waiting for others that have more."""
+"""Connections that one address may have without waiting for others that have more."""
 READ_SECONDS: Final = 10.0
-"""From the call, or the latest message of a stream, to the end of the next one."""
+"""Time from the call, or a stream's latest message, to the end of the next one."""
 ANSWER_SECONDS: Final = 0.05
-"""A sender waits no longer to be told what was wrong."""
+"""Longest wait of a sender for the result of parsing."""
 BROKEN_SECONDS: Final = 0.1
-"""From a stream's end until it is sure that nobody has broken it off."""
+"""Time after a stream's end from which it is certain that it was not cancelled."""
 _STOP_SECONDS: Final = 1.0
 _SERVICE: Final = "inference.GRPCInferenceService"
 _EMPTY: Final = b""
@@ -78,8 +78,9 @@ class GrpcTap:
         self._route: MessageRoute | None = None
         self._servers: list[Any] = []
         self._paths = ("", "")
-        """Of the Unix sockets behind, abstract ones, which begin with a zero byte: of the
-        server for most senders, and of that for whoever has many connections."""
+        """Abstract addresses (with a leading zero byte) of the Unix sockets behind: of the server
+        for most senders, and of the one for senders with many connections.
+        """
         self._starting: asyncio.Task[None] | None = None
         self._workers: Workers | None = None
         self._listener: socket.socket | None = None
@@ -95,7 +96,7 @@ class GrpcTap:
         return host_port(*self._listener.getsockname()[:2])
 
     def follow(self, address: str, port: int) -> None:
-        """Take over the route, and listen as soon as there is one; in the event loop.
+        """Use the route, and listen as soon as there is one; in the event loop.
 
         Raises:
             ListenError: the address cannot be bound.
@@ -171,10 +172,10 @@ class GrpcTap:
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_concurrent_streams", MAX_STREAMS),
-                # It would refuse calls whoever they come from.
+                # It would refuse calls of every client.
                 ("grpc.server.max_pending_requests", most),
                 ("grpc.server.max_pending_requests_hard_limit", 2 * most),
-                # Bytes that nobody has asked for yet stay with their sender.
+                # Bytes that were not requested yet stay with their sender.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.max_metadata_size", 16 << 10),
                 ("grpc.max_connection_idle_ms", 300_000),
@@ -226,7 +227,7 @@ class GrpcTap:
         loop = asyncio.get_running_loop()
         patience = asyncio.timeout(READ_SECONDS)
         calls = self._entrance.calls
-        # Everybody here waits, so there is always somebody who can leave.
+        # All calls here wait, so one can always be ended.
         visitor = calls.enter(sender, loop.time())
         visitor.end = lambda: patience.reschedule(loop.time())
         was_ended = False
@@ -262,7 +263,7 @@ class GrpcTap:
     async def _take(
         self, route: MessageRoute, message: bytes, sender: str
     ) -> tuple[Outcome, str]:
-        # Of a stream that goes on over a reload, too.
+        # Also for a stream that continues over a reload.
         limit = min(route.max_message_bytes, (self._route or route).max_message_bytes)
         if len(message) > limit:
             self._outcomes[route.source, "too_large"] += 1

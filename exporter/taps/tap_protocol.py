@@ -1,4 +1,4 @@
-"""The tap's connections: a request that nobody reads is answered where it is parsed.
+"""The tap's connections: skipped requests are answered where they are parsed.
 
 Most mirrored requests are passed over. Each of them as a task of its own in an ASGI
 cycle would cost three times as much, most of it for a body that nobody wants.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from exporter.taps.tap_route import TapAnswer
 
 ADMITTED = "admitted"
-"""In the state of a request that was found to be worth reading."""
+"""Key in the state of a request that was admitted."""
 
 
 class PassOver(Protocol):
@@ -25,12 +25,12 @@ class PassOver(Protocol):
     def pass_over(
         self, path: str, headers: Iterable[tuple[bytes, bytes]]
     ) -> tuple[TapAnswer | None, bool]:
-        """The answer in place of reading it, if so; and whether that was decided."""
+        """Return the answer for a skipped body, or None; and whether it was decided."""
         ...
 
 
 class TapProtocol(BoundedProtocol):
-    """One connection. Bodies that are passed over are let go as they come."""
+    """One connection. The bodies of skipped requests are discarded as they arrive."""
 
     parser: Any
 
@@ -41,12 +41,12 @@ class TapProtocol(BoundedProtocol):
         self._idle = False
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Handle the start of a request."""
         self._idle = False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Pass the request over, or go on with it."""
+        """Skip the request, or continue with it."""
         if self._in_turn():
             answer, decided = self._judge.pass_over(self.url.decode(), self.headers)
             if answer is not None:
@@ -59,14 +59,14 @@ class TapProtocol(BoundedProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Receive a part of the body; discard it if the request is skipped."""
         if self._answer is None:
             super().on_body(body)
         else:
             self._held_bytes = 0
 
     def on_message_complete(self) -> None:
-        """The end of the body, which is when its sender looks for an answer."""
+        """Handle the end of the body, when its sender expects an answer."""
         answer, self._answer = self._answer, None
         if answer is None:
             super().on_message_complete()
@@ -75,13 +75,13 @@ class TapProtocol(BoundedProtocol):
             return
         self._waits_since, self._idle = self.loop.time(), True
         kept = self.parser.should_keep_alive() and "connection" not in answer.headers
-        # Not told, a proxy would send its next request into the closing connection.
+        # Otherwise a proxy would send its next request into the closing connection.
         self.transport.write(answer.wire(kept=kept))
         if not kept:
             self.transport.close()
 
     def _in_turn(self) -> bool:
-        """Whether it can be answered now: plain, and with none before it."""
+        """Return whether it can be answered now: plain, and with none before it."""
         return (
             (self.cycle is None or self.cycle.response_complete)
             and not self.pipeline

@@ -43,7 +43,7 @@ def _named_after(address: str) -> str:
 
 
 class _End(asyncio.Protocol):
-    """One end of a relay: what it receives is written to the other end."""
+    """One end of a relay: data it receives are written to the other end."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -90,7 +90,7 @@ class Relay(_End):
         self._silence: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for what the client sends: in HTTP/2 it begins."""
+        """Wait for the client's data: in HTTP/2 the client starts."""
         super().connection_made(transport)
         abort = transport.abort  # type: ignore[attr-defined]
         self._silence = self._loop.call_later(HEAD_SECONDS, abort)
@@ -108,7 +108,7 @@ class Relay(_End):
             super().data_received(data)
 
     def active(self) -> None:
-        """Something went through: the connection is not idle."""
+        """Record traffic: the connection is not idle."""
         self._active_at = self._loop.time()
 
     def _break_silence(self) -> None:
@@ -116,7 +116,7 @@ class Relay(_End):
             self._silence.cancel()
 
     def end(self, _: Exception | None) -> None:
-        """End both sides and give the place back; what is written is still flushed."""
+        """Close both sides and release the place; written data are still flushed."""
         self._visitor.leave()
         self._break_silence()
         if self._joining is not None:

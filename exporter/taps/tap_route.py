@@ -48,7 +48,7 @@ class TapRequest:
 
     @property
     def media_type(self) -> str:
-        """Of the body, without parameters, in lower case."""
+        """Media type of the body, without parameters, in lower case."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -62,7 +62,7 @@ class TapAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def wire(self, *, kept: bool) -> bytes:
-        """As it is sent over HTTP/1.1, on a connection that is kept or not."""
+        """Return the answer as HTTP/1.1, on a connection that is kept or not."""
         headers = self.headers if kept else {**self.headers, "connection": "close"}
         lines = [
             f"HTTP/1.1 {self.status.value} {self.status.phrase}",
@@ -121,7 +121,7 @@ class MessageTapped(Protocol):
 
 @runtime_checkable
 class Tapped(Protocol):
-    """A collector that is sent what it collects."""
+    """A collector that receives its data from the taps."""
 
     def routes(self) -> Sequence[TapRoute]:
         """The paths it answers."""

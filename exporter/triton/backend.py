@@ -49,7 +49,7 @@ class Environment:
     site: Path
     libraries: tuple[Path, ...]
     triton: Path
-    """Has bin/tritonserver, backends and caches."""
+    """Folder with bin/tritonserver, backends and caches."""
 
     @property
     def server(self) -> Path:
@@ -129,7 +129,7 @@ def find(*starts: Path) -> Path:
 
 @functools.cache
 def inspect(folder: Path) -> Environment:
-    """Ask the environment's Python for its version, its numpy and its libraries.
+    """Read the version, numpy and libraries of the environment's Python.
 
     Raises:
         EmbeddedTritonError: not such an environment, or a shared library is missing.

@@ -1,4 +1,4 @@
-"""Calls whose answers hold no tensors: what is longer than any server needs is not parsed.
+"""Calls whose answers hold no tensors, with a limit on the size of answers.
 
 Parsed, a message can take fifty times its length: 64 MB of empty entries, which answers
 with tensors may have, are 3 GB.
@@ -19,7 +19,7 @@ MAX_CONTROL_BYTES: Final = 8 << 20
 
 
 class ControlChannel:
-    """As much of a channel as a generated stub takes of one."""
+    """The part of a channel that a generated stub uses."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel

@@ -39,7 +39,7 @@ _KINDS: Final = ("grpc", "http", "metrics")
 _ATTEMPTS: Final = 5
 _LOG_LINES: Final = 12
 _WRONG: Final = ("error", "fail", "cannot")
-# What every server says on a machine without a GPU.
+# Messages of every server on a machine without a GPU.
 _NOISE: Final = ("CudaDriverHelper", "NVML", "DCGM", "pinned")
 _POLL_SECONDS: Final = 0.01
 _KEEPER_SECONDS: Final = 30.0
@@ -153,12 +153,12 @@ class EmbeddedTriton:
 
     @property
     def pid(self) -> int:
-        """Of tritonserver; its process group and session have the same number."""
+        """Pid of tritonserver; its process group and session have the same number."""
         return self._pid
 
     @property
     def log(self) -> Path:
-        """Everything the server and its models printed, over all its starts."""
+        """Log of the server and its models, over all its starts."""
         return self._log or self._folder.with_suffix(".log")
 
     @property
@@ -259,7 +259,7 @@ class EmbeddedTriton:
             str(self._environment.server),
             f"--model-repository={self.repository}",
             f"--backend-directory={self._folder / 'backends'}",
-            # Our own prefix, so that what a killed server leaves can be told apart.
+            # Our own prefix, by which remains of a killed server are recognised.
             f"--backend-config=python,shm-region-prefix-name={self._folder.name}_",
             f"--model-control-mode={self._model_control}",
             "--exit-timeout-secs=5",
@@ -339,7 +339,7 @@ class EmbeddedTriton:
 
 
 class _PortTakenError(EmbeddedTritonError):
-    """Another process listens on a port of ours."""
+    """Another process listens on one of our ports."""
 
     def __init__(self, ports: str, detail: str = "") -> None:
         super().__init__(
@@ -359,7 +359,7 @@ def _get(port: int, path: str) -> bytes:
 
 
 def _relevant(text: str) -> str:
-    """The last lines that tell of an error; if none does, simply the last."""
+    """Return the last lines with an error; without one, simply the last."""
     lines = [
         line
         for line in text.splitlines()

@@ -1,4 +1,4 @@
-"""Writes models that start to lie, for a real Triton: see deploy/faults/README.md."""
+"""Writes models that start to fail, for a real Triton: see deploy/faults/README.md."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Fault:
     hang_seconds: float = 60.0
     """Seconds without an answer, for `hang`."""
     seed: int = 0
-    """Of which rows are struck."""
+    """Seed of the affected rows."""
 
 
 def write_faulty_model(
@@ -85,7 +85,7 @@ def write_faulty_model(
 
 
 def set_fault(repository: Path, name: str, fault: Fault, *, version: str = "1") -> None:
-    """Have a model written by `write_faulty_model` go over to `fault` at once."""
+    """Switch a model written by `write_faulty_model` to `fault` at once."""
     file = repository / name / version / "fault.json"
     # As a whole: the model may read at any moment.
     written = file.with_suffix(".new")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pb: Final[Any] = service_pb2
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-# What the protocol allows would be gigabytes of records here.
+# The maximum of the protocol would be gigabytes of records here.
 MAX_MODELS: Final = 50_000
 MAX_TENSORS: Final = 10_000
 MAX_STEPS: Final = 1_000
@@ -60,7 +60,7 @@ _OPTIONS: Final = (
     # old address was tried in vain.
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.enable_retries", 0),
-    # What HTTP_PROXY names would be watched in place of the server.
+    # Else the proxy of HTTP_PROXY would be watched in place of the server.
     ("grpc.enable_http_proxy", 0),
     # A channel of our own: one that another client broke is no witness.
     ("grpc.use_local_subchannel_pool", 1),
@@ -137,7 +137,7 @@ class GrpcClient:
         return bool(reply.ready)
 
     def ready_later(self, model: str, version: str, *, timeout_seconds: float) -> Any:
-        """Ask whether a model version is ready, or for "" the server; do not wait.
+        """Request the readiness of a model version, or for "" of the server; do not wait.
 
         Returns a grpc future for `ready_answer`.
         """
@@ -328,7 +328,7 @@ class GrpcClient:
         return reply
 
     def _unheard(self, channel: grpc.Channel) -> None:
-        """Take a new connection once nothing comes through this one.
+        """Open a new connection once no answer comes through this one.
 
         TCP needs a quarter of an hour to notice that the other side is gone without a
         word, and HTTP/2 pings are no way out: Triton ends a connection that sends more

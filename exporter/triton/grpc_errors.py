@@ -1,4 +1,4 @@
-"""gRPC's errors as ours."""
+"""Translates gRPC's errors into ours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INVALID: Final = frozenset(
 
 @contextlib.contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raise a TritonError in place of what gRPC raises."""
+    """Raise a TritonError in place of gRPC's exceptions."""
     try:
         yield
     except grpc.RpcError as error:

@@ -56,7 +56,7 @@ class HttpClient:
         self._connections = connections
         self._pool = pool_of(connections, tls)
         self._binary: bool | None = None
-        """Whether tensors may be sent as binary data; None while nobody had to ask."""
+        """True if tensors may be sent as binary data; None until that is known."""
 
     def renew(self, tls: ssl.SSLContext) -> None:
         """Use another context from the next request on, on new connections."""
@@ -171,7 +171,7 @@ class HttpClient:
             response.release_conn()
         except NewConnectionError as error:
             # Refused. To urllib3 it is a kind of timeout, so it must be asked first.
-            # What listens there next may be another server.
+            # Another server may listen there next.
             self._binary = None
             raise errors.UnreachableError(str(error)) from None
         except UrllibTimeoutError as error:

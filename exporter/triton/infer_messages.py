@@ -1,4 +1,4 @@
-"""Inference as KServe's gRPC messages: from a request, and to what came back."""
+"""KServe's gRPC messages for inference: encoding requests, decoding answers."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def members(token: str) -> list[int]:
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
-        # A zombie's environment is empty; a process may end while it is looked at.
+        # A zombie's environment is empty; a process may end while it is inspected.
         with contextlib.suppress(OSError):
             if entry in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
@@ -76,7 +76,7 @@ def _start(command: list[str], environment: dict[str, str], log: str) -> int:
 
 
 def _end(server: int, token: str) -> int:
-    """Kill and reap everything that is left; the server's exit code."""
+    """Kill and reap all remaining processes; return the server's exit code."""
     code = 1
     deadline = time.monotonic() + _CLEAN_UP_SECONDS
     while time.monotonic() < deadline:

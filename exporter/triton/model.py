@@ -83,14 +83,14 @@ class ModelSpec:
     max_batch_size: int = 0
     decoupled: bool = False
     sequence: bool = False
-    """Whether requests need a sequence id; of an ensemble, whether those of a step do."""
+    """True if requests need a sequence id; for an ensemble, if a step does."""
     sequence_id_type: str = "UINT64"
     """Datatype of the sequence ids: an integer type, or "STRING"."""
     response_cache: bool = False
     backend: str = ""
     """Name of the backend, like "python"; "" for an ensemble."""
     queue_limits: bool = False
-    """Whether requests may be rejected for waiting too long or for a full queue."""
+    """True if requests may be rejected for a long wait or a full queue."""
     steps: tuple[tuple[str, str], ...] = ()
     """(model, version) of an ensemble's steps, one entry a step; version "" is latest."""
 

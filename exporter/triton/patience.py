@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-# What a body may come wrapped in: headers, lengths of chunks, trailers.
+# Bytes around a body: headers, lengths of chunks, trailers.
 _MAX_ANSWER_BYTES: Final = 2 * MAX_BODY_BYTES
 
 
@@ -55,7 +55,7 @@ class _TimedReader(io.RawIOBase):
 
 
 class _TimedSocket:
-    """As much of a socket as a response takes of one."""
+    """The part of a socket that a response uses."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._reader = _TimedReader(sock, deadline)
@@ -103,7 +103,7 @@ POOL_CLASSES: Final[dict[str, type[urllib3.HTTPConnectionPool]]] = {
     "http": BoundedPool,
     "https": BoundedTlsPool,
 }
-"""For `pool_classes_by_scheme` of any urllib3.PoolManager."""
+"""Value of `pool_classes_by_scheme` for any urllib3.PoolManager."""
 
 
 def pool_of(connections: int, tls: ssl.SSLContext | None) -> urllib3.PoolManager:

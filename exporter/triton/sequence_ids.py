@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
 DEFAULT_TYPE: Final = "UINT64"
-"""For a model that asks for no sequence id: integers are safe for every model."""
+"""Type for a model without a declared sequence id: integers are safe for every model."""
 
 # Lower end included, upper end excluded. The upper part of what the datatype holds:
 # clients count from 1, hash, or draw at random, so an equal id is next to impossible.

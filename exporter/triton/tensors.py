@@ -34,7 +34,7 @@ NUMPY_DTYPES: dict[str, np.dtype[np.generic]] = {
 DATATYPES = (*NUMPY_DTYPES, "BF16", "BYTES")
 FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
 MAX_RANK = 32
-"""Most dimensions of a tensor; numpy has 64 at most, before 2.0 it had 32."""
+"""Limit of dimensions of a tensor; numpy has 64, before 2.0 it had 32."""
 _SHOWN_SIZES = 16
 _SHOWN_NAME = 80
 
@@ -78,7 +78,7 @@ def encode(array: Array, datatype: str) -> bytes:
 
 
 def decode(tensor: OutputTensor, what: str = "output") -> Array:
-    """The output as an array of its declared shape; `what` names it in errors.
+    """Return the output as an array of its declared shape; `what` names it in errors.
 
     Raises:
         ProtocolError: the bytes do not fill the shape exactly. Empty content for a

@@ -54,7 +54,7 @@ _NewFromDescr = ctypes.PYFUNCTYPE(
 
 
 def _table_without_strides() -> tuple[Any, ...]:
-    """A capsule for pybind11, and what must stay alive with it."""
+    """Return a capsule for pybind11, and the objects that must stay alive with it."""
     api = getattr(table_for_pybind11, _TABLE)
     original = _python.PyCapsule_GetPointer(api, None)
     table = (ctypes.c_void_p * _TABLE_LENGTH).from_address(original)

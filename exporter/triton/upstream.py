@@ -28,11 +28,11 @@ CROSS_CHECKED: Final = (
     UpstreamSeries("nv_inference_exec_count", "2.0.0", "executions"),
 )
 PENDING: Final = UpstreamSeries("nv_inference_pending_request_count", "2.51.0", "")
-"""Requests that wait for an instance, ours too."""
+"""Requests that wait for an instance, ours included."""
 PLACEMENT: Final = UpstreamSeries(
     "nv_inference_compute_infer_duration_us", "2.0.0", "compute_infer"
 )
-"""Has a gpu_uuid for instances on a GPU: where a model's busy time was."""
+"""Busy time with gpu_uuid for instances on a GPU: where a model ran."""
 GPU_POWER: Final = UpstreamSeries("nv_gpu_power_usage", "2.0.0", "")
 GPU_POWER_LIMIT: Final = UpstreamSeries("nv_gpu_power_limit", "2.0.0", "")
 GPU_ENERGY: Final = UpstreamSeries("nv_energy_consumption", "2.0.0", "")

@@ -30,7 +30,7 @@ _WAITING: Final = 64
 _WAITING_OF_ONE: Final = 8
 """Passwords of one address that wait to be checked, so that others get their turn."""
 _LONGEST: Final = 1_024
-# What bcrypt looks at; the rest of a longer password never counted anywhere.
+# Bytes that bcrypt reads; it ignores the rest of a longer password.
 _BCRYPT_BYTES: Final = 72
 
 
@@ -55,7 +55,7 @@ class Guard:
         self._waiting: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what may pass."""
+        """Pass on authenticated requests."""
         config = self._file.config
         extra = [
             (name.lower().encode(), value.encode("latin-1"))

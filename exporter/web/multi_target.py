@@ -1,4 +1,4 @@
-"""/probe?target=&module=: one look at another server, as blackbox_exporter's users know.
+"""/probe?target=&module=: one probe of another server, as in blackbox_exporter.
 
 target  host:port of a Triton's gRPC service; must match `multi_target.allow`
 http    host:port of its HTTP service, to be probed by HTTP too (optional)
@@ -62,7 +62,7 @@ class ProbeRefusedError(TritonwatchError):
 
 @dataclass(slots=True)
 class ProbeResult:
-    """Samples of one look, and its log for people."""
+    """Samples of one probe, and its log for people."""
 
     samples: list[AnySample] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -96,7 +96,7 @@ class MultiTarget:
         headers: Mapping[str, str],
         watched: OwnTraffic,
     ) -> ProbeResult:
-        """One look at `query["target"]`.
+        """Probe `query["target"]` once.
 
         `watched` is the ledger of the server this process watches: where that is what
         is looked at, our requests must not count as its production.
@@ -167,7 +167,7 @@ def _module(config: Config, query: Mapping[str, str]) -> AnyProbe:
 
 
 def _masked(module: AnyProbe) -> str:
-    """The settings without what may have come from a variable of the environment."""
+    """Return the settings without values from environment variables."""
     return json.dumps(_without_text(module.model_dump(mode="json")), indent=2)
 
 
@@ -251,7 +251,7 @@ def _look(
 def _judge_models(
     access: Access, module: AnyProbe, deadline: float, result: ProbeResult
 ) -> tuple[set[ModelKey], set[ModelKey], bool]:
-    """Ask every target in turn while time is left.
+    """Probe every target in turn while time is left.
 
     Returns the model versions that were asked by every protocol, those that were not,
     and whether every answer was good, and not all of them from a cache.

@@ -1,4 +1,4 @@
-"""The HTTP surface as a plain ASGI application: what is asked is answered from memory."""
+"""The HTTP interface as a plain ASGI application: requests are answered from memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 _RUNBOOKS: Final = "/runbooks/"
 _MAX_FIELDS: Final = 100
 _PART_BYTES: Final = 64 << 10
-"""So much of an answer is buffered for a client that does not read."""
+"""Part of an answer that is buffered for a client that does not read."""
 
 
 @dataclass(frozen=True, slots=True)

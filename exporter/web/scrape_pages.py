@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_UNREAD_BYTES: Final = 32 << 20
-"""All pages that are being read, together."""
+"""Limit of all pages together that are being read."""
 _SHARED_SECONDS: Final = 5.0
 """Age limit of a shared page: slightly old values are better than no scrape."""
 
 
 RENDERING_SHARE: Final = 0.2
-"""Of the time, beyond a burst."""
+"""Share of the time for rendering, beyond a burst."""
 _BURST_SECONDS: Final = 0.5
-"""Of rendering, at once."""
+"""Rendering time at once."""
 
 
 class Rendered(NamedTuple):
@@ -49,9 +49,9 @@ class ScrapePages:
         self._latest: dict[str, _Page] = {}
         self._pages: dict[int, _Page] = {}
         self._paid_at = 0.0
-        """When all that was rendered is the allowed share of the time."""
+        """Time at which past rendering is within its share."""
         self.unread_bytes = 0
-        """Of pages that are being read, each counted once."""
+        """Bytes of pages that are being read, each counted once."""
 
     def take(self, kind: str, render: Callable[[], Rendered]) -> Rendered:
         """Return a page of a kind (a format and encoding, a document) for one more reader."""
@@ -65,13 +65,13 @@ class ScrapePages:
         return page.rendered
 
     def give_back(self, rendered: Rendered) -> None:
-        """One reader has read the page, or has left."""
+        """Release a page that one reader has read, or given up."""
         page = self._pages[id(rendered)]
         page.readers -= 1
         if page.readers == 0:
             del self._pages[id(rendered)]
             self.unread_bytes -= len(rendered.body)
-            # What nobody reads is not kept, unless those who come will have to share it.
+            # A page without readers is dropped, unless later ones will have to share it.
             if self._rendered_much:
                 return
             for kind in [k for k, latest in self._latest.items() if latest is page]:

@@ -94,7 +94,7 @@ def _by_model(status: TargetStatus) -> tuple[ModelKey, str]:
 
 
 MAX_SERIES: Final = 2_000
-"""Of one metric; what is beyond is not drawn, and said so."""
+"""Limit of series of one metric; more are not drawn, and this is reported."""
 
 SHOWN: Final[frozenset[MetricSpec]] = frozenset(
     {
@@ -164,7 +164,7 @@ def _numbers(sample: AnySample) -> dict[str, float]:
 
 
 def finite(value: Any) -> Any:
-    """The document with None for what JSON has no number for."""
+    """Return the document with None for numbers that JSON cannot hold."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

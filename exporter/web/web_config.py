@@ -36,7 +36,7 @@ ClientAuth = Literal[
     "VerifyClientCertIfGiven",
     "RequireAndVerifyClientCert",
 ]
-# Above cost 17 one look takes ten seconds.
+# Above cost 17 one check takes ten seconds.
 _HASH: Final = re.compile(r"\$2[aby]\$(0[4-9]|1[0-7])\$[./A-Za-z0-9]{53}")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _VERSIONS: Final = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -48,14 +48,14 @@ _VERIFY: Final = {
 
 
 class TlsServerConfig(Settings):
-    """The certificate shown, and the ones asked for."""
+    """The server's certificate, and those required of clients."""
 
     cert_file: Path
     """Our certificate and its chain (PEM)."""
     key_file: Path
-    """Its key (PEM)."""
+    """Private key of the certificate (PEM)."""
     client_auth_type: ClientAuth = Field(default="NoClientCert")
-    """Whether a client has to show a certificate."""
+    """Policy for client certificates."""
     client_ca_file: Path | None = Field(default=None)
     """Authorities that may have signed a client's certificate (PEM)."""
     min_version: Version = Field(default="TLS12")
@@ -63,7 +63,7 @@ class TlsServerConfig(Settings):
     max_version: Version = Field(default="TLS13")
     """Newest version spoken."""
     cipher_suites: tuple[str, ...] = Field(default=())
-    """OpenSSL's names of what TLS 1.2 may use; empty takes OpenSSL's choice."""
+    """OpenSSL's names of the ciphers for TLS 1.2; empty for OpenSSL's default."""
 
     @field_validator("client_auth_type")
     @classmethod
@@ -137,7 +137,7 @@ class HttpServerConfig(Settings):
 
 
 def _no_passphrase() -> str:
-    # Without this OpenSSL asks whoever sits at the terminal.
+    # Without this OpenSSL prompts at the terminal.
     raise OSError("the key has a passphrase")
 
 
@@ -243,7 +243,7 @@ class WebConfigFile:
             self._context = self._fresh_context()
         except (ConfigError, OSError) as error:
             self._config = before
-            # What is missing may come without the file itself being touched.
+            # A missing file may appear without a change of the configuration file.
             self._seen = ()
             if str(error) != self._refused:
                 log.warning("web_config_refused", reason=str(error))

@@ -25,7 +25,7 @@ _NEAR: Final = 1.3  # levels within this factor of the boundary make the trend
 _MOST_FACTOR: Final = 8.0  # times what is allowed; more is far into overload
 _MOST_SHARE: Final = 3.0  # misses of a run that may be chance, whatever is allowed
 _LEAST_LEVELS: Final = 3
-_LINE_BLOCKS: Final = 8.0  # so many blocks of a level weigh as much as the line
+_LINE_BLOCKS: Final = 8.0  # blocks of a level that weigh as much as the line
 _LEAST_BLOCKS: Final = 10
 _ENOUGH_BLOCKS: Final = 30
 _NONE_SEEN: Final = 0.25  # misses that stand for "none in so many requests" ...
@@ -94,7 +94,7 @@ class Levels:
         )
 
     def floors(self, allowed: Floats) -> Floats:
-        """Shares (L, K) that stand for no miss, by what is allowed (K,).
+        """Return shares (L, K) that stand for no miss, by the allowed shares (K,).
 
         A level too short to have shown what is allowed has not missed it: 0.25 of 150
         requests would be more than 0.1 %.
@@ -247,7 +247,7 @@ class _Bootstrap:
         kept = residuals[near[levels.level]]
         kept = kept - kept.mean(axis=0)
         # By luck blocks may be alike; they vary at least as independent requests do.
-        # A term that nobody missed there says nothing about its boundary.
+        # A term without misses there gives no information about its boundary.
         missed = levels.block_misses[near[levels.level]].sum(axis=0) > 0
         spread = np.where(missed, np.clip(kept.std(axis=0), 1e-3, 1.0), 1.0)
         kept = kept / spread
@@ -299,7 +299,7 @@ def _near(
 
 
 def _drawn_in(levels: Levels, term: int, boundary: float, allowed: Floats) -> Floats:
-    """Never-falling shares (L,), those about the boundary drawn towards a line."""
+    """Return non-decreasing shares (L,), smoothed by a line near the boundary."""
     share = levels.fitted(levels.misses)[:, term]
     share = np.maximum(share, levels.floors(allowed)[:, term])
     near = _near(levels, boundary, term, allowed)
@@ -316,7 +316,7 @@ def _drawn_in(levels: Levels, term: int, boundary: float, allowed: Floats) -> Fl
 
 
 def _by_level(level: NDArray[np.int64], values: Floats, levels: int) -> Floats:
-    """Sums (L, K) of what each block (B, K) has."""
+    """Sum the blocks' values (B, K) by level: (L, K)."""
     sums = [np.bincount(level, column, levels) for column in values.T]
     return np.stack(sums, axis=1).astype(np.float64)
 

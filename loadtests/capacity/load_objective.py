@@ -26,7 +26,7 @@ _ERRORS: Final = re.compile(r"errors?\s*<=?\s*(\d+(?:\.\d+)?)\s*(%?)")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """At most `allowed_ratio` of all requests may miss.
+    """One term of an objective: at most `allowed_ratio` of all requests may miss.
 
     With a limit a miss is a request without a right answer within `limit_seconds`,
     counted from the intended send; without one, a request without a right answer.

@@ -172,7 +172,7 @@ def kneedle(x: Floats, y: Floats) -> float | None:
 
 
 def knee(concurrency: Floats, throughput: Floats, usl: UslReport | None) -> KneeReport:
-    """By both methods, from means over repetitions."""
+    """Return the knee by both methods, from means over repetitions."""
     places = np.unique(concurrency)
     means = np.array([throughput[concurrency == place].mean() for place in places])
     by_curve = kneedle(places, means)

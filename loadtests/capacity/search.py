@@ -182,7 +182,7 @@ class Search:
         return float(np.sqrt(low * high))
 
     def _next(self, centre: float) -> float:
-        """Of the two levels on each side of the boundary the one with the fewest runs.
+        """Return the level with the fewest runs, of the two on each side of the boundary.
 
         The nearest on each side comes sooner by most of a run; ties are drawn, so that
         drifts of the machine do not look like an effect of the rate.

@@ -145,7 +145,7 @@ class Coordinator:
         for problem in self._announced.problems:
             log.warning("%s", problem)
 
-    # What came of it.
+    # Results.
 
     def tally(self) -> Tally:
         """Return the counts of all workers together."""

@@ -201,7 +201,7 @@ class _Writer:
             try:
                 write(self._out, frame)
             except (BrokenPipeError, ValueError):
-                return  # the worker is gone
+                return  # the worker has ended
 
 
 def _ended(result: RunResult) -> Frame:

@@ -102,7 +102,7 @@ def _end(run: AnnouncedRun, report: EfficiencyReport | PairReport, found: str) -
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
-    # What `load run` asks for and these make up themselves.
+    # Options of `load run` that these commands choose themselves.
     for name in ("profile", "rate", "set", "duration", "name"):
         setattr(options, name, None)
     require_folders(options.json)

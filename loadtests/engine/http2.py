@@ -173,7 +173,7 @@ class Http2Connection(asyncio.Protocol):
             raise ProtocolViolation("it reads no acknowledgements")
         self._write(data)
 
-    # What comes.
+    # Receiving.
 
     def data_received(self, data: bytes) -> None:
         """Any number of frames, and a part of one."""
@@ -264,7 +264,7 @@ class Http2Connection(asyncio.Protocol):
             if number not in self._streams:
                 return  # given up for what has come
             if len(rest) < len(stream.content):
-                # What is left came in this frame.
+                # The rest came in this frame.
                 self._keeping.drop(stream.kept)
                 stream.content, stream.kept = rest, 0
         if flags & _END_STREAM:

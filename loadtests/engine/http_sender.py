@@ -206,7 +206,7 @@ class _Connection(asyncio.Protocol):
         now = perf_counter()
         request = self._request
         if request is None:
-            # An answer that nobody asked for, or the rest of one given up.
+            # An unsolicited answer, or the rest of one that was given up.
             self.close()
             return
         if not self._received and self._sender.turns.checks[request.place].knows(

@@ -69,7 +69,7 @@ class Timer:
             raise OSError(number, f"timerfd_settime: {os.strerror(number)}")
 
     def _ready(self) -> None:
-        # Armed anew meanwhile, it has nothing to read.
+        # Rearmed meanwhile, it has nothing to read.
         with contextlib.suppress(BlockingIOError):
             os.read(self._descriptor, _TIMER_BYTES)
             self._fire()

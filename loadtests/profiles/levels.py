@@ -68,7 +68,7 @@ class LeveledProfile(Profile):
 
 
 class Steps(LeveledProfile):
-    """From one rate to another in equal steps."""
+    """Equal steps from one rate to another."""
 
     kind: Literal["steps"] = "steps"
     first_requests_per_second: float = Field(default=5.0, gt=0, le=1e6)

@@ -23,7 +23,7 @@ _SLICES: Final = 60
 
 
 class Replay(Profile):
-    """Times of a file, shifted to begin at 0.
+    """Arrival times from a file, shifted to begin at 0.
 
     `.npy` holds one array, `.json` one list, anything else one number a line (`#`
     begins a comment); perf_analyzer's `--request-intervals` files are gaps in us. The

@@ -26,7 +26,7 @@ _MOST_PHASES = 12
 
 
 class OnOff(ShapedProfile):
-    """A rate for a while, another for a while, and again."""
+    """Two rates that alternate."""
 
     kind: Literal["on_off"] = "on_off"
     on_requests_per_second: float = Field(default=20.0, gt=0, le=1e6)
@@ -64,7 +64,7 @@ class OnOff(ShapedProfile):
 
 
 class Diurnal(ShapedProfile):
-    """Night, a rise over the morning, an evening peak, compressed in time.
+    """A day compressed in time: night, a rise over the morning, an evening peak.
 
     Two harmonics, as the traffic of web services has them (a trough at night, a
     shoulder in the day, the peak in the evening), scaled to mean and peak.
@@ -185,7 +185,7 @@ class Spike(ShapedProfile):
 
 
 class Soak(ShapedProfile):
-    """A ramp up, then one rate; reports compare its hours and test for a trend."""
+    """A ramp, then a constant rate; reports compare its hours and test for a trend."""
 
     kind: Literal["soak"] = "soak"
     duration_seconds: float = Field(default=4 * 3600.0, gt=0, le=7 * 86_400)

@@ -27,7 +27,7 @@ class SteadyProfile(TimedProfile):
 
 
 class Constant(SteadyProfile):
-    """One request every 1 / rate seconds. Flatters queues: nothing ever bunches."""
+    """One request every 1 / rate seconds. Queues look too good: requests never bunch."""
 
     kind: Literal["constant"] = "constant"
 

@@ -208,7 +208,7 @@ def _quantile(
         call="unknown",
         reason=reason,
     )
-    # An end is infinite where so many requests were missed.
+    # A bound is infinite where too many requests were missed.
     ends = (before.low, before.value, before.high)
     if reason or not all(0 < end < math.inf for end in ends) or after.low <= 0:
         return change

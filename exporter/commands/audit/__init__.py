@@ -1,4 +1,4 @@
-"""One look at one server: where a request's time goes, what lies, and what to do.
+"""Audit of one server: time by phase, untrue metrics, and remedies.
 
 First everything is read into one frozen `Evidence` (gather.py); then every check, a
 pure function over it (checks/), says its findings; then text, JSON or HTML.

@@ -1,4 +1,4 @@
-"""The command `tritonwatch audit`: look, conclude, write."""
+"""The command `tritonwatch audit`: inspect, conclude, write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_SECONDS: Final = 600.0
 def audit(
     config: Path | None, duration_seconds: float, tell: Callable[[str], None]
 ) -> Report:
-    """One look at the server the config names; without one at localhost.
+    """Inspect the configured server once; without one that of localhost.
 
     Raises:
         ConfigError: the file or the duration is wrong, or a TLS file cannot be read.
@@ -65,7 +65,7 @@ def rendered(report: Report, form: Format) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """Find out before the look, and not after it, that there is no place for a report.
+    """Check that a report can be written, before the audit and not after it.
 
     Raises:
         ConfigError: a report could not be written there.
@@ -86,7 +86,7 @@ def _unwritable(path: Path, reason: str) -> str:
 
 
 def write(path: Path, content: str) -> None:
-    """Put the whole report into the file, or leave what is there.
+    """Write the whole report into the file, or leave the file unchanged.
 
     Raises:
         ConfigError: the file cannot be written.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 ENOUGH_REQUESTS: Final = 10
-"""Fewer requests than these carry no statement about a mean."""
+"""Requests below which a mean has no meaning."""
 
 Part = Literal["http", "configurations", "statistics", "metrics", "traces"]
 """Sources that can be missing while the server itself answers."""
@@ -59,7 +59,7 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """One request of ours that was alone in the model's statistics: both sides of it."""
+    """One request of ours, alone in the model's statistics: both sides of it."""
 
     client_seconds: float
     server_seconds: float
@@ -108,15 +108,15 @@ class Evidence:
 
     inventory: Inventory = field(default_factory=Inventory)
     no_answer: str = ""
-    """Why the gRPC service does not answer; "" when it does."""
+    """Reason why the gRPC service does not answer; "" when it does."""
     http_ready: bool | None = None
     window_seconds: float = 0.0
     problems: Mapping[Part, str] = field(default_factory=dict)
-    """Why a part could not be read."""
+    """Reason why a part could not be read."""
     unreadable: Mapping[ModelKey, str] = field(default_factory=dict)
     """Listed as ready, but its metadata is refused; why."""
     unread: int = 0
-    """Ready models that there was no time to look at."""
+    """Ready models that were not inspected for lack of time."""
     configs: Mapping[ModelKey, ModelConfig] = field(default_factory=dict)
     first: Mapping[ModelKey, ModelStatistics] = field(default_factory=dict)
     second: Mapping[ModelKey, ModelStatistics] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Evidence:
 
     @property
     def version(self) -> tuple[int, int, int] | None:
-        """Triton's version as numbers; None if it tells none, or is no Triton."""
+        """Triton's version as numbers; None if it reports none, or is not Triton."""
         info = self.inventory.info
         return None if info is None else info.numbers
 
@@ -183,7 +183,7 @@ def busy_ns(statistics: ModelStatistics) -> int:
 
 
 def rise(before: ModelStatistics, after: ModelStatistics) -> ModelStatistics | None:
-    """From one look to the next; None if the counters started over in between."""
+    """Return the increase between two reads; None if the counters restarted in between."""
     if (
         after.success.count < before.success.count
         or after.inference_count < before.inference_count
@@ -211,7 +211,7 @@ _DURATIONS: Final = ("success", "fail", "queue", *_COMPUTE, "cache_hit", "cache_
 
 
 def _less(after: object, before: object, names: Iterable[str]) -> dict[str, Any]:
-    """By name, how far each duration rose, at least 0."""
+    """Return the increase of each duration by name, at least 0."""
     found = {}
     for name in names:
         new, old = getattr(after, name), getattr(before, name)

@@ -27,11 +27,11 @@ class Taken:
     joules: float
     seconds: float
     known: bool
-    """Whether all of it was measured; else it is the least there was."""
+    """True if all of it was measured; else it is a lower bound."""
 
 
 class PowerLook:
-    """Reads power as often as it is told to, between `begin` and `end`."""
+    """Reads power on request, between `begin` and `end`."""
 
     def __init__(
         self, settings: PowerSettings | None, access: Access, clock: Callable[[], float]
@@ -69,7 +69,7 @@ class PowerLook:
                 self._meters.setdefault(labels, Meter()).add(reading)
 
     def end(self) -> tuple[Taken, ...]:
-        """The window ends: what each boundary took in it."""
+        """End the window; return the energy of each boundary in it."""
         self.read()
         for source in self._sources.values():
             source.close()

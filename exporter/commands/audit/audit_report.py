@@ -33,7 +33,7 @@ class Report(BaseModel):
     """Rises when a field changes its meaning or goes."""
     tritonwatch_version: str
     started_at: str
-    """When the look began."""
+    """Start of the audit."""
     seconds: float
     """Duration of the audit."""
     window_seconds: float
@@ -57,7 +57,7 @@ class Report(BaseModel):
     time_shares: tuple[TimeShare, ...]
     """Mean seconds of a request by phase, for each model; the costliest model first."""
     findings: tuple[Finding, ...]
-    """Most severe first."""
+    """The findings, most severe first."""
 
     @property
     def failed(self) -> bool:
@@ -73,7 +73,7 @@ def report_of(
     seconds: float,
     tritonwatch_version: str,
 ) -> Report:
-    """Return what the evidence adds up to."""
+    """Return the report of the evidence."""
     findings = conclude(evidence)
     info = evidence.inventory.info
     counts: dict[Severity, int] = {

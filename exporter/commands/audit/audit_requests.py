@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 MOST_ROUNDS: Final = 20
 """Requests sent to one target, at most."""
 TELLING_ROUNDS: Final = 3
-"""If nothing went through in so many, nothing will."""
+"""Rounds without a success after which no further request is sent."""
 MOST_MODELS_PAIRED: Final = 50
-"""With more models, one look at all their statistics for each request is not gentle."""
+"""Number of models above which reading all statistics for each request is too costly."""
 LONGEST_LINGER_SECONDS: Final = 0.5
-"""A dead Python stub is told by Triton's error, which comes after one second: just
-later than a probe waits by default."""
+"""Longest wait for late answers: Triton reports a dead Python stub after one second,
+just later than a probe's default timeout."""
 _BOOKED_TRIES: Final = 4
 _BOOKED_PAUSE_SECONDS: Final = 0.01
 
@@ -57,7 +57,7 @@ def ask(
     pace: Pace,
     tell: Callable[[str], None],
 ) -> Asked:
-    """Ask every target of the synthetic probes, the busiest model first, in rounds.
+    """Send requests to all targets of the synthetic probes in rounds, the busiest model first.
 
     Each probe's own ceiling of requests a second is kept to, with one request at a time.
     `statistics` says whether they can be read, to see each request's server side.
@@ -118,7 +118,7 @@ def _attempt(
     verdict = probe.attempt(line.target)
     was_cut_short = settings.timeout_seconds < line.settings.timeout_seconds
     if verdict is None or (was_cut_short and verdict.outcome == "timeout"):
-        # What only the end of the audit made late says nothing of the model.
+        # Requests cut off by the end of the audit give no information on the model.
         return
     line.verdicts.append(verdict)
     key = line.target.key
@@ -136,7 +136,7 @@ def _attempt(
 def _alone(
     access: Access, pace: Pace, before: ModelStatistics
 ) -> ModelStatistics | None:
-    """The rise over exactly one request, ours; None if others came in between."""
+    """Return the increase by exactly one request, ours; None if others came in between."""
     for _ in range(_BOOKED_TRIES):
         after = _statistics(access).get((before.name, before.version))
         risen = rise(before, after) if after else None

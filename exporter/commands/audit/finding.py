@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from exporter.access.inventory import ModelKey
 
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
-"""Most severe first. `unknown` is what a person should look at and nobody could tell."""
+"""Severities, most severe first. `unknown` needs a person's judgement."""
 FAILING: Final = frozenset({"critical", "warning"})
 """Severities that make the command exit with 1."""
 
@@ -53,7 +53,7 @@ class Finding:
 def measure(
     name: str, value: float | str | None, unit: str = "", source: str = ""
 ) -> Measure:
-    """A measure; what is no finite number is unknown, and long words are cut."""
+    """Return a measure; values not finite are unknown, and long words are cut."""
     if isinstance(value, str):
         value = cut(value)
     elif value is not None and not math.isfinite(value):
@@ -118,5 +118,5 @@ def found(
 
 
 def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """In the order of severity; within one as they came, so that families stay together."""
+    """Sort by severity; stable, so that related findings stay together."""
     return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity)))

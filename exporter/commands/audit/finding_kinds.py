@@ -1,4 +1,4 @@
-"""Every kind of finding, as data: how severe it is, and what it says.
+"""Every kind of finding, as data: its severity and its texts.
 
 Ids are in kebab-case and stable. `{names}` are filled in by the check that finds it; `{key}`
 is the model version. Where a check decides the severity or the advice, the usual one stands

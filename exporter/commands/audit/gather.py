@@ -1,4 +1,4 @@
-"""Look at one server once, gently and within a deadline, and write down what was seen."""
+"""Gathers the evidence of one server once, gently and within a deadline."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from exporter.triton.model import ModelStatistics
 
 SETUP_SHARE: Final = 0.25
-"""Of the duration, at most, for reading what the server holds."""
+"""Limit of the time for reading the inventory, as a share of the duration."""
 WINDOW_END_SHARE: Final = 0.6
-"""Until here nothing is asked of a model, so that the window is production's alone."""
+"""End of the window without own requests, as a share of the duration."""
 PROBES_END_SHARE: Final = 0.95
 LONGEST_CALL_SECONDS: Final = 1.0
 MOST_TRACE_SETTINGS: Final = 200
@@ -53,7 +53,7 @@ class Pace:
 
 
 class _KeptPage(HttpClient):
-    """Keeps what it last read: one fetch serves the cross-check and every other check."""
+    """Keeps the latest page: one fetch serves the cross-check and all other checks."""
 
     body: bytes = b""
     problem: str = ""
@@ -170,7 +170,7 @@ class _Look:
         return self._pace.clock() - self._began
 
     def _patience(self, share: float = 1.0) -> float:
-        """Longest wait for one answer: what is left of a share of the duration."""
+        """Return the longest wait for one answer: the rest of a share of the duration."""
         left = self._duration * share - self._now()
         return min(LONGEST_CALL_SECONDS, max(0.05, left))
 
@@ -203,7 +203,7 @@ class _Look:
         try:
             collector.collect()
         except errors.PartialResultError:
-            # It lives, but does not tell what it holds: nothing can be looked at.
+            # It is live, but does not list its models: nothing can be inspected.
             access.board.publish(Inventory())
         refused: dict[ModelKey, str] = {}
         current = access.board.current

@@ -45,7 +45,7 @@ class TimeShare:
 
     @property
     def server_seconds(self) -> float:
-        """All that the server counts."""
+        """Total time that the server counts."""
         return sum(self.seconds(phase) for phase in PHASES if phase != "network")
 
     @property
@@ -72,7 +72,7 @@ class Path:
     client_p50: float
     server_p50: float
     network: float
-    """Median of what each request took beyond the server's own time of it."""
+    """Median time of a request outside the server."""
     compute_mean: float
     compute_p50: float
 

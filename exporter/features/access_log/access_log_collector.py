@@ -39,8 +39,9 @@ class AccessLogSettings(CollectorSettings):
     )
     """The logs; each is read from its end on, and followed through rotation."""
     owner: bool = Field(default=False)
-    """Give the disk space of what was read back to the file system, in place of a
-    rotation: the file keeps its size and takes up no room. Needs write permission."""
+    """Free the disk space of lines that were read, instead of a rotation: the file keeps
+    its size but uses no disk space. Needs write permission.
+    """
     max_run_bytes: int = Field(default=64 << 20, ge=1 << 20, le=1 << 30)
     """Maximum of bytes read from each log in a run; the rest waits for the next."""
 

@@ -34,8 +34,9 @@ class ColdStartSettings(CollectorSettings):
     timeout_seconds: float = Field(default=1.5, gt=0, le=60)
     """Longest wait for one answer of the server, the first inference's too."""
     ask: bool = Field(default=True)
-    """Send one inference to a model as soon as it is ready, which tells how long the
-    first one takes."""
+    """Send one inference to a model as soon as it is ready, to measure the duration of the
+    first one.
+    """
     overrides: dict[str, dict[str, InputSettings]] = Field(
         default={}, max_length=10_000
     )

@@ -112,7 +112,7 @@ class ProductionComparison:
     def _resolve(self) -> tuple[ModelKey, ModelKey] | None:
         inventory = self._access.board.current
         if not self._access.board.looked:
-            # The first look at the server is still to come: nothing is missing yet.
+            # The server was not polled yet: nothing is missing.
             return None
         found = []
         for text in (self._settings.champion, self._settings.challenger):
@@ -134,7 +134,7 @@ class ProductionComparison:
             try:
                 risen = [histograms[key].since(self._last[key]) for key in keys]
             except ValueError:
-                # Begun anew, as after a reload of the traces collector.
+                # Reset, as after a reload of the traces collector.
                 risen = []
             if risen:
                 self.windows.add(risen[0], risen[1])

@@ -114,7 +114,7 @@ class Pairs:
                         predicted(theirs.outputs) == label,
                     )
             except ProtocolError as error:
-                # Which of the two it was does not matter: they do not agree.
+                # Either of the two may have failed: they do not agree.
                 between, self.failure = Apart(agree=False, distance=1.0), str(error)
         with self._lock:
             self._outcomes[_outcome(ours, theirs)] += 1

@@ -68,7 +68,7 @@ class Budget:
         self._idle = False
         self._inferences = 0.0
         self._asked = 0.0
-        # Asked since the latest look, while the champion seemed idle.
+        # Sent since the latest reading, while the champion seemed idle.
         self._unpaid = 0.0
         self._earned_seconds = 0.0
         self._taken = BusyTime()
@@ -204,7 +204,7 @@ class _Mark:
     waited: float = 0.0
     booked: float = 0.0
     served: float = 0.0
-    """Production's busy seconds, for which no bound is needed."""
+    """Busy seconds of production, for which no bound is needed."""
 
 
 class BusyTime:
@@ -258,7 +258,7 @@ class BusyTime:
             self._latest = (now, now)
             return
         if self._began is None:
-            # What was asked since the last look was asked of a model at work.
+            # Requests since the last reading were sent to a busy model.
             self._began = edge = last
         self._known = min(edge.waited - self._began.waited, booked - self._began.booked)
         self._edge, self._latest = edge, (last, now)

@@ -163,7 +163,7 @@ class ComparisonCollector:
             samples += comparison.samples()
             if comparison.problem:
                 problems.append(f"{comparison.settings.name}: {comparison.problem}")
-        # Before the first look at the server nothing is missing yet.
+        # The server was not polled yet: nothing is missing.
         if problems and self._board.looked:
             raise PartialResultError(samples, InvalidRequestError("; ".join(problems)))
         return samples

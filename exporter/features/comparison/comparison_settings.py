@@ -52,7 +52,7 @@ class MarginSettings(Settings):
     success: float = Field(default=0.01, ge=0, le=1)
     """Share of requests answered, as a difference."""
     latency_mean: float = Field(default=0.05, ge=0, le=100)
-    """As a share of the champion's, like all that follow."""
+    """Allowed increase, as a share of the champion's; the same for all that follow."""
     latency_variance: float = Field(default=0.5, ge=0, le=100)
     """See latency_mean."""
     latency_p50: float = Field(default=0.05, ge=0, le=100)
@@ -75,14 +75,16 @@ class BudgetSettings(Settings):
     """Limits on the load that a shadow comparison adds to the server."""
 
     request_ratio: float | None = Field(default=0.05, gt=0, le=1)
-    """Inferences asked of the champion and of the challenger, each as a share of the
-    champion's own from production; a batch of n counts n. null: not limited."""
+    """Limit of inferences sent to the champion and to the challenger, each as a share of the
+    champion's own from production; a batch of n counts n. null: not limited.
+    """
     busy_ratio: float | None = Field(default=0.05, gt=0, le=1)
     """Busy time of both on our behalf, as a share of the champion's for production.
     null: not limited."""
     idle_pairs_per_second: float = Field(default=1.0, ge=0, le=10_000)
-    """While the champion has had no production traffic for two seconds; 0 to ask nothing
-    then. Without both shares it does not count."""
+    """Pairs per second while the champion has had no production traffic for two seconds; 0
+    to send none then. Without both shares it does not apply.
+    """
     max_pairs_per_second: float = Field(default=20.0, gt=0, le=10_000)
     """Upper limit of pairs per second, with or without production."""
 
@@ -125,15 +127,17 @@ class ComparisonSettings(Settings):
     margins: MarginSettings = Field(default=MarginSettings())
     """Margins: the smallest differences that would matter."""
     alpha: float = Field(default=0.05, gt=0, lt=1)
-    """Most probability of ever calling any difference that is none, over all metrics
-    and looks; each metric gets an even part of it."""
+    """Upper bound on the probability of any false positive, over all metrics and
+    evaluations; each metric gets an equal part of it.
+    """
     budget: BudgetSettings = Field(default=BudgetSettings())
     """Limits on the load that it adds to the server."""
     inputs: SourceSettings = Field(default=SourceSettings())
     """Source of the inputs."""
     agreement: Literal["auto", "argmax", "close"] = Field(default="auto")
-    """When answers agree: the same class, or all values close. `auto`: the class where
-    an output is a row of at least two floats."""
+    """Definition of agreement: the same class, or all values close. `auto`: the class where
+    an output is a row of at least two floats.
+    """
     tolerance: float = Field(default=1e-3, ge=0, le=1)
     """Relative, for `close`."""
     timeout_seconds: float = Field(default=1.0, gt=0, le=600)

@@ -37,11 +37,13 @@ if TYPE_CHECKING:
 WARM_UP_PAIRS: Final = 50
 """Pairs below which a mean or variance has no interval: their limit is not reached."""
 LEAST_PAIRS: Final = 200
-"""Fewer pairs give no interval of a quantile: a slow spell of one model that was under way
-when the comparison began may cover all of them, and then they do not vary."""
+"""Pairs below which a quantile has no interval: all of them may fall into one slow spell
+that began before the comparison, and then they do not vary.
+"""
 LEAST_REQUESTS: Final = 2_000
-"""Fewer requests to each give no interval of a mean: of stalls that hit one request in 500
-none would be seen in 1.8 % of comparisons, 0.998^2000."""
+"""Requests to each below which a mean has no interval: stalls that hit one request in 500
+would go unseen in 1.8 % of comparisons, 0.998^2000.
+"""
 MIXTURE_PAIRS: Final = 100.0
 """The boundary is tightest at eight times as many pairs: many are cheap to ask for."""
 MIXTURE_WINDOWS: Final = 20.0
@@ -174,7 +176,7 @@ def _ratio(x: Values, y: Values, z: float, reach: float) -> Interval:
     worth = count * (z / reach) ** 2
     root = b * b - a * c
     if a <= 0 or root < 0:
-        # The champion's own mean is not told from zero yet: any ratio is possible.
+        # The champion's mean may still be zero: any ratio is possible.
         return Interval(estimate, -1.0, math.inf, count, worth)
     spread = math.sqrt(root)
     return Interval(
@@ -237,5 +239,5 @@ class BoundedMean:
         half = (math.log(2 / self._alpha) + self._penalty) / self._bets
         mean = self._sum / self.count
         low, high = max(0.0, centre - half), min(1.0, centre + half)
-        # The weighted centre and the plain mean differ a little; the mean is told.
+        # The weighted centre and the plain mean differ a little; report the mean.
         return Interval(min(max(mean, low), high), low, high, self.count)

@@ -82,7 +82,7 @@ class Asker:
                 self._job = None
             try:
                 side.answered = self._ask(side, asked)
-            except Exception as error:  # noqa: BLE001 - told beside the comparison
+            except Exception as error:  # noqa: BLE001 - reported with the comparison
                 side.answered = Answered(None, f"{type(error).__name__}: {error}")
             with self._wake:
                 self._waited += self._under_way()

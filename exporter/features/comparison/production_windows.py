@@ -145,7 +145,7 @@ class Windows:
         def kept(moved: int) -> bool:
             steps = steps_at(moved)
             spread = math.sqrt(float(steps @ steps))
-            # Where nobody is beyond the quantile, nothing is known.
+            # Without requests beyond the quantile nothing is known.
             return not spread or abs(float(steps.sum())) < most * spread
 
         low, high = _edge(kept, y - x, -1), _edge(kept, y - x, 1)
@@ -215,7 +215,7 @@ def _beyond(histograms: list[Histogram]) -> Values:
     counts = np.zeros((len(histograms), LAST_SLOT))
     for row, histogram in zip(counts, histograms, strict=True):
         buckets = histogram.buckets()
-        # What is in the zero bucket is below every bucket that matters here.
+        # Values in the zero bucket are below every bucket that matters here.
         first = buckets.prometheus_offset - FIRST_INDEX - 1
         if buckets.counts.size:
             row[max(first, 0) : first + buckets.counts.size] = buckets.counts

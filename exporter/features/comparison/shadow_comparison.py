@@ -129,7 +129,7 @@ class Shadow:
         """Add the allowance that production's latest statistics earn."""
         look = self._access.work.current
         if self.keys is None or look is None or look is self._looked:
-            # The same look once more does not say that production rests.
+            # The same reading again does not show that production is idle.
             return
         self._looked = look
         champion, challenger = (look.models.get(key) for key in self.keys)
@@ -263,7 +263,7 @@ class Shadow:
         found = []
         inventory = self._access.board.current
         if not self._access.board.looked:
-            # The first look at the server is still to come: nothing is missing yet.
+            # The server was not polled yet: nothing is missing.
             return None
         for text in (self.settings.champion, self.settings.challenger):
             model, version = reference(text)
@@ -298,7 +298,7 @@ class Shadow:
         """
         champion = self._busy_seconds(keys[0])
         if champion is None:
-            # What a client waits is more than what the server works.
+            # A client's waiting time exceeds the server's busy time.
             waited = sum(self._recent) / len(self._recent) if self._recent else 0.0
             champion = waited
         challenger = self._busy_seconds(keys[1])

@@ -116,7 +116,7 @@ class ServerCollector:
             raise error
 
     def _away(self, error: errors.TritonError) -> Sequence[Sample]:
-        # What hung there may answer when it is back.
+        # Requests that hung may be answered once it is back.
         self._readiness = self._make_asker()
         board = self._access.board
         known = board.current
@@ -187,7 +187,7 @@ class ServerCollector:
                 # is probed now of all times.
                 unreadable += 1
             except errors.TritonError:
-                # Ready a moment ago, gone now; the next look will say.
+                # Ready a moment ago, unloaded now; the next poll will show.
                 unreadable += 1
                 self._specs.pop((name, version), None)
             else:

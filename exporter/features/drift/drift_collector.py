@@ -137,7 +137,7 @@ class DriftCollector:
 
     def _take(self, requests: Sequence[Mirrored]) -> None:
         for request in requests:
-            # What we ask ourselves is no traffic.
+            # Our own requests are no traffic.
             if request.request_id.startswith(REQUEST_ID_PREFIX):
                 continue
             for subject in self._wanted.get(request.model, ()):
@@ -163,7 +163,7 @@ class DriftCollector:
         models: dict[str, list[Subject]] = {}
         for subject in shown:
             models.setdefault(subject.model, []).append(subject)
-        # What matters most first: a series limit cuts off the end.
+        # Most important series first: a series limit cuts off the end.
         for model, subjects in models.items():
             yield from drift_samples.of_model(model, subjects)
         for subject in shown:

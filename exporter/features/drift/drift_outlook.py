@@ -35,7 +35,7 @@ _SEED: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """Seconds until the floor or limit is passed: a 90 % interval and its middle."""
+    """Seconds until the floor or limit is crossed: a 90 % interval and its median."""
 
     lower: float
     median: float
@@ -43,7 +43,7 @@ class Eta:
 
 
 class _Series:
-    """Means over equal stretches of time, the latest `_MOST_POINTS` of them."""
+    """Means over equal periods of time, the latest `_MOST_POINTS` of them."""
 
     def __init__(
         self, floor: float, scale: Callable[[Floats], Floats] = lambda values: values
@@ -61,7 +61,7 @@ class _Series:
     def close(self) -> None:
         total, number = self._open
         self._open = [0.0, 0.0]
-        # A stretch without a value is a gap, never a zero.
+        # A period without a value is a gap, never a zero.
         self.points.append(total / number if number else math.nan)
         self.foresee()
 
@@ -75,7 +75,7 @@ class _Series:
 
 
 class Outlooks:
-    """The forecasts of one model; without settings nothing is foreseen."""
+    """The forecasts of one model; without settings there are none."""
 
     def __init__(
         self, settings: DriftForecastSettings | None, clock: Callable[[], float]
@@ -111,7 +111,7 @@ class Outlooks:
         while now >= self._due:
             for series in self._series.values():
                 series.close()
-            # After a long sleep one gap stands for all of it.
+            # After a long pause one gap stands for all of it.
             self._due = max(self._due + self._every, now - self._every)
 
     @property
@@ -125,7 +125,7 @@ class Outlooks:
 
     @property
     def eta(self) -> Eta | None:
-        """The earliest passage foreseen, if one is."""
+        """The earliest forecast crossing, None without one."""
         found = [f for f in self.forecasts.values() if f.outlook is Outlook.DECAY]
         if not found:
             return None
@@ -137,7 +137,7 @@ class Outlooks:
         )
 
     def state(self) -> bytes:
-        """The points so far."""
+        """Return the points so far, as bytes for a state file."""
         points = {
             name: [None if math.isnan(v) else v for v in series.points]
             for name, series in self._series.items()

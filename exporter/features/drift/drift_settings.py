@@ -76,8 +76,9 @@ class DriftWindowSettings(Settings):
     longest_seconds: float = Field(default=86_400.0, ge=1, le=7 * 86_400)
     """Age at which a window closes with any number of rows above 0."""
     panes: int = Field(default=1, ge=1, le=168)
-    """Scores and shares are those of so many latest windows together: 1 tumbles, more
-    slide. Alarms look at every window by itself."""
+    """Number of latest windows that scores and shares combine: 1 tumbles, more slide.
+    Alarms evaluate every window by itself.
+    """
 
     @model_validator(mode="after")
     def _ordered(self) -> DriftWindowSettings:
@@ -96,8 +97,9 @@ class DriftForecastSettings(Settings):
     """Lowest bearable accuracy: foresees when triton_estimated_accuracy_ratio of the
     model falls below it."""
     psi_limit: float | None = Field(default=None, gt=0, le=100)
-    """Highest bearable PSI of any feature, less what chance gives: foresees when it
-    is passed."""
+    """Highest acceptable PSI of any feature, above its mean without change: forecasts when
+    it will be exceeded.
+    """
     every_seconds: float = Field(default=3600.0, ge=1, le=7 * 86_400)
     """One point of the series is the mean of so long; at least 24 are needed."""
 
@@ -127,8 +129,9 @@ class DriftSettings(Settings):
     window: DriftWindowSettings = Field(default=DriftWindowSettings())
     """Length of the windows that are judged."""
     false_alarms_per_month: float = Field(default=1.0, gt=0, le=1000)
-    """The one knob: at most so many alarms in 30 days while nothing changes, for all
-    features of the model together, however often one looks."""
+    """The main setting: maximum of alarms in 30 days while nothing changes, for all features
+    of the model together, however often they are evaluated.
+    """
     margin_sigma: float = Field(default=0.0, ge=0, le=2)
     """A shift up to this is not worth an alarm, in standard deviations."""
     margin_rate: float = Field(default=0.0, ge=0, lt=1)
@@ -139,11 +142,13 @@ class DriftSettings(Settings):
     )
     """Distances to expose, each with its value expected without change."""
     classic_thresholds: bool = Field(default=False)
-    """Also say which distances pass the field's rules of thumb (PSI 0.2 …), which do
-    not know how many rows a window has."""
+    """Also expose which distances exceed the usual rules of thumb (PSI 0.2 …), which ignore
+    the number of rows in a window.
+    """
     max_features: int = Field(default=100, ge=1, le=4096)
-    """Most features with series of their own, those with an alarm first; all are
-    watched."""
+    """Limit of features with series of their own, those with an alarm first; all are
+    watched.
+    """
     export_bins: tuple[str, ...] = Field(default=(), max_length=100)
     """Shell-style patterns of features whose bins are exposed too, 17 series or fewer
     and as many of the reference, so that Prometheus can add up a fleet."""

@@ -38,7 +38,7 @@ State = Literal["waiting", "learning", "watching", "refused"]
 _PROFILE: Final = "profile"
 _STATE: Final = "state"
 _OUTLOOK: Final = "outlook"
-# What is kept raw until the cells are chosen: 16 MB.
+# Limit of raw rows kept until the cells are chosen: 16 MB.
 _SAMPLE_VALUES: Final = 2_000_000
 _SAMPLE_ROWS: Final = (500, 20_000)
 # A large state takes long to write: never more than this share of the time.

@@ -25,7 +25,7 @@ Reason = Literal["own_requests", "nothing_ran", "beyond_limit", "no_statistics",
 
 # Windows in which models were busy for less than this are quiet enough to learn from.
 _QUIET_RATIO: Final = 0.01
-# Beyond this long without statistics, what was taken meanwhile is nobody's.
+# After this time without statistics the energy since then is unattributed.
 _SILENT_WINDOWS: Final = 6
 
 
@@ -263,7 +263,7 @@ class Books:
     def settle(
         self, look: Look | None, placement: Placement, now: float
     ) -> Settled | None:
-        """Close a window, if a look later by its length has been measured up to."""
+        """Close a window if a later reading of the statistics is covered by the meters."""
         before = self._look
         if look is None or before is None:
             fresh = look is not None and look.at > self._skipped

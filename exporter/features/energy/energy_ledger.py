@@ -69,7 +69,7 @@ class Ledger:
             readings = source.read()
         except TritonError:
             fault = "unreadable"
-        # What it showed before and does not show now is away, which is to be seen.
+        # Devices that have disappeared are reported as missing.
         shown = {reading.device.labels for reading in readings}
         now = self._access.clock()
         return [

@@ -235,7 +235,7 @@ class Meter:
         self.resets += 1
         if integrated is not None and not gap:
             return integrated
-        # What it counted since it started over is the least there was.
+        # The count since its restart is a lower bound.
         self._late += value
         return None
 

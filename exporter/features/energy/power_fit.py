@@ -57,7 +57,9 @@ _LEAST_VARIANCE: Final = 1e-10
 _MOST_LEVERAGE: Final = 0.95
 _ROUNDS: Final = 6
 _EXPECTED_SMEAR: Final = 0.5
-"""Of what interpolation smears, if models' work comes in bursts; steady work none."""
+"""Share of the interpolation's smearing that is expected when work comes in bursts; steady
+work has none.
+"""
 _MEMORY_ROUNDS: Final = 3
 _MOST_MEMORY: Final = 0.97
 _LEAST_MEMORY: Final = -0.6
@@ -71,8 +73,9 @@ class Fit:
     watts: Floats
     """Watts of each model while busy (K,), at least 0."""
     half_widths: Floats
-    """Of their 95 % intervals (K,); nan where the windows do not tell, or idle power is
-    not known."""
+    """Half widths of their 95 % intervals (K,); nan where the windows do not determine them, or
+    idle power is not known.
+    """
     baseline_watts: float
     """Watts to add to the assumed idle power."""
     lag_seconds: float | None

@@ -160,7 +160,7 @@ def corrupted(kind: Corruption, asker: Asker, sample: Sample) -> Finding | None:
     if isinstance(error, errors.InvalidRequestError | errors.ModelError):
         return Finding(_well(answer), passed=True)
     if error is not None:
-        # No answer, half an answer, or a server that is gone: not clean.
+        # No answer, half an answer, or a server that is down: not clean.
         return Finding(answer.verdict(), passed=False)
     if kind == "out_of_range":
         for name, array in answer.outputs.items():

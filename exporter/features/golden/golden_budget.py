@@ -88,7 +88,7 @@ class Budget:
         since = now - WINDOW_SECONDS
         while self._asked and self._asked[0][0] < since:
             self._asked.popleft()
-        # One look from before the window is kept: what it counted from.
+        # One reading from before the window is kept, as its start.
         while len(self._looks) > 1 and self._looks[1][0] <= since:
             self._looks.popleft()
         first, last = (

@@ -115,7 +115,7 @@ def _column_of_text(values: Sequence[str], name: str, file: str) -> Array:
         return np.array(values, dtype=object)
     if missing:
         raise GoldenDataError(file, "is empty", name=name, row=missing[0])
-    # A few words among numbers are slips of whoever wrote them.
+    # A few words among numbers are errors in the file.
     if wrong:
         reason = f"found {values[wrong[0]]!r:.60}; the other rows hold numbers"
         raise GoldenDataError(file, reason, name=name, row=wrong[0])

@@ -88,7 +88,7 @@ class Scoring:
             name: np.zeros(rows, np.bool_) for name in self.prepared.expected
         }
 
-    # What there is to compare with.
+    # Expected answers and labels.
 
     def _scored_output(self) -> str:
         names = [tensor.name for tensor in self.spec.outputs]
@@ -257,7 +257,7 @@ class Scoring:
             f"{self.prepared.golden.name}: {name!r} is {found}{what}"
         )
 
-    # What it adds up to.
+    # Totals.
 
     @property
     def right(self) -> Bools | None:

@@ -106,8 +106,9 @@ class GoldenSettings(ProbeSettings):
     idle_busy_ratio: float = Field(default=0.02, gt=0, le=1)
     """Share of the time for which that may keep it busy."""
     baseline_accuracy: float | None = Field(default=None, gt=0, le=1)
-    """Accuracy when all is well. If left out: what `golden record` wrote, or else what
-    the first round finds, which takes on trust that all is well then."""
+    """Accuracy without a fault. If left out: the one that `golden record` wrote, or else that
+    of the first round, which is assumed to be without a fault.
+    """
     loss: float = Field(default=0.02, gt=0, lt=1)
     """Loss of accuracy that is worth an alarm, in points of 1."""
     samples_per_false_alarm: float = Field(default=100_000, ge=100, le=1e8)
@@ -125,7 +126,8 @@ class GoldenSettings(ProbeSettings):
     """Content of made-up inputs, by input name, where there are no data."""
     ignored_input: str | None = Field(default=None)
     """An input that no answer depends on; it is drawn anew each time, so that a response
-    cache never answers for the model."""
+    cache never answers for the model.
+    """
     seed: int = Field(default=0, ge=0)
     """Seed of the order of samples and of made-up inputs."""
 

@@ -125,7 +125,7 @@ class RunsCollector:
     def _rates(self) -> dict[str, float]:
         """Production's requests a second by model, over the window."""
         now, totals = self._clock(), self._totals()
-        # One that is older stays: looks may be further apart than the window is long.
+        # Keep one older reading: readings may be further apart than the window.
         while len(self._looks) > 1 and self._looks[1][0] <= now - self._window:
             self._looks.popleft()
         self._looks.append((now, totals))

@@ -59,7 +59,7 @@ class LatencyObjective(_Objective):
 
 
 class AvailabilityObjective(_Objective):
-    """Good is a request that succeeded."""
+    """An objective on availability: requests that succeeded are good."""
 
     kind: Literal["availability"] = "availability"
     source: Source | Literal["access_log"] = Field(default="requests")
@@ -89,7 +89,7 @@ class SignalObjective(_Objective):
 
 
 class PresetObjective(Settings):
-    """Objectives the field uses, under `NAME-…`.
+    """Objectives common in the field, named `NAME-…`.
 
     interactive: p95 < 100 ms and p99 < 500 ms. realtime: p95 < 50 ms and 99.9 % of
     requests succeed. chat: p99 of the first response < 500 ms and p95 of the gaps between

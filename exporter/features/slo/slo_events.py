@@ -45,7 +45,7 @@ class EventCounter:
         self.bad = 0.0
         self._before: dict[Series, tuple[float, float]] = {}
         self._looked_at: float | None = None
-        # Whether the previous observation showed which series there were.
+        # True if the previous observation was complete, so that its series are known.
         self._source_read = False
 
     def look(self, samples: Iterable[AnySample], now: float) -> None:

@@ -26,10 +26,11 @@ the baseline never changed.
 Refusal = Literal[
     "none", "short_time", "few_samples", "correlated", "tails", "constant", "old_state"
 ]
-"""Why no lower bound of the run length is given. short_time: a daily wave would not show
-in the baseline; few_samples: too few independent ones, or limits that hold would blind a
-chart; correlated: the assumption is doubtful; tails: not normal; constant: it never moved;
-old_state: learnt by a version that did not measure its errors."""
+"""Reason why there is no lower bound of the run length. short_time: a daily wave would not
+show in the baseline; few_samples: too few independent ones, or limits that hold would
+blind a chart; correlated: the assumption is doubtful; tails: not normal; constant: it never
+changed; old_state: learnt by a version that did not measure its errors.
+"""
 
 LEAST_SAMPLES: Final = 20
 LEAST_SECONDS: Final = 2 * 86_400.0

@@ -34,7 +34,7 @@ log = structlog.get_logger()
 ACKNOWLEDGE: Final = "/api/v1/spc/acknowledge"
 STATE_VERSION: Final = 1
 _MAX_BODY_BYTES: Final = 4096
-# A look a little early is on time.
+# A run that is a little early counts as on time.
 _EARLY: Final = 0.5
 
 
@@ -73,7 +73,7 @@ class SpcCollector:
                 self._restored = self._restore()
             for watched in self._watched:
                 self._look(watched, exposed, now)
-            # What could not be read yet may be good: nothing is written over it.
+            # A state file that could not be read yet may be intact: do not overwrite it.
             if self._restored and now - self._saved_at >= self._settings.save_seconds:
                 self._saved_at = now
                 self._save()

@@ -74,13 +74,15 @@ class SignalSettings(Settings):
     """A metric of METRICS.md. A gauge is taken as it is, a counter by its rate a second,
     a histogram by the mean of what came since the last sample."""
     labels: dict[str, str] = Field(default={}, max_length=20)
-    """Values its labels must have. Counters and histograms are added up over what fits;
-    of a gauge only one series may."""
+    """Label values that series must have. Matching counters and histograms are summed; of a
+    gauge only one series may match.
+    """
     part: dict[str, str] = Field(default={}, max_length=20)
-    """For a counter: the share of its rise that has these labels as well."""
+    """For a counter: use the share of its increase that has these labels as well."""
     every_seconds: float = Field(default=0.0, ge=0, le=86400)
-    """Time between two samples; the collector's interval if shorter. Longer than what
-    the number itself averages over, or samples follow one another."""
+    """Time between two samples; the collector's interval if shorter. Choose it longer than
+    the metric's own averaging window, or samples are correlated.
+    """
     charts: tuple[AnyChart, ...] = Field(
         default=(CusumChart(), EwmaChart()), min_length=1, max_length=4
     )
@@ -91,10 +93,11 @@ class SignalSettings(Settings):
     """Mean number of samples between false alarms of all its charts together, at least,
     with nine learnt baselines of ten. The limits follow from it."""
     learn_samples: int = Field(default=200, ge=20, le=100_000)
-    """The baseline is learnt from so many first samples: all must be well then. The
-    fewer, the wider the limits and the later an alarm. The number of false alarms is
-    guaranteed from about 450 samples over two days on (more if they are correlated);
-    before that triton_spc_info has the reason why not."""
+    """Number of first samples that the baseline is learnt from: the process must be in control
+    then. Fewer samples give wider limits and later alarms. The false-alarm rate is guaranteed
+    from about 450 samples over two days on (more if they are correlated); before that
+    triton_spc_info has the reason why not.
+    """
     baseline: GivenBaseline | None = Field(default=None)
     """A known baseline, instead of learning it."""
     least_sigma: float = Field(default=0.0, ge=0)

@@ -1,9 +1,9 @@
-"""Does Triton's metrics page say what its statistics API says?
+"""Compares Triton's metrics page with its statistics API.
 
 They are two views of one count, and have disagreed in released versions: with latency
 counters off, every request counter of the page stays at 0 (server#8125). Only their
-rises are held against each other: a reload sets the statistics to 0 while the page goes
-on (Triton 2.51, executed).
+increases are compared: a reload sets the statistics to 0 while the page continues (Triton
+2.51, executed).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class CrossCheck:
         after: Mapping[ModelKey, ModelStatistics],
     ) -> Iterator[Sample]:
         """Yield the disagreement of each counter, and the pending requests."""
-        # What a page that could not be read leaves out is judged by the next one.
+        # Increases missed by an unreadable page are judged with the next one.
         references = self._references
         if page.counters:
             self._references = {}
@@ -91,7 +91,7 @@ class CrossCheck:
             low = cross_checked(before[key])[counter]
             high = cross_checked(after[key])[counter]
             if high < low:
-                continue  # reloaded between the two looks
+                continue  # reloaded between the two reads
             reference = references.get((key, counter))
             if reference is None or reference.started_over(value, high):
                 reference = _Reference.of(low, value, high)

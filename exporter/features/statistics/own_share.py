@@ -45,7 +45,7 @@ class OwnShare:
         self._unresolved_before = unresolved
         before_last, last = self._finished_before
         self._finished_before = (last, finished)
-        # Finished at the look before the last and not even booked by the last.
+        # Finished at the read before the last, and not counted by the last.
         self._taken = max(self._taken, before_last)
         pool = rise + self._held
         # Oldest first: what Triton has certainly booked by now is waited for no longer.
@@ -61,7 +61,7 @@ class OwnShare:
         return pool - self._held
 
     def _take(self, finished: int, pool: int) -> int:
-        """Take our finished requests out of `pool`; returns how many it contained."""
+        """Remove our finished requests from `pool`; return how many it contained."""
         ours = max(0, min(finished - self._taken, pool))
         self._taken += ours
         return ours
@@ -89,9 +89,9 @@ class OwnShare:
         self._taken = max(self._taken, finished)
 
     def server_gone(self, finished: int) -> None:
-        """So many were done when it was gone, and what it had booked besides is lost.
+        """Account for a server that has ended: its uncounted requests are lost.
 
-        Of what was held back nobody can tell any more whose it was: it is left out.
+        It cannot be determined any more whose the held-back requests were: they are left out.
         """
         self.started_over(finished)
         self._held = self._refused = 0

@@ -51,8 +51,9 @@ class StatisticsSettings(CollectorSettings):
     statistics twice, for at most 2 % of the time once a minute has been spent on it, and
     production that rose around these probes is shown later."""
     watchers: tuple[Address, ...] = Field(default=(), max_length=8)
-    """`host:port` of other sidecars that watch this server, without TLS or password: what
-    they ask is no production. It is counted as unattributed."""
+    """`host:port` of other sidecars that watch this server, without TLS or password. Their
+    requests do not count as production, but as unattributed.
+    """
 
     token_estimates: dict[str, TokenEstimate] = Field(default={}, max_length=10_000)
     """By model name: tokens of a request, where nothing reports them."""
@@ -123,7 +124,7 @@ class StatisticsCollector:
         )
 
     def _collected(self) -> list[AnySample]:
-        # What of ours is done by now, the look will show.
+        # Snapshot our finished requests first: the next read of statistics includes them.
         activity_before = self._access.own.activity()
         ours_before = activity_before.counts
         samples: list[AnySample] = []
@@ -143,7 +144,7 @@ class StatisticsCollector:
         looked_at = self._access.clock()
         for key, raw in after.items():
             if key not in self._known and not self._started:
-                # What was there before us is not ours to count.
+                # Requests before our start are not counted.
                 self._known[key] = _Known(
                     Production(OwnCounts()), raw, base_reads_left=_MOST_BASE_READS
                 )
@@ -153,7 +154,7 @@ class StatisticsCollector:
             before = ours_before.get(key, OwnCounts())
             known = self._known.get(key)
             if known is not None and known.base_reads_left:
-                # What the watchers asked until now is in the base too.
+                # The base includes the requests of watchers until now.
                 asked = ours.possible - own.get(key, OwnCounts()).possible
                 base = replace(before, possible=before.possible + asked)
                 is_quiet = _is_quiet(key, activity_before, activity)
@@ -231,7 +232,7 @@ class StatisticsCollector:
             between = self._several.read(self._read_anew)
         if page is None and between is None:
             return before
-        # A second look brackets both: what they show must lie between the two.
+        # A second read brackets both: their values must be between the two.
         after = self._read(self._access.grpc)
         if self._cross_check is not None and page is not None:
             samples += self._cross_check.compare(before, page, after)

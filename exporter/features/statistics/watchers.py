@@ -59,7 +59,7 @@ class _Watcher:
         before, self._latest = self._latest, now
         if before is None:
             return {}
-        # A watcher that started anew counts from 0.
+        # A restarted watcher counts from 0.
         rises = {
             key: value - before.get(key, 0.0)
             if value >= before.get(key, 0.0)

@@ -191,7 +191,7 @@ class TraceControl:
             if rise >= 0 and elapsed > 0:
                 rates[model] = rise / elapsed
             else:
-                # New to us, loaded anew or a restarted server: set again next time.
+                # A new or reloaded model, or a restarted server: set again next time.
                 self._applied.pop(model, None)
         return rates
 
@@ -199,7 +199,7 @@ class TraceControl:
         applied = self._applied.get(model)
         if applied is None or rate > applied.rate * _HYSTERESIS:
             return True
-        # Each change flushes and starts the count anew: no haste towards more samples.
+        # Each change flushes and restarts the count: raise the rate slowly.
         return rate * _HYSTERESIS < applied.rate and now - applied.at >= _SETTLE_SECONDS
 
     def _set(self, model: str, rate: int, mode: str, now: float) -> None:

@@ -171,7 +171,7 @@ class TraceFileFollower:
         except OSError:
             self._outcomes["unreadable"] += 1
             return None
-        # Being written to as we read: the next look will find it changed.
+        # Written to while we read: the next poll will find it changed.
         return data if same and len(data) == listed[2] else None
 
     def _finish(self, path: str, fingerprint: Fingerprint, outcome: str) -> None:

@@ -29,9 +29,9 @@ def rate_for(
     samples_per_minute: float,
     max_traces_per_second: float,
 ) -> int:
-    """One request in so many is to be traced: a prime, or 1 where every one may be.
+    """Return the trace rate n, for every n-th request: a prime, or 1 where all may be traced.
 
-    At most `max_traces_per_second` are traced, whatever is asked for: before 2.57 each
+    At most `max_traces_per_second` are traced, whatever is requested: before 2.57 each
     traced request is a risk to the server (server#7795).
     """
     wanted = requests_per_second * 60.0 / samples_per_minute

@@ -51,8 +51,9 @@ PHASES: Final = (
 )
 LONGEST_NS: Final = 86_400 * 10**9
 MAX_TEXT_BYTES: Final = 256
-"""Of the names of models and the ids of requests. Triton's model names are folder names,
-which have at most 255."""
+"""Limit of models' names and requests' ids. Triton's model names are folder names, of at
+most 255 bytes.
+"""
 
 _ARRIVAL: Final[tuple[tuple[str, Protocol], ...]] = (
     ("GRPC_WAITREAD_END", "grpc"),

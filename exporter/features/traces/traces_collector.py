@@ -46,8 +46,9 @@ class TraceTensorsSettings(Settings):
     """Inputs and outputs of traced requests, for drift windows and comparisons."""
 
     samples_per_second: float = Field(default=20.0, gt=0, le=100_000)
-    """About so many requests of each model are read; Triton's own `rate` decides how
-    many there are."""
+    """Approximate limit of requests read for each model; Triton's own `rate` decides how many
+    are traced.
+    """
     max_samples_per_second: float = Field(default=200.0, gt=0, le=100_000)
     """Approximate limit over all models together."""
 
@@ -68,8 +69,9 @@ class TraceFilesSettings(Settings):
     max_run_bytes: int = Field(default=64 << 20, ge=1024, le=1 << 34)
     """Maximum of bytes to start reading in one run; the rest waits for the next."""
     tensors: TraceTensorsSettings | None = Field(default=None)
-    """Look at the data too, where Triton traces with level=TENSORS beside TIMESTAMPS.
-    It copies tensors to the host for that: sample sparingly."""
+    """Read the data too, where Triton traces with level=TENSORS beside TIMESTAMPS. For that it
+    copies tensors to the host: sample sparingly.
+    """
 
 
 class TracesSettings(CollectorSettings):

@@ -61,7 +61,7 @@ class _Event:
 
 
 class EventSink:
-    """Takes the events of KServe's logger at one path.
+    """Receives the events of KServe's logger at one path.
 
     Args:
         intake: admits and publishes.
@@ -104,7 +104,7 @@ class EventSink:
         else:
             direction = DIRECTIONS.get(kind.decode("latin-1"))
             if direction is None:
-                # Read no further, and told why.
+                # Stop reading, and return the reason.
                 return _unknown_type(kind.decode("latin-1"))
             service = headers.get(b"ce-inferenceservicename", b"").decode("latin-1")
             outcome = self._intake.admit(self._model(service), direction)

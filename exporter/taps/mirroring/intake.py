@@ -55,7 +55,7 @@ class Origin:
 
 
 class Intake:
-    """Admits requests by model, and publishes what was read of them. Thread-safe."""
+    """Admits requests by model, and publishes those that were parsed. Thread-safe."""
 
     def __init__(self, access: Access, rates: Rates, rng: random.Random) -> None:
         self._access = access
@@ -70,7 +70,7 @@ class Intake:
         self._outcomes = ClientOutcomes("mirror", access)
 
     def admit(self, model: str, direction: Direction) -> Outcome | None:
-        """Why not to read a body of this model; None where it is to be read."""
+        """Return why a body of this model is not read; None where it is to be read."""
         return self.admit_model(model, direction) or self.admit_any()
 
     def admit_model(self, model: str, direction: Direction) -> Outcome | None:
@@ -84,7 +84,7 @@ class Intake:
         return "sampled_out"
 
     def admit_any(self) -> Outcome | None:
-        """Why not to read a body of which the model is not known yet."""
+        """Return why a body of a still unknown model is not read; None where it is."""
         if self._sampler.take(_ALL, self._rates.together):
             return None
         return "sampled_out"
@@ -95,12 +95,12 @@ class Intake:
         return next(iter(self._known)) if len(self._known) == 1 else None
 
     def knows(self, model: str) -> bool:
-        """Whether the server has it."""
+        """Return whether the server has the model."""
         self._refresh()
         return model in self._known
 
     def publish(self, origin: Origin, inference: Inference) -> Outcome:
-        """Hand over what was read; our own requests are left out."""
+        """Publish an inference, unless it is one of our own."""
         request_id = inference.request_id or origin.request_id
         if request_id.startswith(REQUEST_ID_PREFIX):
             return "own"
@@ -126,7 +126,7 @@ class Intake:
         return "accepted"
 
     def hand_on(self, mirrored: Mirrored) -> None:
-        """Publish what was admitted and is not our own."""
+        """Publish an admitted request, unless it is one of our own."""
         self._access.mirror.publish([mirrored])
         labels = (mirrored.model, mirrored.source)
         with self._lock:

@@ -35,7 +35,7 @@ class SamplingSettings(Settings):
     """Sampling rate of one model."""
 
     samples_per_second: float = Field(default=..., gt=0, le=100_000)
-    """About so many requests, and as many responses."""
+    """Approximate number of requests, and of responses, per second."""
 
 
 class MirrorSettings(CollectorSettings):
@@ -43,19 +43,21 @@ class MirrorSettings(CollectorSettings):
 
     kind: Literal["mirror"] = "mirror"
     http: bool = Field(default=True)
-    """Take KServe-v2 requests at /v2/models/MODEL/infer on `listen.tap`."""
+    """Accept KServe-v2 requests at /v2/models/MODEL/infer on `listen.tap`."""
     grpc: bool = Field(default=False)
-    """Take KServe-v2 requests as gRPC messages, ModelInfer and ModelStreamInfer, on
-    `listen.tap.grpc_port`."""
+    """Accept KServe-v2 requests as gRPC messages, ModelInfer and ModelStreamInfer, on
+    `listen.tap.grpc_port`.
+    """
     cloudevents: CloudEventsSettings | None = Field(default=CloudEventsSettings())
-    """Take requests and responses as CloudEvents on `listen.tap`; null for none."""
+    """Accept requests and responses as CloudEvents on `listen.tap`; null for none."""
     samples_per_second: float = Field(default=20.0, gt=0, le=100_000)
-    """About so many requests of each model are read, and as many responses; the rest is
-    counted and let go before its body is looked at."""
+    """Approximate number of requests read for each model, and of responses; the rest is
+    counted and dropped before its body is read.
+    """
     max_samples_per_second: float = Field(default=200.0, gt=0, le=100_000)
-    """About so many of all models together."""
+    """Approximate limit over all models together."""
     overrides: dict[str, SamplingSettings] = Field(default={}, max_length=10_000)
-    """In place of that, by the model's name."""
+    """Other rates, by the model's name."""
     max_body_bytes: int = Field(default=2 << 20, ge=1024, le=32 << 20)
     """Largest body read, inflated too. A hostile one takes up to 32 times this size of
     memory while it is read, one at a time."""
@@ -66,7 +68,7 @@ class MirrorSettings(CollectorSettings):
 
 
 class MirrorCollector:
-    """Offers the taps' routes; what they take goes to the hub."""
+    """Provides the taps' routes, which publish requests to the hub."""
 
     def __init__(self, settings: MirrorSettings, access: Access) -> None:
         rates = Rates(

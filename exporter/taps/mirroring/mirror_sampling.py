@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LEAST_CAPACITY: Final = 8.0
-"""A bucket holds what comes in a second, but so many tokens at least."""
+"""Minimum capacity of a bucket, which else holds the tokens of a second."""
 MAX_BUCKETS: Final = 10_000
 
 
@@ -42,7 +42,7 @@ class Sampler:
         self._buckets: dict[str, _Bucket] = {}
 
     def take(self, key: str, per_second: float) -> bool:
-        """Whether a sample of `key` may be taken now; counts it if so."""
+        """Return whether a sample of `key` may be taken now; count it if so."""
         now = self._clock()
         capacity = max(per_second, LEAST_CAPACITY)
         with self._lock:
@@ -55,7 +55,7 @@ class Sampler:
             if tokens < bucket.price:
                 return False
             bucket.tokens -= bucket.price
-            # What no bucket can hold would be waited for in vain.
+            # Tokens above the capacity would never be available.
             bucket.price = min(self._rng.expovariate(1.0), capacity)
             return True
 

@@ -79,7 +79,7 @@ def read(
 
 
 def scalars(parameters: Any) -> Parameters:
-    """Those parameters that are single values, bounded in number and size."""
+    """Return the parameters that are single values, bounded in number and size."""
     if not isinstance(parameters, dict):
         return {}
     kept: Parameters = {}

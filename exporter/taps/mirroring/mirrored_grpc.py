@@ -17,7 +17,7 @@ SOURCE: Final = "grpc"
 
 
 class MessageSink:
-    """Takes requests to every model that somebody looks at."""
+    """Receives requests to every model with a subscriber."""
 
     def __init__(self, intake: Intake, *, max_body_bytes: int) -> None:
         self._intake = intake
@@ -28,7 +28,7 @@ class MessageSink:
         return MessageRoute(SOURCE, self._max_body_bytes, self.admit, self.take)
 
     def admit(self, message: bytes) -> tuple[Outcome | None, str]:
-        """Why not to read a message; None and nothing where it is to be read."""
+        """Return why a message is not read; None and "" where it is to be read."""
         try:
             model = mirrored_messages.model_of(message)
         except MirrorBodyError as error:

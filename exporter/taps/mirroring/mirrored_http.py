@@ -21,12 +21,12 @@ PATTERN: Final = re.compile(
     r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer"
 )
 ANSWER_SECONDS: Final = 0.05
-"""A sender that wants to know what was wrong waits so long; nobody waits longer."""
+"""Longest wait of a sender for the result of parsing."""
 _MAX_LENGTH_DIGITS: Final = 19
 
 
 def _told(outcome: Outcome) -> TapAnswer:
-    # Always 200: a mirror does nothing wrong where nobody looks.
+    # Always 200: a missing subscriber is no error of the mirror.
     return TapAnswer(outcome, headers={"tritonwatch-outcome": outcome})
 
 
@@ -38,7 +38,7 @@ PASSED_OVER: Final[dict[Outcome, TapAnswer]] = {
 
 
 class InferSink:
-    """Takes requests to every model that somebody looks at."""
+    """Receives requests to every model with a subscriber."""
 
     def __init__(self, intake: Intake, *, max_body_bytes: int) -> None:
         self._intake = intake

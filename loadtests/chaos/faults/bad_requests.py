@@ -86,7 +86,7 @@ class BadRequests(SustainedFault):
 
 
 class CorruptInputs(BadRequests):
-    """A tensor is cut short, unknown, or of another dtype: all should be refused."""
+    """Invalid requests: a tensor is cut short, unknown, or of another dtype."""
 
     strength: ClassVar[str | None] = "requests_per_second"
 
@@ -97,7 +97,7 @@ class CorruptInputs(BadRequests):
     @classmethod
     def requests(cls, record: dict[str, Any]) -> Sequence[BadRequest]:
         """Make them from the model's own signature."""
-        import numpy as np  # noqa: PLC0415 - whoever undoes does not need it
+        import numpy as np  # noqa: PLC0415 - not needed for undo
 
         from exporter.own_requests.payload import make_payload  # noqa: PLC0415
         from loadtests.payloads.bodies import Row, body_of  # noqa: PLC0415
@@ -113,7 +113,7 @@ class CorruptInputs(BadRequests):
 
 
 class OversizedInputs(BadRequests):
-    """A client sends far too much: others share the server's threads and memory with it.
+    """Oversized requests of one client, which use the server's threads and memory.
 
     One at a time, so that the server holds no more than one of them. Their shape has a
     dimension too many, so that a model of any size refuses them.
@@ -172,7 +172,7 @@ class _Sender:
 
 def _specification(record: dict[str, Any]) -> Any:
     """The model's signature, as `loadtests.payloads.metadata` reads it."""
-    # It brings gRPC, which whoever undoes a fault does not need.
+    # It imports gRPC, which is not needed for undo.
     from loadtests.payloads.metadata import model_spec  # noqa: PLC0415
     from loadtests.target import Target  # noqa: PLC0415
 

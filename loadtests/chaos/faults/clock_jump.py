@@ -36,7 +36,7 @@ _FILE: Final = "FAKETIME_TIMESTAMP_FILE"
 
 
 class ClockJump(Fault):
-    """Every date that the sidecar reads is wrong by `seconds`; durations stay right."""
+    """A wrong clock: the sidecar's dates are off by `seconds`, its durations stay correct."""
 
     strength: ClassVar[str | None] = "seconds"
 

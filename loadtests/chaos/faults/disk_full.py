@@ -30,7 +30,7 @@ _MOST_MOUNTS: Final = 4
 
 
 class DiskFull(Fault):
-    """Writing a trace fails; answers must not."""
+    """A full disk: writing traces fails, requests must not."""
 
     kind: Literal["disk_full"] = "disk_full"
     mechanism: Literal["auto", "fill", "mount"] = Field(default="auto")
@@ -78,7 +78,7 @@ class DiskFull(Fault):
         for _ in range(_MOST_MOUNTS):
             if not _mounted(token):
                 return
-            # Whoever has a file open there keeps it; the name is free at once.
+            # Open files there stay usable; the name is free at once.
             programs.attempt(token, ["umount", "--lazy", record["folder"]])
         if _mounted(token):
             raise FaultFailedError(

@@ -31,7 +31,7 @@ _SWITCHES = ("--cache-config", "--response-cache-byte-size")
 
 
 class UnloadModel(SustainedFault):
-    """Requests for it are refused, while the server is live and ready.
+    """An unloaded model: its requests are refused, while the server is live and ready.
 
     Once, or again and again with a load after each. Triton serves what is under way, then
     refuses; a load takes as long as the model's start.
@@ -113,7 +113,7 @@ class UnloadModel(SustainedFault):
 
 
 class ResponseCache(Fault):
-    """Triton's response cache answers: requests that were seen before miss the model.
+    """Answers from Triton's response cache: repeated requests do not reach the model.
 
     Alone it breaks nothing. With kill_stub or erring_model after it, those requests are
     still answered correctly by a model that is dead, and a probe with one fixed input

@@ -143,7 +143,7 @@ class WrappedModel(Fault):
 
 
 class ErringModel(WrappedModel):
-    """The server is live and ready, the model is ready, and its requests fail."""
+    """A model that is ready, on a ready server, and fails requests."""
 
     kind: Literal["erring_model"] = "erring_model"
     share: float = Field(default=1.0, gt=0.0, le=1.0)

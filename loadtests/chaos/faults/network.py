@@ -133,8 +133,9 @@ class Partition(NetworkFault):
 
     kind: Literal["partition"] = "partition"
     directions: Directions = Field(default="both")
-    """Towards the server (`requests`), back (`answers`: work is done and nobody hears of
-    it), or both."""
+    """Towards the server (`requests`), back (`answers`: the work is done, but its answer is
+    lost), or both.
+    """
 
     def effect(self) -> Effect:
         """Return the partition."""
@@ -156,7 +157,7 @@ class Reset(NetworkFault):
 
 
 class Bandwidth(NetworkFault):
-    """One narrow link for all connections together, each direction by itself."""
+    """A narrow link, shared by all connections; each direction by itself."""
 
     kind: Literal["bandwidth"] = "bandwidth"
     kilobits_per_second: float = Field(default=512.0, ge=8, le=100_000_000)

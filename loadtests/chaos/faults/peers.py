@@ -147,7 +147,7 @@ class PeerFault(SustainedFault):
 
 
 class OtlpHang(PeerFault):
-    """Pushes run into their deadline; nothing else of the sidecar may wait for them."""
+    """A hanging OTLP collector: pushes time out; the rest of the sidecar must not wait."""
 
     kind: Literal["otlp_hang"] = "otlp_hang"
 
@@ -164,7 +164,7 @@ class PrometheusAway(PeerFault):
 
 
 class TapStalled(PeerFault):
-    """Mirrored requests stall: the reader stops, or the sender amid a request.
+    """A stalled tap: its reader stops, or a sender in the middle of a request.
 
     The tap's reader is the sidecar: it is stopped as a whole, and clients that mirror to it
     must be served all the same. A sender that stops must cost the sidecar a connection for

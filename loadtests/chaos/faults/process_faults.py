@@ -294,7 +294,7 @@ class _Freeze(Fault):
 
 
 class FreezeServer(_Freeze):
-    """Connections stay open and nothing answers, the health endpoints included."""
+    """A frozen server: connections stay open, and no request is answered, health included."""
 
     kind: Literal["freeze_server"] = "freeze_server"
 
@@ -309,7 +309,7 @@ class FreezeServer(_Freeze):
 
 
 class FreezeStub(_Freeze):
-    """Requests for one model wait, and the server calls it ready.
+    """A frozen model: its requests wait, and the server reports it as ready.
 
     Triton 2.51 aborts when a backend process that has work stays stopped for about two
     seconds; half a second to one second is survived. Undo sooner to see a hang, later to

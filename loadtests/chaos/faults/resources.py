@@ -51,7 +51,7 @@ _UNLIMITED: Final = {
 
 
 class CpuHog(SustainedFault):
-    """A noisy neighbour. Everybody on the host gets less, this program too."""
+    """A noisy neighbour: all processes of the host get less CPU time, this program too."""
 
     kind: Literal["cpu_hog"] = "cpu_hog"
     busy_percent: float = Field(default=100.0, gt=0, le=100)
@@ -109,8 +109,9 @@ class MemoryHog(SustainedFault):
     available_percent: float = Field(default=50.0, gt=0, le=MOST_PERCENT)
     """Share of the memory that is available on the host at the start."""
     most_mebibytes: int = Field(default=1024, ge=1, le=8192)
-    """Never more than so much: to take a gibibyte may last seconds on a virtual machine,
-    and to give it back a fifth of one."""
+    """Upper limit: taking a gibibyte may last seconds on a virtual machine, and releasing it
+    a fifth of a second.
+    """
 
     strength: ClassVar[str | None] = "available_percent"
 
@@ -224,7 +225,7 @@ class GroupLimit(Fault):
     def revert(cls, record: dict[str, Any]) -> None:
         """Lift the limit, move all home, those started since too, remove the group."""
         group = Group.from_record(record)
-        # Who is throttled serves again at once, and goes home the sooner.
+        # Throttled processes resume at once, and can be moved back sooner.
         for name, _ in reversed(record["limits"]):
             if name in _UNLIMITED and group.read(name) is not None:
                 with contextlib.suppress(FaultFailedError):

@@ -38,8 +38,9 @@ class DetectSettings(Settings):
     """A condition on the sidecar's metrics, like `triton_probe_success == 0`, or on
     `up`, which is whether the sidecar was scraped."""
     within_seconds: float = Field(default=10.0, gt=0, le=3600)
-    """When it has to hold at the latest, once the fault is in effect: seen to be so, or
-    felt by a user, whichever is earlier."""
+    """Time within which it has to hold, once the fault is in effect: verified, or felt by a
+    user, whichever is earlier.
+    """
     alert: str | None = Field(default=None)
     """An alert that has to fire."""
     alert_within_seconds: float = Field(default=180.0, gt=0, le=7200)

@@ -84,7 +84,7 @@ class LiveWindow:
         outcome = part.outcome.copy()
         done, waiting = part.done.copy(), outcome == Outcome.UNSENT
         waiting &= np.isfinite(part.sent)
-        # What was rejected never ended; it was lost when it was due.
+        # Rejected requests never ended; they were lost when they were due.
         ended_at = np.where(outcome == Outcome.REJECTED, part.intended, done)
         since = now - window_seconds
         ended = ~waiting & (ended_at > since) & (ended_at <= now)

@@ -33,8 +33,9 @@ What = Literal[
 """`inject` and `revert` are the instants before the fault is touched, `injected` and
 `reverted` those when it is seen to be there and to be gone."""
 Status = Literal["completed", "failed", "aborted", "interrupted"]
-"""As Chaos Toolkit's journal has them. A steady state that does not hold before the
-method fails the experiment; one that does not hold later deviates, which is no status."""
+"""Statuses of Chaos Toolkit's journal. A steady state that does not hold before the method
+fails the experiment; one that does not hold later deviates, which is no status.
+"""
 UP: Final = "up"
 """Prometheus' `up`: whether the sidecar was scraped, which shows that it is down."""
 AlertState = Literal["inactive", "pending", "firing"]
@@ -132,8 +133,9 @@ class Evidence:
     steps: tuple[Step, ...] = ()
     checks: tuple[Check, ...] = ()
     samples: tuple[Sample, ...] = ()
-    """Of the sidecar's metrics, every quarter of a second. A poll that failed leaves
-    none, and so does a series that was absent."""
+    """Samples of the sidecar's metrics, every quarter of a second. A failed poll leaves none,
+    and so does an absent series.
+    """
     alerts: tuple[AlertChange, ...] = ()
     alerts_watched: bool = False
     """True if a Prometheus with the shipped rules was polled throughout."""

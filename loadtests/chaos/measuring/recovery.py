@@ -63,8 +63,9 @@ class Span(Settings):
     next_seconds: float | None
     """Injection of the next one."""
     restarted_seconds: float | None = None
-    """When the server called itself ready again, where it was started anew: what comes
-    before is the machine's and the server's, what comes after is the clients'."""
+    """Time at which a restarted server reported itself ready again: time before it is the
+    machine's and the server's, time after it the clients'.
+    """
 
 
 class Recovery(Settings):
@@ -84,8 +85,9 @@ class Recovery(Settings):
     first_held_seconds: float | None = None
     """Due time of the first good request in good windows that lasted `hold_seconds`."""
     recovered_seconds: float | None = None
-    """SLO-recovered: the same, without a relapse to the end of what was seen. Later than
-    `first_held_seconds` where there were relapses before."""
+    """SLO-recovered: the same, without a relapse until the end of the observation. Later than
+    `first_held_seconds` where there were relapses before.
+    """
     relapses: int = 0
     """Times that requests failed, or were late for longer than a window, after good
     windows had lasted for `hold_seconds`.
@@ -156,7 +158,7 @@ def recovery_of(
     """Return the effect of a span's fault on users."""
     until = answers.until_seconds
     if span.next_seconds is not None:
-        # What was due later may have been hit by the next fault.
+        # Later requests may have been affected by the next fault.
         until = min(until, span.next_seconds - answers.timeout_seconds)
     after = np.where(np.isinf(answers.ended), answers.due, answers.ended)
     chosen = (answers.due <= until) & (after >= span.inject_seconds)
@@ -324,7 +326,7 @@ class _Course:
             reason = f"good for the last {seen:.2f} s only; {wanted:g} s are wanted"
             return {"reason": reason}
         since, reverted = self.span.inject_seconds, self.span.reverted_seconds
-        # What is undone after the load only, was there for all of it.
+        # A fault that is undone after the load was active for all of it.
         if reverted is not None and reverted < self.until:
             since = reverted
         seen = self.until - since

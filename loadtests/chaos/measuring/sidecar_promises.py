@@ -42,8 +42,9 @@ _SCRAPE_SECONDS: Final = 0.1
 """Slower than before by the factor, and than this, is slow."""
 _GROWTH_BYTES: Final = 8 * 2**20
 _GROWTH_FDS: Final = 16
-"""A hang fills the pools of the probes' connections, which stay: eight workers over two
-protocols. More than that, once the fault is over, is a leak."""
+"""Descriptors that a hang may add: it fills the probes' connection pools, which stay, of
+eight workers over two protocols. More than that, once the fault is over, is a leak.
+"""
 
 
 class SidecarPromises(Settings):

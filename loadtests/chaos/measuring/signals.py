@@ -126,9 +126,10 @@ class Shown(Settings):
     held_seconds: float | None = None
     """Time at which it first held for a series for which it had not."""
     cleared_seconds: float | None = None
-    """When it was seen to hold no more for any of them, and did not again to the end. A
-    counter never falls: of tries that failed it is over when the next was counted as
-    another outcome, and no more as this one."""
+    """Time from which it held for none of them, until the end. A counter never falls: failed
+    attempts are over when the next one was counted as another outcome, and no more as this
+    one.
+    """
     last_seconds: float | None = None
     """Time at which it was last seen to hold, or such a counter to rise."""
 
@@ -239,7 +240,7 @@ def _of_series(
     if condition.increase and earlier:
         base = earlier[-1]
     elif condition.increase and later and looks[0] >= start:
-        # Of a counter that was not looked at before, nothing is known to have grown.
+        # A counter without an earlier value has no known increase.
         base = later[0].value
     elif earlier and condition.holds(earlier[-1]):
         return _Held(before=True)

@@ -115,7 +115,7 @@ class End(asyncio.Protocol):
         self._paused = False
         self._sent_last = False
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Read nothing of a client before there is a server."""
@@ -164,7 +164,7 @@ class End(asyncio.Protocol):
         if self.other is not None:
             self.other.pace(other_is_full=False)
 
-    # What the wire and the other end call.
+    # Called by the wire and the other end.
 
     def start(self) -> None:
         """Start to read, once there is a server."""
@@ -197,7 +197,7 @@ class End(asyncio.Protocol):
         self._other_is_full = other_is_full
         self._pace()
 
-    # What is on its way.
+    # Data in transit.
 
     def _put(self, piece: bytes, due: float) -> None:
         self._latest = max(due, self._latest)

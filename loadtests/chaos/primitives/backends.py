@@ -37,7 +37,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """Of the process with this pid on the host; the same pid where it is gone."""
+        """Return the process with this pid on the host; the pid alone where it has ended."""
         inner = pid
         with contextlib.suppress(OSError):
             status = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")

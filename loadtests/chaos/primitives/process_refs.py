@@ -134,7 +134,7 @@ def started_with(token: str) -> list[ProcessRef]:
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
-        # A zombie's environment is empty; a process may end while it is looked at.
+        # A zombie's environment is empty; a process may end while it is inspected.
         with contextlib.suppress(OSError):
             if entry in (folder / "environ").read_bytes().split(b"\0"):
                 reference = ProcessRef.of(int(folder.name))

@@ -121,7 +121,7 @@ def start(
         env={**os.environ, TOKEN_VARIABLE: token},
         start_new_session=True,
     )
-    # Whoever ends it, it is reaped at once.
+    # It is reaped as soon as it ends.
     threading.Thread(target=process.wait, daemon=True).start()
     said = _said(process)
     if said != _READY:

@@ -129,7 +129,7 @@ class Load:
             return found
         stopped = min(self._stopped_at - self._origin, found.duration_seconds)
         begun = found.requests.intended <= stopped
-        # The loop stops a moment later than it is told: what was due then was not sent.
+        # The loop stops a moment after the request: what was due then was not sent.
         begun &= np.isfinite(found.requests.sent) | (found.requests.outcome != 0)
         whole = RunResult.of(
             replace(found.about, interrupted=False),

@@ -118,7 +118,7 @@ class Repetition:
             except FaultFailedError as error:
                 if self._faults is None:
                     raise
-                # Something is left; what was seen is told all the same.
+                # Remains are left; the evidence is reported all the same.
                 self._record.problem(str(error))
         return self._evidence()
 
@@ -350,7 +350,7 @@ class Repetition:
         try:
             if self._load is not None:
                 self._stop.wait(seconds)
-            # As in Chaos Toolkit, "after" is one look, when it has had time to recover.
+            # As in Chaos Toolkit, "after" is one check, after some time to recover.
             self._record.phase = "after"
             if checks is not None:
                 checks.check()

@@ -30,7 +30,7 @@ def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
     require_allowed(extension.target, options.allow)
     target, needs = extension.target, needed_by(loaded)
     if target is not None and not all(map(target.covers, activities_of(loaded))):
-        # What is not ours may touch anything, whatever the target.
+        # Activities of others may affect anything, whatever the target.
         require_allowed(None, options.allow)
     found: list[Evidence] = []
     strengths = (None,) if extension.sweep is None else extension.sweep.values

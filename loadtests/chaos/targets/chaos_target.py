@@ -66,24 +66,24 @@ class Surroundings:
     clocks: bool = False
     """True if the sidecar's clock will jump: it has to start under libfaketime."""
     folder: Path = Path()
-    """Of the experiment: files that the sidecar's configuration names are looked for
-    there."""
+    """Folder of the experiment, for files that the sidecar's configuration names."""
 
 
 class Target(Settings):
     """A deployment. `kind` names it in experiments."""
 
     sidecar: dict[str, Any] | None = Field(default=None)
-    """A sidecar of the run's own beside it: what goes over its configuration, {} for
-    nothing; none where left out."""
+    """Configuration of a sidecar that the run starts, over its defaults; {} for the defaults
+    alone. None is started where left out.
+    """
     sidecar_restart_seconds: float | None = Field(default=0.5, ge=0, le=600)
     """Time from the sidecar's end to its next start, as with systemd; null for never."""
     prometheus: bool = Field(default=False)
-    """Have one scrape that sidecar, with the shipped rules; an experiment that waits for
-    an alert has one anyway."""
+    """Start a Prometheus that scrapes that sidecar, with the shipped rules; an experiment that
+    waits for an alert has one anyway.
+    """
     collector: bool = Field(default=False)
-    """Have an OpenTelemetry collector beside it, to which that sidecar pushes every
-    second."""
+    """Start an OpenTelemetry collector, to which that sidecar pushes every second."""
     proxy: bool = Field(default=False)
     """Put a TCP proxy between Triton and both the load and the sidecar, for faults of
     the network without root."""

@@ -117,7 +117,7 @@ def main(arguments: list[str]) -> int:
     pipe, descriptor, path = int(arguments[0]), int(arguments[1]), Path(arguments[2])
     deadline = time.monotonic() + float(arguments[3])
     os.write(1, f"{READY}\n".encode())
-    # Where the runner is killed, nobody reads on.
+    # If the runner is killed, there is no reader.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     held = Journal(path, descriptor, "")
     if not _ended(pipe, deadline):

@@ -1,8 +1,9 @@
-"""A scripted language model: real scheduling, made-up text, times that are known.
+"""A scripted language model: real scheduling and times, made-up text.
 
 As in an engine with continuous batching, all running requests share each step; a step that
-admits requests reads their prompts first, and everyone waits for it. The cache holds each
-admitted request's prompt and longest answer; who does not fit waits, and all behind it.
+admits requests reads their prompts first, and all others wait for it. The cache holds each
+admitted request's prompt and its longest answer. A request that does not fit waits, with all
+requests behind it.
 """
 
 import json
@@ -39,7 +40,7 @@ class Request:
 
     @property
     def cache_tokens(self):
-        """Of the cache, for as long as it runs."""
+        """Tokens of the cache that it reserves while it runs."""
         return self.prompt_tokens + self.most_tokens
 
     @property
@@ -48,7 +49,7 @@ class Request:
 
 
 class TritonPythonModel:
-    """Decoupled: `execute` only queues, a thread answers step by step."""
+    """A decoupled model: `execute` only queues, a thread answers step by step."""
 
     def initialize(self, args):
         config = json.loads(args["model_config"])
@@ -88,7 +89,11 @@ class TritonPythonModel:
                 self.changed.notify()
 
     def read(self, request, sender):
-        """The request with its answer, which is the same for the same prompt."""
+        """Return the parsed request with its answer, equal for equal prompts.
+
+        Raises:
+            ValueError: prompt and answer do not fit into the cache.
+        """
         prompt = given(request, "text_input", b"").decode("utf-8", "replace")
         sampling = json.loads(given(request, "sampling_parameters", b"{}"))
         most = int(sampling.get("max_tokens", DEFAULT_MAX_TOKENS))
@@ -105,7 +110,7 @@ class TritonPythonModel:
         return Request(sender, tokens, words, reason, most, streamed)
 
     def run(self):
-        """Steps at absolute times, so that none makes those after it late."""
+        """Run steps at absolute times, so that a late step does not delay those after it."""
         due = 0.0
         while True:
             with self.changed:
@@ -126,7 +131,7 @@ class TritonPythonModel:
             self.metrics.show(len(self.running), len(self.waiting), used)
 
     def admit(self):
-        """Take those who wait, in their order, until a place or the cache is missing."""
+        """Admit waiting requests in order, until slots or cache are used up."""
         admitted = []
         free = self.cache_tokens - sum(one.cache_tokens for one in self.running)
         while self.waiting and len(self.running) + len(admitted) < self.most_running:
@@ -148,7 +153,7 @@ class TritonPythonModel:
         return seconds
 
     def answer(self, request):
-        """Send the next token of a request; returns when that was, in seconds."""
+        """Send the next token of a request; return the time of that, in seconds."""
         if request.sender.is_cancelled():
             request.sent = len(request.words)
             request.sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
@@ -164,7 +169,7 @@ class TritonPythonModel:
 
 
 def send(request, words):
-    """A response with some words; the last has the reason and the final flag."""
+    """Send a response with some words; the last has the reason and the final flag."""
     done = request.is_done
     counts = request.prompt_tokens, len(words)
     outputs = [
@@ -178,12 +183,12 @@ def send(request, words):
 
 
 def text(name, value):
-    """A tensor of one text."""
+    """Return a string tensor of one value."""
     return pb.Tensor(name, np.array([value.encode()], np.object_))
 
 
 def given(request, name, default):
-    """The one value of an input, which a request may leave out."""
+    """Return the single value of an optional input."""
     tensor = pb.get_input_tensor_by_name(request, name)
     return default if tensor is None else tensor.as_numpy().reshape(-1)[0]
 
@@ -197,7 +202,7 @@ class Metrics:
 
     def __init__(self, model, version):
         self.labels = {"model": model, "version": version}
-        # A metric whose family has gone is refused.
+        # The server refuses a metric whose family was freed.
         self.families = []
         self.prompt = self.metric("prompt_tokens_total", "COUNTER", "Prompt tokens.")
         self.generated = self.metric(
@@ -240,7 +245,7 @@ class Metrics:
             self.gap.observe(now - request.last)
 
     def show(self, *values):
-        """Requests that run and that wait, and the cache in use."""
+        """Set the gauges of running and waiting requests, and of the cache's used share."""
         for (gauge, before), value in zip(
             list(self.shown.items()), values, strict=True
         ):

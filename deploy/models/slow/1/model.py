@@ -1,4 +1,4 @@
-"""Gives its input back after a delay that the request chooses."""
+"""Returns its input after a delay that the request chooses."""
 
 import json
 import time

@@ -43,10 +43,10 @@ FAMILIES: Final = (
 CHECKS: Final[tuple[Check, ...]] = tuple(
     check for family in FAMILIES for check in family.CHECKS
 )
-"""In the order in which findings of one severity are told."""
+"""Checks, in the order in which findings of one severity are reported."""
 
 
 def conclude(evidence: Evidence) -> tuple[Finding, ...]:
-    """All findings, most severe first. Of a server that is away only that is said."""
+    """Return all findings, most severe first. A server that is down has only that one."""
     checks = server_answers.CHECKS if evidence.no_answer else CHECKS
     return most_severe_first(f for check in checks for f in check(evidence))

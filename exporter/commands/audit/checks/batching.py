@@ -1,4 +1,4 @@
-"""Is work batched as far as the model allows, and does it wait for no reason?"""
+"""Checks of dynamic batching: batch sizes, and queueing without a benefit."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _NAMES: Final = {"gpu": "energy-gpu"}
 
 
 def busy(evidence: Evidence) -> Iterator[Finding]:
-    """Busy seconds a second and instance; what is left is headroom at best."""
+    """Report busy seconds per second and instance; the rest is an upper bound of headroom."""
     unknown = 0
     for key in evidence.inventory.models:
         window, config = evidence.window(key), evidence.configs.get(key)

@@ -1,4 +1,4 @@
-"""Triton's own metrics page: is it there, is it true, and what does it cost?"""
+"""Checks of Triton's metrics page: presence, correctness, and cost."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _BUSY: Final = 0.1
 _FREEZE_SECONDS: Final = 4.0
-"""Triton reads GPUs every 2 s by default: two readings must lie between two looks."""
+"""Time that covers two of Triton's GPU readings, by default every 2 s."""
 _APART: Final = 0.02
 
 
 def off(evidence: Evidence) -> Iterator[Finding]:
-    """No page at all."""
+    """Report a missing page."""
     problem = evidence.problems.get("metrics")
     if problem is None or evidence.last_page is not None:
         return
@@ -48,7 +48,7 @@ def _counters(page: Page) -> dict[tuple[ModelKey, str], float]:
 
 
 def zero(evidence: Evidence) -> Iterator[Finding]:
-    """Counters at 0 while the statistics count: what `counter_latencies=false` does."""
+    """Report counters at 0 while the statistics count, as with `counter_latencies=false`."""
     # Of the end: what the first statistics had counted by then is on it.
     page = evidence.last_page
     if page is None:

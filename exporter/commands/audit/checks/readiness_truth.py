@@ -1,4 +1,4 @@
-"""Readiness truth: what Triton calls ready against a tensor really sent through."""
+"""Compares the readiness that Triton reports with real inference requests."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def not_loaded(evidence: Evidence) -> Iterator[Finding]:
 
 
 def unasked(evidence: Evidence) -> Iterator[Finding]:
-    """Yield what there was no time, or no probe, for."""
+    """Report models without a probe, or without a request for lack of time."""
     if evidence.unread or evidence.not_asked:
         yield found(
             "not-asked",

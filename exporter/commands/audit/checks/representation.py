@@ -1,4 +1,4 @@
-"""Do our probes stand for production's requests?"""
+"""Checks whether our probes represent production's requests."""
 
 from __future__ import annotations
 

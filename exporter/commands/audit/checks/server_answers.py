@@ -1,4 +1,4 @@
-"""Does the server answer, and does it call itself ready?"""
+"""Checks whether the server answers, and is ready."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNLOADED: Final = frozenset({"", "unloaded"})
 
 
 def unreachable(evidence: Evidence) -> Iterator[Finding]:
-    """No answer over gRPC: nothing else can be said."""
+    """Report a server without an answer over gRPC; no other check is possible."""
     if not evidence.no_answer:
         return
     http = {True: "ready", False: "not ready", None: "no answer"}[evidence.http_ready]

@@ -41,7 +41,7 @@ def traced(evidence: Evidence) -> dict[str, Settings]:
 
 
 def requests_per_second(evidence: Evidence, model: str) -> float:
-    """Return what others asked of all versions of a model in the window."""
+    """Return production's requests per second to all versions of a model in the window."""
     windows = (evidence.window(key) for key in evidence.second if key[0] == model)
     count = sum(window.success.count for window in windows if window)
     return count / evidence.window_seconds if evidence.window_seconds else 0.0
@@ -111,7 +111,7 @@ def starved(evidence: Evidence) -> Iterator[Finding]:
 
 
 def state(evidence: Evidence) -> Iterator[Finding]:
-    """Yield what is traced, or that nothing is."""
+    """Report the tracing settings, or that nothing is traced."""
     problem = evidence.problems.get("traces")
     if evidence.lacks("traces"):
         return

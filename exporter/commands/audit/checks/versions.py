@@ -106,7 +106,7 @@ def response_cache(evidence: Evidence) -> Iterator[Finding]:
 
 
 def model_control(evidence: Evidence) -> Iterator[Finding]:
-    """Triton does not report its control mode; the index may give it away."""
+    """Report the model control mode, inferred from the index: Triton does not report it."""
     explicit = [
         e for e in evidence.inventory.index if not e.state or e.reason == "unloaded"
     ]

@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 _MOST_BOARDS: Final = 64
 _MOST_XIDS: Final = 32
-# Read every so many calls: ECC counters and limits change seldom and cost the driver most.
+# Calls between reads: ECC counters and limits rarely change and are the slowest to read.
 _SELDOM: Final = 10
-# So often the library is opened anew while a board cannot be read.
+# Calls between attempts to reopen the library while a board cannot be read.
 _REOPEN: Final = 60
 
 
@@ -92,7 +92,7 @@ class NvmlPower:
             if self._calls % _REOPEN == 0 and any(
                 board.read_at is None for board in self._boards.values()
             ):
-                # After a reset a board has to be found anew.
+                # After a reset a board has to be looked up again.
                 self.close()
             if not self._open:
                 self._initialise()

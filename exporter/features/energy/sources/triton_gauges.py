@@ -157,7 +157,7 @@ def _samples(
     labels = (device.index, device.key, device.name, device.source)
     if limit is not None:
         yield Sample(catalogue.GPU_POWER_LIMIT, limit, labels)
-    # 0 is a reading as well as a failure here, so it is not told where it may be either.
+    # 0 may be a reading or a failure here, so an ambiguous 0 is not reported.
     for series, spec in (
         (upstream.GPU_UTILIZATION, catalogue.GPU_UTILIZATION),
         (upstream.GPU_MEMORY_USED, catalogue.GPU_MEMORY_USED),
