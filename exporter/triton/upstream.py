@@ -61,12 +61,9 @@ BACKEND: Final = (
     BackendSeries("vllm:num_requests_running", "running"),
     BackendSeries("vllm:num_requests_waiting", "waiting"),
     BackendSeries("vllm:kv_cache_usage_perc", "kv_cache"),
-    BackendSeries("vllm:gpu_cache_usage_perc", "kv_cache"),
     BackendSeries("vllm:num_preemptions_total", "preemptions"),
     BackendSeries("vllm:prefix_cache_queries_total", "prefix_queries"),
-    BackendSeries("vllm:gpu_prefix_cache_queries_total", "prefix_queries"),
     BackendSeries("vllm:prefix_cache_hits_total", "prefix_hits"),
-    BackendSeries("vllm:gpu_prefix_cache_hits_total", "prefix_hits"),
     BackendSeries("vllm:prompt_tokens_total", "input"),
     BackendSeries("vllm:generation_tokens_total", "output"),
     BackendSeries("vllm:time_to_first_token_seconds_sum", "first_seconds"),
@@ -81,4 +78,3 @@ BACKEND: Final = (
     BackendSeries("nv_llm_input_token_len_sum", "input"),
     BackendSeries("nv_llm_output_token_len_sum", "output"),
 )
-"""Of a model that has several for one field, the first counts."""

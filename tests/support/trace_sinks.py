@@ -25,9 +25,16 @@ def trace(number=0, **changes):
     return RequestTrace(**fields)
 
 
-def sink(*, known=(("m", "1"),), unknown_models=2, wanted=lambda _: True, decoupled=()):
+def sink(
+    *,
+    known=(("m", "1"),),
+    unknown_models=2,
+    wanted=lambda _: True,
+    decoupled=(),
+    token_responses=(),
+):
     return TraceSink(
-        SinkSettings(300.0, unknown_models, ("otlp", "file")),
+        SinkSettings(300.0, unknown_models, ("otlp", "file"), token_responses),
         known=lambda: known,
         wanted=wanted,
         decoupled=lambda key: key[0] in decoupled,

@@ -86,6 +86,10 @@ class GeneratedWork:
         self._access = access
         self._estimates = estimates
         self._tokens: dict[ModelKey, TokenCounts] = {}
+        """Of models of which anything is known."""
+        self._first: frozenset[ModelKey] | None = None
+        """Models that were there when we came."""
+        self._page_read = False
         self._busy: dict[ModelKey, BusyTime] = {}
 
     def advance(
@@ -94,29 +98,31 @@ class GeneratedWork:
         page: Page | None,
         models: Mapping[ModelKey, Production],
         ledgers: tuple[Mapping[ModelKey, OwnCounts], Mapping[ModelKey, OwnCounts]],
-        *,
-        started: bool,
     ) -> Iterator[Sample]:
         """Add one read; `ledgers` are ours before and after it."""
         before, after = ledgers
+        if self._first is None:
+            self._first = frozenset(models)
         for key, production in models.items():
-            counts = self._tokens.setdefault(key, TokenCounts(started))
             own = after.get(key, _NONE)
             backend = None if page is None else page.backend.get(key, {})
-            counts.advance(
-                TokenRead(
-                    production.totals.success,
-                    before.get(key, _NONE),
-                    own,
-                    backend,
-                    self._access.work.traced.get(key),
-                    self._estimates.get(key[0], _NO_ESTIMATE),
-                )
-            )
             seconds = production.all_busy_ns / 1e9, production.totals.busy_ns / 1e9
             busy = self._busy.setdefault(key, BusyTime())
             busy.advance(at, seconds, backend, own.output_tokens.known)
+            traced = self._access.work.traced.get(key)
+            estimate = self._estimates.get(key[0], _NO_ESTIMATE)
+            if key not in self._tokens:
+                if not backend and traced is None and estimate is _NO_ESTIMATE:
+                    continue
+                is_new = self._page_read or key not in self._first
+                self._tokens[key] = TokenCounts(is_new)
+            counts = self._tokens[key]
+            own_before = before.get(key, _NONE)
+            requests = production.totals.success
+            read = TokenRead(requests, own_before, own, backend, traced, estimate)
+            counts.advance(read)
             yield from counts.samples(key)
+        self._page_read = self._page_read or page is not None
 
     def busy(self, key: ModelKey) -> BusyTime:
         """Return how long a model worked."""
@@ -127,7 +133,8 @@ class GeneratedWork:
         spec = self._access.board.current.models.get(key)
         if spec is not None and spec.decoupled and not self._busy[key].is_reported:
             return None
-        return self._tokens[key].total("output")
+        counts = self._tokens.get(key)
+        return None if counts is None else counts.total("output")
 
     def server_gone(self, own: Mapping[ModelKey, OwnCounts]) -> None:
         """Note what of ours a server had answered that does not answer any more."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from exporter.access.inventory import ModelKey
-    from exporter.triton.metrics_page import PageSeries
 
 MAX_SERIES: Final = 100_000
 MAX_BACKEND_SERIES: Final = 10_000
@@ -39,9 +38,7 @@ _HISTOGRAM: Final = {
 }
 _OWN_LINES: Final = lines_of([*_FIELDS, PENDING.name, *_HISTOGRAM])
 _BACKEND_LINES: Final = lines_of({item.name for item in BACKEND})
-_RANKS: Final = {
-    (item.name, item.label): (rank, item.field) for rank, item in enumerate(BACKEND)
-}
+_BACKEND_FIELDS: Final = {(item.name, *item.label): item.field for item in BACKEND}
 _LABELS: Final = {
     FAILURES: OWN_LABELS | {"reason"},
     f"{FIRST_RESPONSE.name}_bucket": OWN_LABELS | {"le"},
@@ -102,36 +99,18 @@ def page_of(body: bytes) -> Page:
 def _backend(body: bytes, refused: Counter[str]) -> dict[ModelKey, dict[str, float]]:
     page = read_page(body, _BACKEND_LINES, most_series=MAX_BACKEND_SERIES)
     refused.update(page.refused)
-    ranks: dict[tuple[ModelKey, str], int] = {}
     found: dict[ModelKey, dict[str, float]] = defaultdict(dict)
-    for series in page.series:
-        ranked = _ranked(series)
-        if ranked is None:
+    for name, labels, value in page.series:
+        label = _SELECTING[name]
+        field_name = _BACKEND_FIELDS.get((name, label, labels.get(label, "")))
+        if field_name is None or "model" not in labels or "version" not in labels:
             continue
-        rank, name = ranked
-        is_ratio = name == "kv_cache"
-        if series.value < 0 or (is_ratio and series.value > 1):
+        is_ratio = field_name == "kv_cache"
+        if value < 0 or (is_ratio and value > 1):
             refused["value"] += 1
             continue
-        key = series.labels["model"], series.labels["version"]
-        before = ranks.setdefault((key, name), rank)
-        if before < rank:
-            continue
-        if before > rank:
-            ranks[key, name] = rank
-            found[key][name] = series.value
-        elif is_ratio:
-            found[key][name] = max(found[key].get(name, 0.0), series.value)
-        else:
-            # Engines of one model are told apart by labels of their own.
-            found[key][name] = found[key].get(name, 0.0) + series.value
+        # Engines of one model are told apart by labels of their own.
+        fields = found[labels["model"], labels["version"]]
+        before = fields.get(field_name, 0.0)
+        fields[field_name] = max(before, value) if is_ratio else before + value
     return dict(found)
-
-
-def _ranked(series: PageSeries) -> tuple[int, str] | None:
-    """Return a series' place in `BACKEND` and its field; None of one that is not used."""
-    labels = series.labels
-    if "model" not in labels or "version" not in labels:
-        return None
-    label = _SELECTING[series.name]
-    return _RANKS.get((series.name, (label, labels.get(label, ""))))

@@ -169,7 +169,6 @@ class StatisticsCollector:
             self._page,
             {key: self._known[key].production for key in after},
             (ours_before, own),
-            started=self._started,
         )
         samples += self._watchers.samples()
         samples += self._several.samples(is_one_process=server is not None)

@@ -100,12 +100,11 @@ class _BackendTotal:
 class TokenCounts:
     """Tokens of one model version, from its first read on.
 
-    `is_new` is whether it came while we watched: all that its backend counts is ours to
-    count then, as is what begins to be counted later.
+    `is_new` is whether it came, or its backend began to count, while we watched: all that
+    is counted is ours to count then.
     """
 
     is_new: bool
-    _absent: set[Direction] = field(default_factory=set)
     _waits: int = 0
     _requests: int = 0
     _backend: dict[Direction, _BackendTotal] = field(default_factory=dict)
@@ -156,8 +155,6 @@ class TokenCounts:
         """Return whether a backend counts these tokens, now or since it was last read."""
         value = None if read.page is None else read.page.get(direction)
         if value is None:
-            if read.page is not None:
-                self._absent.add(direction)
             return direction in self._backend
         own = _own(read.own, direction)
         known, unknown = float(own.known), own.unknown
@@ -168,7 +165,7 @@ class TokenCounts:
         total = self._backend.get(direction)
         if total is None:
             base = 0.0
-            if not self.is_new and direction not in self._absent:
+            if not self.is_new:
                 # What it counted before our first read is not ours to count.
                 self._waits += 1
                 if read.own != read.own_before and self._waits < _MOST_WAITS:

@@ -17,11 +17,19 @@ from exporter.access.own_traffic import (
     REQUEST_ID_PREFIX,
     Booking,
     OwnCounts,
+    OwnTokens,
     OwnTraffic,
     Touched,
 )
 from exporter.own_requests.reach import touched_by
-from exporter.triton.model import InferRequest, ModelSpec
+from exporter.triton.model import (
+    InferReply,
+    InferRequest,
+    ModelSpec,
+    OutputTensor,
+    Tokens,
+)
+from exporter.triton.token_outputs import tokens_of
 
 PATIENT = settings(deadline=None)  # a busy machine is no failure
 KEY, STEP = ("m", "1"), ("step", "2")
@@ -39,6 +47,56 @@ def ledger_after(error, touched=((KEY, 1),), **options):
         with pytest.raises(type(error)), ledger.request(touched, **options):
             raise error
     return ledger
+
+
+def int32(name, *values):
+    data = np.array(values, np.int32).tobytes()
+    return OutputTensor(name, "INT32", (len(values), 1), data)
+
+
+def tokens_after(reply, error=None):
+    ledger = OwnTraffic(run_id="run")
+    with contextlib.suppress(errors.TritonError), ledger.request(((KEY, 1),)) as asked:
+        asked.reply = reply
+        if error is not None:
+            raise error
+    counts = ledger.counts(KEY)
+    return counts.input_tokens, counts.output_tokens
+
+
+def test_tokens_of_ours_are_those_that_the_answers_report():
+    both = (int32("num_input_tokens", 3, 4), int32("num_output_tokens", 5, 6))
+    assert tokens_after(InferReply(both, 1.0)) == (OwnTokens(7), OwnTokens(11))
+    of_stream = InferReply(both, 1.0, 2, tokens_of(both, tokens_of(both)))
+    assert tokens_after(of_stream) == (OwnTokens(7), OwnTokens(22))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        int32("num_output_tokens"),
+        int32("num_output_tokens", -1),
+        int32("num_output_tokens", *range(4000)),
+        OutputTensor("num_output_tokens", "BYTES", (1,), b"1234"),
+        OutputTensor("num_output_tokens", "UINT32", (2,), b"1234"),
+        OutputTensor("tokens", "INT32", (1,), b"1234"),
+    ],
+)
+def test_tokens_that_an_answer_does_not_report_are_unknown_and_not_zero(output):
+    unknown = OwnTokens(0, unknown=1, answered=1, responses=3)
+    assert tokens_after(InferReply((output,), 1.0, 3)) == (unknown, unknown)
+
+
+def test_a_stream_of_which_one_response_does_not_report_its_tokens_has_unknown_ones():
+    told = (int32("num_input_tokens", 3), int32("num_output_tokens", 5))
+    for first, then in ((told, ()), ((), told)):
+        assert tokens_of(then, tokens_of(first)) == Tokens(3, None)
+
+
+def test_tokens_of_a_request_that_failed_are_unknown_unless_it_never_came():
+    lost = OwnTokens(0, unknown=1)
+    assert tokens_after(None, errors.DeadlineError("late")) == (lost, lost)
+    assert tokens_after(None, errors.UnreachableError("x")) == (OwnTokens(),) * 2
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,8 @@ def test_tensorrt_llm_is_read():
     assert not read.refused
 
 
-def test_the_name_of_today_counts_before_the_older_one_and_engines_are_added_up():
+def test_engines_are_added_up_and_the_fullest_cache_counts():
     read = page(
-        f"vllm:gpu_cache_usage_perc{{{LABELS}}} 0.9",
         f'vllm:kv_cache_usage_perc{{{LABELS},engine="0"}} 0.2',
         f'vllm:kv_cache_usage_perc{{{LABELS},engine="1"}} 0.3',
         f'vllm:num_requests_running{{{LABELS},engine="0"}} 2',

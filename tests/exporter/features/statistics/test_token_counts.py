@@ -7,14 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import catalogue
+from exporter.access.collector_base import Access
 from exporter.access.own_traffic import NOTHING, Booking, OwnCounts, OwnTokens
 from exporter.access.work_board import TracedResponses
-from exporter.features.statistics.generated_work import BusyTime
+from exporter.features.statistics.generated_work import BusyTime, GeneratedWork
+from exporter.features.statistics.production_counts import Production
+from exporter.features.statistics.server_page import Page
 from exporter.features.statistics.token_counts import (
     TokenCounts,
     TokenEstimate,
     TokenRead,
 )
+from exporter.triton.grpc import GrpcClient
 
 KEY = ("llm", "1")
 
@@ -71,13 +75,26 @@ def test_of_a_model_that_came_while_we_watched_all_counts():
     assert totals(counts) == {BACKEND: 70}
 
 
-def test_a_backend_that_counts_later_than_we_look_counts_from_zero():
-    counts = TokenCounts(is_new=False)
-    counts.advance(read())
-    assert totals(counts) == {}
-    counts.advance(read(page=False))
-    counts.advance(read(100, own(30)))
-    assert totals(counts) == {BACKEND: 70}
+def books(*pages, models=(KEY,)):
+    """What is exposed after reads of these pages; None is one that could not be read."""
+    grpc = GrpcClient("127.0.0.1:1")
+    work = GeneratedWork(Access.detached(grpc), {})
+    shown = []
+    for at, fields in enumerate(pages):
+        read_page = None if fields is None else Page({}, {}, backend=fields)
+        production = {key: Production(OwnCounts()) for key in models}
+        ledger = {key: own() for key in models}
+        shown = list(work.advance(at, read_page, production, (ledger, ledger)))
+    grpc.close()
+    return {(s.labels[0], *s.labels[2:]): s.value for s in shown if len(s.labels) == 4}
+
+
+def test_a_backend_that_begins_to_count_while_we_watch_counts_from_zero():
+    tokens = {KEY: {"output": 100.0}}
+    assert books({}, None, tokens) == {("llm", *BACKEND): 100}
+    assert books(None, tokens) == {("llm", *BACKEND): 0}
+    assert books(None, tokens, {KEY: {"output": 130.0}}) == {("llm", *BACKEND): 30}
+    assert books({}, {}) == {}
 
 
 def test_a_first_read_with_ours_under_way_waits_for_one_without():

@@ -9,6 +9,7 @@ from trace_sinks import histograms, sink, trace, values
 
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
+from exporter.access.work_board import TracedResponses
 from exporter.features.traces.traced_request import Responses
 from exporter.output.exposition import render
 from exporter.output.otlp import metrics_data
@@ -36,6 +37,19 @@ def test_a_streamed_request_counts_once_and_each_of_its_gaps():
     assert (gaps.count, gaps.sum) == (2, pytest.approx(0.06))
     assert (number.count, number.sum) == (2, 4.0)
     assert count(target, catalogue.REQUEST_DURATION) == 2
+
+
+def test_where_responses_are_tokens_each_request_has_one_time_per_token():
+    streams = [trace(1, responses=STREAM), trace(2, responses=ONE)]
+    tokens = sink(decoupled=["m"], token_responses=["m*"])
+    tokens.add("otlp", streams, 0.0)
+    times = histograms(tokens, catalogue.TIME_PER_TOKEN)["m", "1"].histogram
+    assert (times.count, times.sum) == (1, pytest.approx(0.03))
+    assert tokens.token_responses() == {("m", "1"): TracedResponses(2, 4)}
+    other = sink(decoupled=["m"], token_responses=["n"])
+    other.add("otlp", streams, 0.0)
+    assert histograms(other, catalogue.TIME_PER_TOKEN) == {}
+    assert other.token_responses() == {}
 
 
 def test_a_unary_request_has_no_first_response():
