@@ -8,14 +8,18 @@ JOBS ?= 4
 # first: one that came last would be waited for alone.
 LONGEST := tests/loadtests/chaos/test_shipped_experiments.py
 SUITE := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(LONGEST) tests/integration tests/loadtests tests
+FAST := not triton and not slow and not bench and not exhaustive
+# Without a package: the frame that all features stand in, and what holds them together.
+QUICK := exporter/access exporter/config exporter/network exporter/output exporter/own_requests exporter/runtime exporter/status exporter/system exporter/taps exporter/triton exporter/web grafana/test_dashboards.py
 NOT_ALL := -m "not bench and not exhaustive" --timeout 900 --durations 40 --durations-min 20
 ONLY ?=
 TRITON ?=
+PACKAGE ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom release clean parts
+.PHONY: help demo test test-fast test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz soak check fmt generate lint types imports lock audit sbom release clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +55,10 @@ parts: env  ## the real parts the tests need: Debian packages where this is root
 
 test: parts  ## everything but the slow tests and the benchmarks
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(SUITE))
+
+# Without a real Triton: what needs one has the marker. A file at a time on each core.
+test-fast: env  ## while editing: no Triton, by package (PACKAGE=exporter/features/drift)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "$(FAST)" $(addprefix tests/,$(or $(PACKAGE),$(QUICK))) $(ARGS)
 
 test-all: parts  ## slow tests included
 	$(if $(ARGS),$(BIN)/python -m pytest,$(SUITE)) $(NOT_ALL) $(ARGS)
@@ -117,13 +125,6 @@ lock:  ## resolve the dependencies anew (needs uv)
 build/audit/bin/pip-audit:
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip install --quiet pip-audit
-
-# Apart from the locked environment: it brings rich, which structlog imports where it is.
-build/mutants/cosmic_ray: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --upgrade --target build/mutants cosmic-ray==8.7.0
-
-mutants: env build/mutants/cosmic_ray  ## wrong changes that fast tests notice, half an hour (ARGS="--area slo --seed 2")
-	PYTHONPATH=build/mutants nice $(BIN)/python tests/benchmarks/mutants.py $(ARGS)
 
 # Asks the network, so no test runs it. --strict: what cannot be looked up is no "none found".
 audit: build/audit/bin/pip-audit  ## known vulnerabilities of everything that is locked

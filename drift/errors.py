@@ -9,7 +9,7 @@ DriftError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,3 +45,7 @@ class DataError(DriftError):
 
 class StateError(DriftError):
     """Saved bytes are foreign, damaged, or of another version."""
+
+
+UNREADABLE: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""Errors of code that reads a damaged payload; turned into `StateError`."""

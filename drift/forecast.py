@@ -67,7 +67,6 @@ class Forecast:
     """
 
     outlook: Outlook
-    slope_per_window: float
     low: float = float("nan")
     middle: float = float("nan")
     high: float = float("nan")
@@ -98,27 +97,26 @@ def forecast(
     times = np.flatnonzero(np.isfinite(series)).astype(np.float64)
     series = series[np.isfinite(series)]
     if series.size < MIN_WINDOWS:
-        return Forecast(Outlook.TOO_SHORT, float("nan"))
+        return Forecast(Outlook.TOO_SHORT)
     slope, start = _line(times, series)
     now = float(times[-1])
     shape, level = _shape(times, series)
     if shape is Outlook.DECAY and not _is_trend(times, series, slope, start):
         shape, level = Outlook.FLAT, float(series.mean())
     if level < floor:
-        return Forecast(Outlook.BELOW, slope)
+        return Forecast(Outlook.BELOW)
     if shape is not Outlook.DECAY:
-        return Forecast(shape, slope)
+        return Forecast(shape)
     if slope >= 0:
-        return Forecast(Outlook.STEADY, slope)
+        return Forecast(Outlook.STEADY)
     bend = _Bend.of(times, series)
     if bend.is_sure:
-        return Forecast(Outlook.CURVED, slope)
+        return Forecast(Outlook.CURVED)
     straight, curved = _passages(times, series, floor, bend, rng)
     low, middle, high = np.quantile(straight - now, LEVELS, method="nearest")
     ends = np.quantile(curved - now, LEVELS_CURVED, method="nearest")
     return Forecast(
         Outlook.DECAY,
-        slope,
         max(float(min(low, ends[0])), 0.0),
         float(middle),
         float(max(high, ends[1])),

@@ -16,7 +16,7 @@ import numpy as np
 from drift import codec
 from drift.categories import CategoryGrid, CategoryTable
 from drift.column_ring import Intake
-from drift.errors import StateError
+from drift.errors import UNREADABLE, StateError
 from drift.grid import (
     ABOVE,
     BELOW,
@@ -116,13 +116,7 @@ class Counts:
                 int(payload["numeric"]),
                 _violations(payload),
             )
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-        ) as error:
+        except UNREADABLE as error:
             raise StateError(f"counts that cannot be read: {error!r}") from error
 
     @classmethod

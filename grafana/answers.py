@@ -8,6 +8,8 @@ from grafana.frame import framed
 from grafana.panels import (
     Query,
     Step,
+    bounds,
+    columns,
     good_above,
     good_below,
     latest,
@@ -130,13 +132,11 @@ def _unlabelled() -> list[Any]:
             " relation of inputs to truth (concept drift): a golden set does.",
             "percentunit",
             Query("triton_estimated_accuracy_ratio<v>", "{{instance}} {{model}}"),
-            Query(
-                'triton_estimated_accuracy_ci_ratio<v,bound="lower">',
-                "{{instance}} {{model}} lower",
-            ),
-            Query(
-                'triton_estimated_accuracy_ci_ratio<v,bound="upper">',
-                "{{instance}} {{model}} upper",
+            *bounds(
+                "triton_estimated_accuracy_ci_ratio<v>",
+                "{{instance}} {{model}}",
+                "lower",
+                "upper",
             ),
             band=("/ lower$/", "/ upper$/"),
             most=1,
@@ -183,15 +183,14 @@ def _control() -> list[Any]:
             "Limits come from the wanted in-control run length. Where neighbouring samples"
             " are correlated the charts run on residuals.",
             "none",
-            latest("max", "triton_spc_alarm<s>", "instance, signal", legend="alarm"),
-            latest(
-                "max", "triton_spc_learning<s>", "instance, signal", legend="learning"
-            ),
-            latest(
+            *columns(
                 "max",
-                "triton_spc_autocorrelation_ratio<s>",
                 "instance, signal",
-                legend="autocorrelation",
+                {
+                    "alarm": "triton_spc_alarm<s>",
+                    "learning": "triton_spc_learning<s>",
+                    "autocorrelation": "triton_spc_autocorrelation_ratio<s>",
+                },
             ),
             span=12,
         ),
@@ -209,13 +208,11 @@ def _comparisons() -> list[Any]:
                 'triton_comparison_effect<s,bound="estimate">',
                 "{{comparison}} {{metric}}",
             ),
-            Query(
-                'triton_comparison_effect<s,bound="low">',
-                "{{comparison}} {{metric}} low",
-            ),
-            Query(
-                'triton_comparison_effect<s,bound="high">',
-                "{{comparison}} {{metric}} high",
+            *bounds(
+                "triton_comparison_effect<s>",
+                "{{comparison}} {{metric}}",
+                "low",
+                "high",
             ),
             band=("/ low$/", "/ high$/"),
             least=None,
@@ -234,10 +231,7 @@ def _comparisons() -> list[Any]:
             "How many independent pairs each interval is worth; 0 where the pairs are"
             " correlated for longer than can be measured, or stalls dominate them.",
             "none",
-            Query(
-                "max by (comparison, metric) (triton_comparison_effective_pairs<s>)",
-                "{{comparison}} {{metric}}",
-            ),
+            latest("max", "triton_comparison_effective_pairs<s>", "comparison, metric"),
         ),
         series(
             "Time until the next pair",

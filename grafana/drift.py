@@ -9,8 +9,10 @@ from grafana.panels import (
     Query,
     Step,
     bars,
+    columns,
     good_below,
     heat,
+    highest,
     latest,
     number,
     rate,
@@ -98,10 +100,7 @@ def _alarms() -> list[Any]:
             "Evidence by feature",
             "Natural logarithm of the evidence that a feature changed; the highest ten.",
             "short",
-            Query(
-                "topk(10, max by (model, feature) (triton_feature_drift_evidence<m>))",
-                "{{model}} {{feature}}",
-            ),
+            highest("triton_feature_drift_evidence<m>"),
             least=None,
         ),
         series(
@@ -121,14 +120,13 @@ def _alarms() -> list[Any]:
 
 
 def _scores() -> list[Any]:
+    score = 'triton_feature_drift_score<m,statistic="{}">'.format
     return [
         heat(
             "PSI by feature over time",
             "The brighter, the further the feature was from its reference then.",
             "short",
-            latest(
-                "max", 'triton_feature_drift_score<m,statistic="psi">', "model, feature"
-            ),
+            latest("max", score("psi"), "model, feature"),
             buckets=False,
         ),
         rows(
@@ -136,43 +134,26 @@ def _scores() -> list[Any]:
             "Distances of the latest windows and, beside PSI, what 99.9 % of windows of"
             " this size stay below while nothing changes.",
             "short",
-            latest(
+            *columns(
                 "max",
-                'triton_feature_drift_score<m,statistic="psi">',
                 "model, feature",
-                legend="PSI",
-            ),
-            latest(
-                "max",
-                'triton_feature_drift_null<m,statistic="psi",bound="upper">',
-                "model, feature",
-                legend="PSI by chance",
-            ),
-            latest(
-                "max",
-                'triton_feature_drift_score<m,statistic="jensen_shannon">',
-                "model, feature",
-                legend="Jensen-Shannon",
-            ),
-            latest(
-                "max",
-                'triton_feature_drift_score<m,statistic="wasserstein">',
-                "model, feature",
-                legend="Wasserstein / sigma",
-            ),
-            latest(
-                "max", "triton_feature_drift_alarm<m>", "model, feature", legend="alarm"
+                {
+                    "PSI": score("psi"),
+                    "PSI by chance": "triton_feature_drift_null"
+                    '<m,statistic="psi",bound="upper">',
+                    "Jensen-Shannon": score("jensen_shannon"),
+                    "Wasserstein / sigma": score("wasserstein"),
+                    "alarm": "triton_feature_drift_alarm<m>",
+                },
             ),
         ),
         series(
             "PSI beyond chance",
             "PSI less its mean while nothing changes; the ten largest.",
             "short",
-            Query(
-                "topk(10, max by (model, feature) ("
+            highest(
                 'triton_feature_drift_score<m,statistic="psi"> - ignoring (bound)'
-                ' triton_feature_drift_null<m,statistic="psi",bound="mean">))',
-                "{{model}} {{feature}}",
+                ' triton_feature_drift_null<m,statistic="psi",bound="mean">'
             ),
             least=None,
         ),
@@ -180,11 +161,7 @@ def _scores() -> list[Any]:
             "Distance in standard deviations",
             "Wasserstein-1: how far values moved on average; the ten largest.",
             "short",
-            Query(
-                "topk(10, max by (model, feature)"
-                ' (triton_feature_drift_score<m,statistic="wasserstein">))',
-                "{{model}} {{feature}}",
-            ),
+            highest(score("wasserstein")),
         ),
     ]
 
@@ -235,10 +212,7 @@ def _quality() -> list[Any]:
                 title,
                 f"Share of rows in the latest windows, the ten largest. {what}",
                 "percentunit",
-                Query(
-                    f"topk(10, max by (model, feature) ({metric}<m>))",
-                    "{{model}} {{feature}}",
-                ),
+                highest(f"{metric}<m>"),
                 steps=good_below(0.01, 0.05),
             )
             for title, metric, what in shares
@@ -266,17 +240,13 @@ def _watches() -> list[Any]:
             "Watches",
             "References and windows of each side of each model.",
             "short",
-            latest(
+            *columns(
                 "max",
-                "triton_drift_reference_rows<m>",
                 "model, side",
-                legend="reference rows",
-            ),
-            latest(
-                "max",
-                "triton_drift_window_rows<m>",
-                "model, side",
-                legend="window rows",
+                {
+                    "reference rows": "triton_drift_reference_rows<m>",
+                    "window rows": "triton_drift_window_rows<m>",
+                },
             ),
             latest(
                 "min",

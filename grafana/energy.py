@@ -7,6 +7,7 @@ from typing import Any
 from grafana.frame import framed
 from grafana.panels import (
     Query,
+    columns,
     good_above,
     good_below,
     latest,
@@ -88,17 +89,13 @@ def _models() -> list[Any]:
             "Efficiency and cost",
             "Over the sliding window; cost by the prices of the configuration.",
             "none",
-            latest(
+            *columns(
                 "avg",
-                "triton_model_inferences_per_second_per_watt<v>",
                 "model, version, basis",
-                legend="inferences/s per watt",
-            ),
-            latest(
-                "avg",
-                "triton_model_cost_per_thousand_inferences<v>",
-                "model, version, basis",
-                legend="cost of 1,000",
+                {
+                    "inferences/s per watt": "triton_model_inferences_per_second_per_watt<v>",
+                    "cost of 1,000": "triton_model_cost_per_thousand_inferences<v>",
+                },
             ),
             latest(
                 "avg",
@@ -140,9 +137,8 @@ def _models() -> list[Any]:
             "Half the width of its 95 % interval over the share. None: the windows do not"
             " tell (yet), or the model always runs with another.",
             "percentunit",
-            Query(
-                "max by (model, boundary) (triton_model_energy_share_error_ratio<v>)",
-                "{{model}} {{boundary}}",
+            latest(
+                "max", "triton_model_energy_share_error_ratio<v>", "model, boundary"
             ),
         ),
     ]

@@ -7,10 +7,12 @@ from typing import Any
 from grafana.frame import framed
 from grafana.panels import (
     Query,
+    columns,
     good_above,
     good_below,
     latest,
     number,
+    quotient,
     rate,
     rows,
     series,
@@ -72,9 +74,9 @@ def _now() -> list[Any]:
             "Failing",
             "Share of production requests that failed.",
             "percentunit",
-            Query(
-                'sum(rate(triton_requests_total<v,outcome!="success">[$__rate_interval]))'
-                " / sum(rate(triton_requests_total<v>[$__rate_interval]))"
+            quotient(
+                'triton_requests_total<v,outcome!="success">',
+                "triton_requests_total<v>",
             ),
             steps=good_below(0.001, 0.01),
             no_value="no traffic",
@@ -129,11 +131,10 @@ def _traffic() -> list[Any]:
             "Seconds a production request waits for a model instance, over all replicas."
             " It rises before latency does.",
             "s",
-            Query(
-                "sum by (model) (rate(triton_model_queue_seconds_total<v>"
-                "[$__rate_interval])) / sum by (model) (rate(triton_requests_total"
-                "<v>[$__rate_interval]))",
-                "{{model}}",
+            quotient(
+                "triton_model_queue_seconds_total<v>",
+                "triton_requests_total<v>",
+                "model",
             ),
         ),
         series(
@@ -169,17 +170,13 @@ def _tables() -> list[Any]:
             "Model versions",
             "Ready is the server's word, serving is ours: a tensor went through.",
             "none",
-            latest(
+            *columns(
                 "min",
-                "triton_model_ready<v>",
                 "instance, model, version",
-                legend="ready",
-            ),
-            latest(
-                "min",
-                "triton_model_serving<v>",
-                "instance, model, version",
-                legend="serving",
+                {
+                    "ready": "triton_model_ready<v>",
+                    "serving": "triton_model_serving<v>",
+                },
             ),
             span=12,
             steps=good_above(0.5, 1),

@@ -6,7 +6,16 @@ from typing import Any, Final
 
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
-from grafana.panels import Query, good_below, heat, latest, rate, series
+from grafana.panels import (
+    Query,
+    bounds,
+    good_below,
+    heat,
+    latest,
+    quotient,
+    rate,
+    series,
+)
 
 _WINDOW: Final = "$__rate_interval"
 _BAND: Final = ("/ lower$/", "/ upper$/")
@@ -83,12 +92,11 @@ def _replicas(latency: str) -> list[Query]:
     """The p99 of each replica, and the bounds of its interval."""
     return [
         Query(f'{latency}_seconds<v,quantile="0.99">', "{{instance}} {{model}} p99"),
-        *(
-            Query(
-                f'{latency}_ci_seconds<v,quantile="0.99",bound="{bound}">',
-                f"{{{{instance}}}} {{{{model}}}} {bound}",
-            )
-            for bound in ("lower", "upper")
+        *bounds(
+            f'{latency}_ci_seconds<v,quantile="0.99">',
+            "{{instance}} {{model}}",
+            "lower",
+            "upper",
         ),
     ]
 
@@ -210,11 +218,10 @@ def _phases() -> list[Any]:
             "Queue seconds over request seconds, from Triton's statistics: over one"
             " half, requests wait longer than they are worked on.",
             "percentunit",
-            Query(
-                "sum by (model) (rate(triton_model_queue_seconds_total<v>"
-                "[$__rate_interval])) / sum by (model)"
-                " (rate(triton_model_request_seconds_total<v>[$__rate_interval]))",
-                "{{model}}",
+            quotient(
+                "triton_model_queue_seconds_total<v>",
+                "triton_model_request_seconds_total<v>",
+                "model",
             ),
             most=1,
             steps=good_below(0.25, 0.5),
@@ -224,21 +231,18 @@ def _phases() -> list[Any]:
             "Batch size",
             "Mean number of requests' rows in one execution: what dynamic batching does.",
             "short",
-            Query(
-                "sum by (model) (rate(triton_inferences_total<v>[$__rate_interval]))"
-                " / sum by (model) (rate(triton_executions_total<v>[$__rate_interval]))",
-                "{{model}}",
+            quotient(
+                "triton_inferences_total<v>", "triton_executions_total<v>", "model"
             ),
         ),
         series(
             "Compute time of an execution, from statistics",
             "From Triton's statistics, which need no traces: busy time by execution.",
             "s",
-            Query(
-                "sum by (model) (rate(triton_model_busy_seconds_total<v>"
-                "[$__rate_interval])) / sum by (model) (rate(triton_executions_total"
-                "<v>[$__rate_interval]))",
-                "{{model}}",
+            quotient(
+                "triton_model_busy_seconds_total<v>",
+                "triton_executions_total<v>",
+                "model",
             ),
         ),
     ]

@@ -71,6 +71,32 @@ def latest(how: str, gauge: str, by: str, legend: str | None = None) -> Query:
     return Query(f"{how} by ({by}) ({gauge})", _legend(by, legend))
 
 
+def columns(how: str, by: str, gauges: Mapping[str, str]) -> list[Query]:
+    """Return the columns of a table: gauges by the same labels, by their titles."""
+    return [latest(how, gauge, by, title) for title, gauge in gauges.items()]
+
+
+def quotient(above: str, below: str, by: str = "", legend: str | None = None) -> Query:
+    """Return what one counter gains over what another does, by these labels."""
+    return Query(
+        f"{rate(above, by).expr} / {rate(below, by).expr}", _legend(by, legend)
+    )
+
+
+def highest(gauge: str) -> Query:
+    """Return the ten features for which a gauge is the highest."""
+    return Query(
+        f"topk(10, max by (model, feature) ({gauge}))", _legend("model, feature", None)
+    )
+
+
+def bounds(gauge: str, legend: str, *ends: str) -> list[Query]:
+    """Return the ends of an interval, each a series of its own with its label `bound`."""
+    return [
+        Query(gauge.replace(">", f',bound="{end}">'), f"{legend} {end}") for end in ends
+    ]
+
+
 def _legend(by: str, given: str | None) -> str:
     labels = (f"{{{{{name.strip()}}}}}" for name in by.split(",") if name)
     return " ".join(labels) if given is None else given

@@ -11,6 +11,7 @@ from grafana.panels import (
     good_below,
     latest,
     number,
+    quotient,
     rate,
     rows,
     series,
@@ -71,10 +72,7 @@ def _collectors() -> list[Any]:
             "Probes starved",
             "Share of probes that decide nothing since the sidecar could not run in time.",
             "percentunit",
-            Query(
-                'sum(rate(triton_probe_total<s,outcome="late">[$__rate_interval]))'
-                " / sum(rate(triton_probe_total<s>[$__rate_interval]))"
-            ),
+            quotient('triton_probe_total<s,outcome="late">', "triton_probe_total<s>"),
             span=8,
             steps=good_below(0.1, 0.5),
             alerts=["TritonwatchStarved"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.frame import framed
-from grafana.panels import Query, Step, good_above, latest, rate, rows, series
+from grafana.panels import Query, Step, good_above, latest, quotient, rate, rows, series
 
 _PAGE, _TICKET = 14.4, 1.0
 
@@ -52,11 +52,10 @@ def _objectives() -> list[Any]:
             "Bad events",
             "Share of all events, over the fleet.",
             "percentunit",
-            Query(
-                'sum by (slo) (rate(triton_slo_events_total<s,outcome="bad">'
-                "[$__rate_interval])) / sum by (slo) (rate(triton_slo_events_total"
-                "<s>[$__rate_interval]))",
-                "{{slo}}",
+            quotient(
+                'triton_slo_events_total<s,outcome="bad">',
+                "triton_slo_events_total<s>",
+                "slo",
             ),
         ),
     ]

@@ -12,7 +12,7 @@ from drift.alarms import likelihood_ratios
 from drift.alarms.explanation import Culprit, explain
 from drift.alarms.ledger import Ledger, Sums, pack
 from drift.alarms.selection import e_benjamini_hochberg
-from drift.errors import StateError
+from drift.errors import UNREADABLE, StateError
 from drift.parts import parts
 from drift.projection import EVENTS, Summary
 
@@ -337,13 +337,7 @@ class Monitor:
             culprits = tuple(Culprit.from_json(c) for c in payload["culprits"])
             start = payload["alarm_start"]
             since, clear = int(payload["since_clear"]), int(payload["clear_after"])
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-        ) as error:
+        except UNREADABLE as error:
             raise StateError(
                 f"a monitor state that cannot be read: {error!r}"
             ) from error

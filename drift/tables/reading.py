@@ -182,7 +182,8 @@ class Table:
 
     def _parsed(self, value: object, time: str) -> float:
         try:
-            moment = value if isinstance(value, datetime) else _moment(str(value))
+            known = isinstance(value, datetime)
+            moment = value if known else datetime.fromisoformat(str(value))
         except ValueError:
             raise DataError(
                 f"{self.path}:{time}",
@@ -242,10 +243,6 @@ def _opened(path: Path, choices: Choices) -> ArrowFile | NpzFile:
     if kind == "npz":
         return NpzFile(path)
     return ArrowFile(path, choices.categorical)
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def _misfit(wanted: Tensor, found: Tensor | None) -> str:

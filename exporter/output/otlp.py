@@ -11,7 +11,7 @@ import contextlib
 import platform
 from importlib.metadata import version
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry.sdk.metrics import export as sdk
 from opentelemetry.sdk.metrics.export import MetricExportResult
@@ -52,8 +52,7 @@ class OtlpExporter:
         self._resource = resource(settings.resource, target)
         # gRPC takes names in lower case only; to HTTP they are all the same.
         headers = {k.lower(): v.get_secret_value() for k, v in settings.headers.items()}
-        self._metrics = _metric_exporter(settings, headers)
-        self._spans = _span_exporter(settings, headers) if settings.traces else None
+        self._metrics, self._spans = _exporters(settings, headers)
 
     def send_metrics(self, samples: Iterable[AnySample], now_ns: int) -> bool:
         """Send all samples in one request; whether the collector took them."""
@@ -232,63 +231,51 @@ _NO_PROXY: Final = cast("tuple[tuple[str, str]]", (("grpc.enable_http_proxy", 0)
 # and nothing but the config file shall be read.
 
 
-def _metric_exporter(settings: OtlpSettings, headers: dict[str, str]) -> MetricExporter:
+def _exporters(
+    settings: OtlpSettings, headers: dict[str, str]
+) -> tuple[MetricExporter, SpanExporter | None]:
     if settings.protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
-            metric_exporter as over_grpc,
+            metric_exporter as metrics_over_grpc,
+        )
+        from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
+            trace_exporter as spans_over_grpc,
         )
 
-        return over_grpc.OTLPMetricExporter(
-            endpoint=settings.endpoint,
-            insecure=settings.endpoint.startswith("http://"),
-            headers=headers,
-            timeout=settings.timeout_seconds,
-            channel_options=_NO_PROXY,
+        channel: dict[str, Any] = {
+            "endpoint": settings.endpoint,
+            "insecure": settings.endpoint.startswith("http://"),
+            "headers": headers,
+            "timeout": settings.timeout_seconds,
+            "channel_options": _NO_PROXY,
+        }
+        return (
+            metrics_over_grpc.OTLPMetricExporter(**channel),
+            spans_over_grpc.OTLPSpanExporter(**channel) if settings.traces else None,
         )
     from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
         Compression,
     )
     from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
-        metric_exporter as over_http,
+        metric_exporter as metrics_over_http,
+    )
+    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
+        trace_exporter as spans_over_http,
     )
 
     from exporter.output.otlp_session import CollectorSession  # noqa: PLC0415
 
-    return over_http.OTLPMetricExporter(
-        endpoint=f"{settings.endpoint.rstrip('/')}/v1/metrics",
-        headers=headers,
-        timeout=settings.timeout_seconds,
-        compression=Compression.Gzip,
-        session=CollectorSession(),
-    )
+    def posting(signal: str) -> dict[str, Any]:
+        return {
+            "endpoint": f"{settings.endpoint.rstrip('/')}/v1/{signal}",
+            "headers": headers,
+            "timeout": settings.timeout_seconds,
+            "compression": Compression.Gzip,
+            "session": CollectorSession(),
+        }
 
-
-def _span_exporter(settings: OtlpSettings, headers: dict[str, str]) -> SpanExporter:
-    if settings.protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
-            trace_exporter as over_grpc,
-        )
-
-        return over_grpc.OTLPSpanExporter(
-            endpoint=settings.endpoint,
-            insecure=settings.endpoint.startswith("http://"),
-            headers=headers,
-            timeout=settings.timeout_seconds,
-            channel_options=_NO_PROXY,
-        )
-    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
-        Compression,
-    )
-    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
-        trace_exporter as over_http,
-    )
-
-    from exporter.output.otlp_session import CollectorSession  # noqa: PLC0415
-
-    return over_http.OTLPSpanExporter(
-        endpoint=f"{settings.endpoint.rstrip('/')}/v1/traces",
-        headers=headers,
-        timeout=settings.timeout_seconds,
-        compression=Compression.Gzip,
-        session=CollectorSession(),
+    spans = spans_over_http.OTLPSpanExporter
+    return (
+        metrics_over_http.OTLPMetricExporter(**posting("metrics")),
+        spans(**posting("traces")) if settings.traces else None,
     )

@@ -75,34 +75,18 @@ def test_every_benchmark_of_a_folder_is_found_measured_and_kept(tmp_path: Path) 
     assert isinstance(kept["seed"], int)
 
 
-def test_a_missed_goal_is_an_exit_status_only_where_asked_for(tmp_path: Path) -> None:
+def test_options_choose_what_runs_what_counts_and_what_is_kept(tmp_path: Path) -> None:
     (tmp_path / "bench_good.py").write_text(GOOD)
 
-    status, _ = bench(tmp_path, "--strict")
-
-    assert status == 1
-
-
-def test_only_chooses_by_part_of_the_name_and_keeps_a_file_of_its_own(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "bench_good.py").write_text(GOOD)
-
+    assert bench(tmp_path, "--strict", "--discard")[0] == 1
+    _, figures = bench(tmp_path, "--quick", "--discard", "--only", "fast")
+    assert [f["quick"] for f in figures] == [True, True]
+    assert not (tmp_path / "results").exists()
     status, figures = bench(tmp_path, "--only", "d.plain")
-
     assert (status, [f["name"] for f in figures]) == (0, ["plain"])
     [file] = (tmp_path / "results").iterdir()
     assert file.stem.endswith("-d-plain")
     assert bench(tmp_path, "--only", "no such")[0] == 2
-
-
-def test_quick_reaches_the_benchmarks_that_take_it(tmp_path: Path) -> None:
-    (tmp_path / "bench_good.py").write_text(GOOD)
-
-    _, figures = bench(tmp_path, "--quick", "--discard", "--only", "fast")
-
-    assert [f["quick"] for f in figures] == [True, True]
-    assert not (tmp_path / "results").exists()
 
 
 def test_one_that_breaks_is_reported_and_the_others_go_on(tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-import urllib.request
 
 import pytest
 from fake_triton import FakeTriton, many
@@ -39,35 +36,6 @@ def test_a_server_that_is_not_there_yet_is_down_until_it_comes(
     triton.start()
     since = time.monotonic()
     sidecar.wait(up, limits.recovery, since=since)
-
-
-def test_a_dead_backend_is_seen_while_triton_calls_everything_ready(
-    playground, settings, start_sidecar, limits
-) -> None:
-    sidecar = start_sidecar(settings(playground))
-    sidecar.wait(serving)
-    for pid in playground.triton.stub_pids():
-        os.kill(pid, signal.SIGKILL)
-    killed = time.monotonic()
-    page = sidecar.wait(
-        lambda p: p.values("triton_model_serving") == [0, 0],
-        limits.recovery,
-        since=killed,
-    )
-    assert set(page.values("triton_model_ready")) == {1}
-    assert page.value("triton_ready") == 1
-    # What it is comes with the answer, which is later than that it is late.
-    sidecar.wait(
-        lambda p: p.sum("triton_probe_total", outcome="model_error") > 0,
-        limits.recovery,
-        since=killed,
-    )
-    # A load alone repairs nothing; after an unload, which hangs, it does.
-    for model in ("double", "sleepy"):
-        for action in ("unload", "load"):
-            url = f"http://{playground.http}/v2/repository/models/{model}/{action}"
-            urllib.request.urlopen(url, b"{}", timeout=15).close()
-    sidecar.wait(serving, limits.recovery + 1)
 
 
 @pytest.mark.slow

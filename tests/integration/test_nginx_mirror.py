@@ -8,10 +8,8 @@ import contextlib
 import pytest
 from mirrored_traffic import (
     MODEL,
-    Client,
     assert_mirror_costs_nothing,
-    binary_request,
-    json_request,
+    assert_requests_arrive,
     sidecar_config,
     spoiled_tap,
 )
@@ -47,36 +45,7 @@ def test_mirrored_requests_arrive_and_are_parsed(
     sidecar = start_sidecar(sidecar_config(settings, playground, tap))
     sidecar.wait(lambda page: page.value("triton_model_ready", model=MODEL) == 1)
     proxy = start_proxy(playground.http, f"127.0.0.1:{tap}")
-    client = Client(proxy.port)
-    sent = 0
-
-    def settled(page):
-        return page.sum("tritonwatch_tap_requests_total", source="http") == sent
-
-    def sampled(page):
-        return page.sum("tritonwatch_tap_samples_total", model=MODEL)
-
-    def looked_at(page):
-        # From when on drift watches the model is its own affair.
-        nonlocal sent
-        client.infer(*json_request())
-        sent += 1
-        return sampled(page) > 0
-
-    sidecar.wait(looked_at, 30)
-    read = "tritonwatch_tap_requests_total"
-    before = sidecar.wait(settled).value(read, source="http", outcome="accepted")
-    for _ in range(20):
-        client.infer(*json_request())
-        client.infer(*binary_request(8))
-    client.infer(*json_request(), path=f"/v2/models/{MODEL}/versions/1/infer")
-    client.close()
-    sent += 41
-    page = sidecar.wait(settled)
-    assert page.value(read, source="http", outcome="accepted") == before + 41
-    sidecar.wait(lambda page: sampled(page) == before + 41)
-    for outcome in ("malformed", "too_large", "unsupported", "timeout", "overloaded"):
-        assert page.sum("tritonwatch_tap_requests_total", outcome=outcome) == 0
+    assert_requests_arrive(sidecar, proxy.port)
     assert "error" not in proxy.log
 
 

@@ -106,6 +106,40 @@ def spoiled_tap(state, ports, start):
         yield lambda: sidecar.process.send_signal(number)
 
 
+def assert_requests_arrive(sidecar, port):
+    """Send requests through a proxy: each is mirrored, read, and parsed."""
+    client, sent = Client(port), 0
+
+    def settled(page):
+        return page.sum("tritonwatch_tap_requests_total", source="http") == sent
+
+    def sampled(page):
+        name = "tritonwatch_tap_samples_total"
+        return page.sum(name, model=MODEL, source="http")
+
+    def looked_at(page):
+        # From when on drift watches the model is its own affair.
+        nonlocal sent
+        client.infer(*json_request())
+        sent += 1
+        return sampled(page) > 0
+
+    sidecar.wait(looked_at, 30)
+    read = "tritonwatch_tap_requests_total"
+    before = sidecar.wait(settled).value(read, source="http", outcome="accepted")
+    for _ in range(20):
+        client.infer(*json_request())
+        client.infer(*binary_request(8))
+    client.infer(*json_request(), path=f"/v2/models/{MODEL}/versions/1/infer")
+    client.close()
+    sent += 41
+    page = sidecar.wait(settled)
+    assert page.value(read, source="http", outcome="accepted") == before + 41
+    sidecar.wait(lambda page: sampled(page) == before + 41)
+    for outcome in ("malformed", "too_large", "unsupported", "timeout", "overloaded"):
+        assert page.sum(read, outcome=outcome) == 0
+
+
 def assert_mirror_costs_nothing(mirrored, plain, spoil, longest_seconds):
     """Compare a proxy that mirrors with one that does not, in turns on one machine."""
     first = latencies([mirrored, plain], 20)

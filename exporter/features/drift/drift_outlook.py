@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from drift import codec
-from drift.errors import StateError
+from drift.errors import UNREADABLE, StateError
 from drift.forecast import Outlook, forecast
 
 if TYPE_CHECKING:
@@ -162,13 +162,7 @@ class Outlooks:
                 name: [math.nan if v is None else float(v) for v in values]
                 for name, values in payload["points"].items()
             }
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-        ) as error:
+        except UNREADABLE as error:
             raise StateError(f"points that cannot be read: {error!r}") from error
         for name, series in self._series.items():
             series.points.extend(restored.get(name, ()))

@@ -16,7 +16,7 @@ from drift.alarms.monitor import KIND as MONITOR_KIND
 from drift.alarms.monitor import VERSION as MONITOR_VERSION
 from drift.alarms.monitor import AlarmSettings, Monitor
 from drift.comparison import Baseline
-from drift.errors import StateError
+from drift.errors import UNREADABLE, StateError
 from drift.projection import BINS
 from drift.season import hours_of_week
 from drift.statistics import AnyStatistic
@@ -260,13 +260,7 @@ class Watch:
             self._count(alarm_since=None if since is None else float(since))
             if closed_at is not None and panes:
                 self._resume(float(closed_at), panes)
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OverflowError,
-        ) as error:
+        except UNREADABLE as error:
             raise StateError(f"a state that cannot be read: {error!r}") from error
 
     def _resume(self, closed_at: float, panes: list[Counts]) -> None:

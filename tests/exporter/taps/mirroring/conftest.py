@@ -40,27 +40,24 @@ def access(make_access):
     return make_access("m", "other")
 
 
-@pytest.fixture
-def serve(access):
-    """Start taps for HTTP with the settings of a mirror collector; they end with the test."""
+def _starting(tap, access):
     with contextlib.ExitStack() as stack:
 
         def start(**settings):
-            served = MirrorTap(access, **settings)
+            served = tap(access, **settings)
             stack.callback(served.close)
             return served
 
         yield start
+
+
+@pytest.fixture
+def serve(access):
+    """Start taps for HTTP with the settings of a mirror collector; they end with the test."""
+    yield from _starting(MirrorTap, access)
 
 
 @pytest.fixture
 def serve_grpc(access):
     """As `serve`, for gRPC."""
-    with contextlib.ExitStack() as stack:
-
-        def start(**settings):
-            served = Served(access, **settings)
-            stack.callback(served.close)
-            return served
-
-        yield start
+    yield from _starting(Served, access)
