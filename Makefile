@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz soak check fmt generate lint types imports lock audit sbom release clean parts
+.PHONY: help demo test test-fast test-all print-test-all test-triton test-bounds test-exhaustive bench attack fuzz mutants soak check fmt generate lint types imports lock audit sbom release clean parts
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,6 +125,13 @@ lock:  ## resolve the dependencies anew (needs uv)
 build/audit/bin/pip-audit:
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/python -m pip install --quiet pip-audit
+
+# Apart from the locked environment: it brings rich, which structlog imports where it is.
+build/mutants/cosmic_ray: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --upgrade --target build/mutants cosmic-ray==8.7.0
+
+mutants: env build/mutants/cosmic_ray  ## wrong changes that fast tests notice, half an hour (ARGS="--area slo --seed 2")
+	PYTHONPATH=build/mutants nice $(BIN)/python tests/benchmarks/mutants.py $(ARGS)
 
 # Asks the network, so no test runs it. --strict: what cannot be looked up is no "none found".
 audit: build/audit/bin/pip-audit  ## known vulnerabilities of everything that is locked

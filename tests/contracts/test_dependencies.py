@@ -41,8 +41,8 @@ NOT_IMPORTED = {
 }
 # Modules that are imported by a name that is put together, and where.
 BY_NAME = {"chaoslib": "loadtests/chaos/running/foreign.py"}
-# In an environment of its own: the embedded Triton's.
-ELSEWHERE = {"triton_python_backend_utils"}
+# In environments of their own: the embedded Triton's, and that of `make mutants`.
+ELSEWHERE = {"triton_python_backend_utils", "cosmic_ray", "parso"}
 # Licences under which a part of an Apache-2.0 application may be handed on with it. MPL
 # asks for changes of its own files alone, and none is changed here.
 COMPATIBLE = {
