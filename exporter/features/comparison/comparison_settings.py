@@ -120,8 +120,8 @@ class ComparisonSettings(Settings):
     challenger: str = Field(default=..., min_length=1, max_length=1024)
     """The same."""
     mode: Literal["shadow", "ab"] = Field(default="shadow")
-    """`shadow`: we ask both the same. `ab`: production asks each something of its own,
-    and its statistics and traces are compared; nothing is sent."""
+    """`shadow`: send the same requests to both. `ab`: compare production's own requests to
+    each, by statistics and traces; nothing is sent."""
     metrics: tuple[Metric, ...] = Field(default=())
     """Metrics to compare; if empty, all that the mode and the inputs support."""
     margins: MarginSettings = Field(default=MarginSettings())

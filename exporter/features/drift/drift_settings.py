@@ -94,7 +94,7 @@ class DriftForecastSettings(Settings):
     """Forecast of when the model has to be retrained, where the data support one."""
 
     accuracy_floor: float | None = Field(default=None, gt=0, lt=1)
-    """Lowest bearable accuracy: foresees when triton_estimated_accuracy_ratio of the
+    """Lowest acceptable accuracy: forecasts when triton_estimated_accuracy_ratio of the
     model falls below it."""
     psi_limit: float | None = Field(default=None, gt=0, le=100)
     """Highest acceptable PSI of any feature, above its mean without change: forecasts when
