@@ -182,17 +182,15 @@ class Table:
 
     def _parsed(self, value: object, time: str) -> float:
         try:
-            known = isinstance(value, datetime)
-            moment = value if known else datetime.fromisoformat(str(value))
+            if not isinstance(value, datetime):
+                value = datetime.fromisoformat(str(value))
         except ValueError:
             raise DataError(
                 f"{self.path}:{time}",
                 f"found {str(value)[:40]!r}; want a time as 2026-01-31T13:00:00Z or in "
                 "seconds since 1970",
             ) from None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return moment.timestamp()
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
 
     def _in_order(
         self, seconds: NDArray[np.float64], last: float, done: int, time: str

@@ -42,9 +42,9 @@ class BackendMetrics:
         self._refused.update(page.refused)
         for reason, number in self._refused.items():
             yield Sample(catalogue.PAGE_REFUSED, number, (reason,))
-        for (key, reason), number in page.failures.items():
+        for (key, reason), failures in page.failures.items():
             if key in present:
-                yield Sample(catalogue.REQUEST_FAILURES, number, (*key, reason))
+                yield Sample(catalogue.REQUEST_FAILURES, failures, (*key, reason))
         for key in present:
             for field, value in page.backend.get(key, {}).items():
                 if field in _SPECS:
