@@ -1,4 +1,4 @@
-"""What all dashboards share: variables, links, annotations, time range."""
+"""The parts that all dashboards share: variables, links, annotations, time range."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Query:
 
 
 def rate(counter: str, by: str = "", legend: str | None = None) -> Query:
-    """What a counter gains a second, summed by these labels, of which its legend is made."""
+    """The rate of a counter, summed by these labels, of which its legend is made."""
     grouped = f" by ({by}) " if by else ""
     return Query(
         f"sum{grouped}(rate({counter}[$__rate_interval]))", _legend(by, legend)

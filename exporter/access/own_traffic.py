@@ -90,13 +90,14 @@ NOTHING: Final = Booking()
 
 @dataclass(frozen=True, slots=True)
 class OwnTokens:
-    """Tokens of own requests in one direction; of `unknown` requests nobody knows them."""
+    """Tokens of own requests in one direction; those of `unknown` requests are not known."""
 
     known: int = 0
     unknown: int = 0
     answered: int = 0
-    """How many of `unknown` were answered, with so many responses in all:"""
+    """Requests of `unknown` that were answered."""
     responses: int = 0
+    """Responses to these in all."""
 
     def plus(self, tokens: int | None, reply: InferReply | None) -> OwnTokens:
         """Return the sum with one request; `tokens` None are not known."""

@@ -1,4 +1,4 @@
-"""What backends report on Triton's metrics page, and tokens."""
+"""Tokens, and metrics that backends report on Triton's metrics page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tokens an answer has, by the outputs that vLLM's and TensorRT-LLM's models have."""
+"""The tokens of an answer, by the outputs of vLLM's and TensorRT-LLM's models."""
 
 from __future__ import annotations
 

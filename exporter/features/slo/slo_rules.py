@@ -29,7 +29,7 @@ _DASHBOARD: Final = "/d/tritonwatch-slo"
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where the links of an alert begin; a pager needs addresses in full."""
+    """Base addresses of the links in alerts; a pager needs absolute ones."""
 
     runbooks_url: str = "deploy/runbooks"
     """Folder of the runbooks, `TritonSLOBurnPage.md` and so on."""

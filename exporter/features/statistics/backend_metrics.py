@@ -1,4 +1,4 @@
-"""What Triton's metrics page has beside the statistics, under names of our own."""
+"""Exposes metrics of backends and of Triton's core that only its metrics page has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of all models, and how long those worked whose backend answers by itself.
+"""Tokens of all models, and the busy time of those whose backend answers by itself.
 
 A decoupled model may give its requests back as soon as it has taken them: Triton's
 statistics then show milliseconds of work for answers of seconds. Where its backend adds up
@@ -37,12 +37,12 @@ _NO_ESTIMATE: Final = TokenEstimate()
 
 @dataclass(slots=True)
 class BusyTime:
-    """Seconds of work; of each read the statistics' or the backend's, the longer."""
+    """Seconds of work: at each read the longer of what statistics and backend report."""
 
     busy: float = 0.0
     production: float = 0.0
     is_reported: bool = False
-    """Whether the backend reports times."""
+    """True if the backend reports times of its tokens."""
     _at: float = 0.0
     _statistics: tuple[float, float] = (0.0, 0.0)
     _backend: float = 0.0
@@ -80,15 +80,15 @@ class BusyTime:
 
 
 class GeneratedWork:
-    """The books of all models."""
+    """Token counts and busy times of all models."""
 
     def __init__(self, access: Access, estimates: Mapping[str, TokenEstimate]) -> None:
         self._access = access
         self._estimates = estimates
         self._tokens: dict[ModelKey, TokenCounts] = {}
-        """Of models of which anything is known."""
+        """Counts of the models with a source of tokens."""
         self._first: frozenset[ModelKey] | None = None
-        """Models that were there when we came."""
+        """Models of the first read."""
         self._page_read = False
         self._busy: dict[ModelKey, BusyTime] = {}
 
@@ -125,11 +125,11 @@ class GeneratedWork:
         self._page_read = self._page_read or page is not None
 
     def busy(self, key: ModelKey) -> BusyTime:
-        """Return how long a model worked."""
+        """Return the busy time of a model."""
         return self._busy[key]
 
     def output_tokens(self, key: ModelKey) -> float | None:
-        """Return production's, where it is known how long the model worked for them."""
+        """Return production's output tokens; None if they or their busy time are unknown."""
         spec = self._access.board.current.models.get(key)
         if spec is not None and spec.decoupled and not self._busy[key].is_reported:
             return None
@@ -137,11 +137,11 @@ class GeneratedWork:
         return None if counts is None else counts.total("output")
 
     def server_gone(self, own: Mapping[ModelKey, OwnCounts]) -> None:
-        """Note what of ours a server had answered that does not answer any more."""
+        """Record our tokens that the server had answered when it became unreachable."""
         for key, counts in self._tokens.items():
             counts.server_gone(own.get(key, _NONE))
 
     def forget(self, key: ModelKey) -> None:
-        """Begin anew for a model version that is gone."""
+        """Forget a model version that was unloaded."""
         self._tokens.pop(key, None)
         self._busy.pop(key, None)

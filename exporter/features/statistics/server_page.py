@@ -1,4 +1,4 @@
-"""Everything that is used of Triton's metrics page, from one read of it.
+"""All values used from Triton's metrics page, from one read of it.
 
 Backends and models write to this page, too. Series of Triton's own that a model registered
 with other labels are known by these and refused. What a model adds to one of Triton's own
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MAX_SERIES: Final = 100_000
 MAX_BACKEND_SERIES: Final = 10_000
-"""So that what models register takes no room from Triton's own."""
+"""Limit of their own, so that series of models do not displace those of Triton."""
 
 _FIELDS: Final = {item.name: item.statistics_field for item in CROSS_CHECKED}
 _HISTOGRAM: Final = {
@@ -55,17 +55,17 @@ class Page:
     pending: Mapping[ModelKey, float]
     """Requests that wait for an instance."""
     failures: Mapping[tuple[ModelKey, str], float] = field(default_factory=dict)
-    """By reason."""
+    """Failed requests by reason."""
     first_response: Mapping[ModelKey, Mapping[str, float]] = field(default_factory=dict)
     """Cumulative counts by bound in milliseconds, "sum" and "count"."""
     backend: Mapping[ModelKey, Mapping[str, float]] = field(default_factory=dict)
-    """What its backend reports of a model, by field of `upstream.BACKEND`."""
+    """Values that its backend reports, by field of `upstream.BACKEND`."""
     refused: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Lines by the reason for which they were not used."""
 
 
 def page_of(body: bytes) -> Page:
-    """Return what a metrics page says; what cannot be read is counted."""
+    """Read a metrics page; lines that cannot be read are counted."""
     own = read_page(body, _OWN_LINES, most_series=MAX_SERIES)
     refused = own.refused
     counters: dict[tuple[ModelKey, str], float] = defaultdict(float)

@@ -41,7 +41,7 @@ _MEAN_READS: Final = 60
 
 
 class TokenEstimate(Settings):
-    """How many tokens a request has in the mean."""
+    """Mean tokens of a request, for models that report none."""
 
     input: float | None = Field(default=None, ge=0, le=1e9)
     """Tokens of its prompt."""
@@ -51,35 +51,35 @@ class TokenEstimate(Settings):
 
 @dataclass(frozen=True, slots=True)
 class TokenRead:
-    """What is known of one model version at a read of the statistics."""
+    """Everything known of one model version at one read of the statistics."""
 
     requests: int
-    """Production's so far, that succeeded."""
+    """Successful requests of production so far."""
     own_before: OwnCounts
-    """The ledger before the page was read."""
+    """The ledger of our own requests before the page was read."""
     own: OwnCounts
-    """And after it."""
+    """The same after the page was read."""
     page: Mapping[str, float] | None
-    """Of its backend, by field; None where the metrics page could not be read."""
+    """Values of its backend by field; None if the metrics page could not be read."""
     traced: TracedResponses | None
-    """None where responses are no tokens."""
+    """Traced responses; None unless each response is one token."""
     estimate: TokenEstimate
     """As configured."""
 
 
 @dataclass(slots=True)
 class _BackendTotal:
-    """One counter of a backend, our own part taken out."""
+    """One counter of a backend, less the tokens of our own requests."""
 
     base: float
     value: float = 0.0
-    """As last read."""
+    """Value at the last read."""
     ended: float = 0.0
-    """Of counters that started over."""
+    """Sum of the last values of counters that started over."""
     lost: float = 0.0
-    """Of our tokens, those in no counter that was read."""
+    """Tokens of our own requests that no counter showed before it started over."""
     own: float = 0.0
-    """Of the ledger at the last read."""
+    """Tokens of our own requests at the last read."""
     own_when_gone: float | None = None
     waits: int = 0
     total: float = 0.0
@@ -129,7 +129,7 @@ class TokenCounts:
                 self._add(direction, "estimate", requests * tokens)
 
     def server_gone(self, own: OwnCounts) -> None:
-        """Note what of ours the server had answered when it was first found gone."""
+        """Record our tokens that the server had answered when it became unreachable."""
         for direction, total in self._backend.items():
             if total.own_when_gone is None:
                 total.own_when_gone = float(_own(own, direction).known)

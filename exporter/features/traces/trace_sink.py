@@ -77,7 +77,7 @@ class _Model:
     first_response: TracedLatency
     response_gap: TracedLatency
     is_one_token: bool
-    """Whether each of its responses is a token."""
+    """True if each of its responses is one token."""
     responses: Histogram = field(default_factory=Histogram)
     time_per_token: Histogram = field(default_factory=Histogram)
     phases: dict[str, Histogram] = field(default_factory=dict)
