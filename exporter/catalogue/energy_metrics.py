@@ -118,7 +118,7 @@ SENSOR_GAP: Final = MetricSpec(
 )
 SENSOR_LAG: Final = MetricSpec(
     "triton_power_sensor_lag_seconds",
-    "How much later than the models' work the sensor shows its power, from 0 to 5, by the"
+    "Delay from the models' work to the power that the sensor reports, from 0 to 5: the"
     " lag at which busy times explain power best. It is removed before energy is divided."
     " Absent while no lag is seen.",
     _SENSOR,
@@ -139,8 +139,8 @@ MODEL_ENERGY: Final = MetricSpec(
 MODEL_ENERGY_ERROR: Final = MetricSpec(
     "triton_model_energy_share_error_ratio",
     "Half the width of the 95 % interval of the energy attributed to the model, over that"
-    " energy: 0.05 means that 5 % more or less is possible. On the mean of the latest"
-    " 240 windows: a model that just began to take more or less is not in it. Absent while the windows do not tell (fewer than 20, idle power"
+    " energy: 0.05 means that 5 % more or less is possible. For the mean of the latest"
+    " 240 windows: a recent change of a model's power is not in it. Absent while the windows do not suffice (fewer than 20, idle power"
     " unknown, a model that hardly ran or always runs with another): the error is unknown"
     " then, not 0.",
     (*_MODEL, "boundary", "source"),

@@ -8,7 +8,7 @@ from exporter.catalogue.shared import LATENCY_BOUNDS as _LATENCY_BOUNDS
 from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.samples import MetricSpec
 
-_FROM_PAGE: Final = " Our own requests included; as the backend reports it: {}."
+_FROM_PAGE: Final = " Our own requests included; from {}."
 
 BACKEND_RUNNING: Final = MetricSpec(
     "triton_backend_requests_running",
@@ -77,7 +77,7 @@ SERVER_FIRST_RESPONSE: Final = MetricSpec(
     "triton_server_first_response_seconds",
     "Time to the first response as Triton counts it, our own requests included:"
     " nv_inference_first_response_histogram_ms, from Triton 2.52 with --metrics-config"
-    " histogram_latencies=true, under its default bounds. Absent of models without them.",
+    " histogram_latencies=true, under its default bounds. Absent for models without them.",
     _MODEL,
     buckets=(0.1, 0.5, 2.0, 5.0),
     outlives_process=True,
@@ -92,23 +92,23 @@ PAGE_REFUSED: Final = MetricSpec(
 TOKENS: Final = MetricSpec(
     "triton_tokens_total",
     "Production's tokens by direction (input, output) since this process first saw the"
-    " model. The best source there is counts: backend (metrics of the backend, own probes"
-    " taken out), responses (requests times the mean number of responses of those traced,"
-    " of models in `token_responses`), estimate (requests times `token_estimates`). The"
+    " model, from the best available source: backend (metrics of the backend, own probes"
+    " excluded), responses (requests times the mean number of responses of those traced,"
+    " for models in `token_responses`), estimate (requests times `token_estimates`). The"
     " sum over sources is the total.",
     (*_MODEL, "direction", "source"),
 )
 TOKENS_OWN_UNKNOWN: Final = MetricSpec(
     "triton_own_requests_tokens_unknown_total",
-    "Own requests of which nobody can tell how many tokens the backend counted for them:"
-    " answers without num_input_tokens or num_output_tokens, failures, timeouts. They may"
-    " be in triton_tokens_total; while this stands still, none is.",
+    "Own requests for which it is unknown how many tokens the backend counted: answers"
+    " without num_input_tokens or num_output_tokens, failures, timeouts. Their tokens may"
+    " be in triton_tokens_total; while this stays constant, none are.",
     (*_MODEL, "direction"),
 )
 TIME_PER_TOKEN: Final = MetricSpec(
     "triton_request_time_per_output_token_seconds",
     "Mean time between the tokens of one traced, streamed client request after its first,"
-    " one value a request: its inverse is tokens a second as one user sees them. Of models"
+    " one value a request: its inverse is tokens a second as one user sees them. For models"
     " in `token_responses`, whose responses are one token each.",
     _MODEL,
     buckets=_LATENCY_BOUNDS,
@@ -116,9 +116,9 @@ TIME_PER_TOKEN: Final = MetricSpec(
 TOKEN_ENERGY: Final = MetricSpec(
     "triton_token_energy_joules",
     "Energy of one output token of production over the sliding window: the energy of the"
-    " model, that of its prompts too, over its output tokens; basis as for"
+    " model, prompts included, over its output tokens; basis as for"
     " triton_inference_energy_joules. Absent where either is not known for the whole"
-    " window, and of decoupled models whose backend does not report its times: Triton's"
+    " window, and for decoupled models whose backend does not report its times: Triton's"
     " statistics do not show how long these work.",
     (*_MODEL, "boundary", "source", "basis"),
 )

@@ -94,7 +94,7 @@ class PresetObjective(Settings):
     interactive: p95 < 100 ms and p99 < 500 ms. realtime: p95 < 50 ms and 99.9 % of
     requests succeed. chat: p99 of the first response < 500 ms and p95 of the gaps between
     responses < 50 ms; completion: 2 s and 200 ms. throughput: at least `per_second` inferences a second in 99 % of
-    looks. energy: at most `joules_per_inference`, idle share in, in 99 % of looks.
+    readings. energy: at most `joules_per_inference`, idle share included, in 99 % of readings.
     """
 
     kind: Literal["preset"] = "preset"

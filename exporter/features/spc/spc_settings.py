@@ -62,7 +62,7 @@ class GivenBaseline(Settings):
     sigma: float = Field(gt=0)
     """Standard deviation of one sample, in the signal's own unit."""
     correlation: float = Field(default=0.0, gt=-1, lt=1)
-    """Correlation of neighbouring samples; with one the charts run on residuals."""
+    """Correlation of neighbouring samples; if not 0, the charts run on residuals."""
 
 
 class SignalSettings(Settings):
@@ -90,8 +90,8 @@ class SignalSettings(Settings):
     sides: Literal["both", "upper", "lower"] = Field(default="both")
     """Direction of change that raises an alarm."""
     in_control_samples: float = Field(default=10_000, ge=20, le=1e8)
-    """Mean number of samples between false alarms of all its charts together, at least,
-    with nine learnt baselines of ten. The limits follow from it."""
+    """Minimum mean number of samples between false alarms of all its charts together,
+    for nine learnt baselines of ten. The limits follow from it."""
     learn_samples: int = Field(default=200, ge=20, le=100_000)
     """Number of first samples that the baseline is learnt from: the process must be in control
     then. Fewer samples give wider limits and later alarms. The false-alarm rate is guaranteed

@@ -44,7 +44,7 @@ class StatisticsSettings(CollectorSettings):
     timeout_seconds: float = Field(default=2.0, gt=0, le=60)
     """Longest wait for one answer of the server."""
     cross_check: bool = Field(default=True)
-    """Hold Triton's own /metrics against the statistics API, where it can be read."""
+    """Compare Triton's own /metrics with the statistics API, where it can be read."""
     learn_calls: bool = Field(default=False)
     """Learn which models a Python model calls by itself (BLS), so that calls made for our
     probes are no production. Until a model's calls are known, each probe of it reads all
@@ -56,7 +56,7 @@ class StatisticsSettings(CollectorSettings):
     """
 
     token_estimates: dict[str, TokenEstimate] = Field(default={}, max_length=10_000)
-    """By model name: tokens of a request, where nothing reports them."""
+    """Tokens of a request, by model name, where nothing reports them."""
     state_file: Path | None = Field(default=None)
     """File that keeps the latest reading, so that requests that Triton counted while
     tritonwatch was restarted are known: they are counted as unattributed.
