@@ -81,6 +81,7 @@ class ProductionComparison:
             self._results, self._counts = Outcomes(), None
         histograms: dict[ModelKey, Histogram] = {}
         counts = np.zeros((2, 2))
+        counted: set[ModelKey] = set()
         for sample in self._access.exposed():
             if isinstance(sample, HistogramSample):
                 if sample.spec is catalogue.REQUEST_DURATION:
@@ -91,9 +92,12 @@ class ProductionComparison:
                 if (model, version) in keys:
                     side = keys.index((model, version))
                     counts[side, int(outcome != "success")] += sample.value
-        if self._counts is not None and (counts >= self._counts).all():
-            self._results.add(counts - self._counts)
-        self._counts = counts
+                    counted.add((model, version))
+        # Statistics that are late are absent: that is no count of zero.
+        if counted >= set(keys):
+            if self._counts is not None and (counts >= self._counts).all():
+                self._results.add(counts - self._counts)
+            self._counts = counts
         self._window(histograms, keys)
 
     def intervals(self) -> dict[Metric, Interval]:

@@ -64,8 +64,8 @@ class Resources:
         if keys != self._keys:
             self._keys, self._last, self._windows = keys, None, []
             self._bytes = self._memory(keys)
-        if energy.keys() >= set(keys):
-            a, b = ((energy[key], inferences.get(key, 0.0)) for key in keys)
+        if set(keys) <= energy.keys() & inferences.keys():
+            a, b = ((energy[key], inferences[key]) for key in keys)
             self._window((a, b))
 
     @property

@@ -174,18 +174,13 @@ def _ratio(x: Values, y: Values, z: float, reach: float) -> Interval:
     c = sum_y * sum_y - square * float(y @ y)
     estimate = sum_y / sum_x - 1
     worth = count * (z / reach) ** 2
-    root = b * b - a * c
-    if a <= 0 or root < 0:
+    if a <= 0:
         # The champion's mean may still be zero: any ratio is possible.
         return Interval(estimate, -1.0, math.inf, count, worth)
-    spread = math.sqrt(root)
-    return Interval(
-        estimate,
-        max((b - spread) / a, 0.0) - 1,
-        (b + spread) / a - 1,
-        count,
-        worth,
-    )
+    # The estimate is inside: only rounding makes the root negative, or misses it.
+    spread = math.sqrt(max(b * b - a * c, 0.0))
+    low, high = max((b - spread) / a, 0.0) - 1, (b + spread) / a - 1
+    return Interval(estimate, min(low, estimate), max(high, estimate), count, worth)
 
 
 class BoundedMean:

@@ -27,6 +27,8 @@ class Production:
         self.histograms = {CHAMPION: Histogram(), CHALLENGER: Histogram()}
         self.joules = dict.fromkeys(self.histograms, 0.0)
         self.requests = dict.fromkeys(self.histograms, 0)
+        self.is_late = False
+        """True while statistics are missing from what is exposed."""
 
     def go_on(self):
         load = self.rng.lognormal(0, 0.5)
@@ -39,9 +41,10 @@ class Production:
     def exposed(self):
         for key, histogram in self.histograms.items():
             yield HistogramSample(catalogue.REQUEST_DURATION, histogram.copy(), key)
-            yield Sample(catalogue.REQUESTS, self.requests[key], (*key, "success"))
-            yield Sample(catalogue.REQUESTS, 0, (*key, "failure"))
-            yield Sample(catalogue.INFERENCES, self.requests[key], key)
+            if not self.is_late:
+                yield Sample(catalogue.REQUESTS, self.requests[key], (*key, "success"))
+                yield Sample(catalogue.REQUESTS, 0, (*key, "failure"))
+                yield Sample(catalogue.INFERENCES, self.requests[key], key)
             labels = (*key, "gpu", "nvml", "busy_time")
             yield Sample(catalogue.MODEL_ENERGY, self.joules[key], labels)
 
@@ -93,3 +96,18 @@ def test_a_model_that_is_not_there_is_said(watch):
     comparison.look()
     assert comparison.findings == ()
     assert comparison.document()["pairs"] == {"both": 0}
+
+
+def test_looks_without_statistics_neither_add_history_nor_hide_what_was_seen(watch):
+    production = Production(1.0)
+    production.requests[CHAMPION] = 100_000
+    comparison = watch(production)
+    for look in range(100):
+        production.go_on()
+        production.is_late = look in {30, 50, 70}
+        comparison.look()
+    found = {f.metric: f.interval for f in comparison.findings}
+    # 99 looks of 40 requests to each: nothing of what was there before.
+    assert found["success"].pairs == 99 * 40
+    energy = found["energy"]
+    assert -0.2 < energy.low < 0 < energy.high < 0.2

@@ -271,3 +271,14 @@ def test_a_bounded_mean_is_held_at_every_look_and_closes_fast_where_nothing_vari
     assert quiet.interval.high < 0.01
     with pytest.raises(ValueError, match="want a value in"):
         quiet.add(1.5)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-9])
+def test_pairs_in_one_ratio_have_that_ratio_and_no_open_interval(noise):
+    rng = np.random.default_rng(2)
+    for _ in range(100):
+        x = 1 + rng.random(100)
+        found = mean_ratio(x, 1.1 * x * (1 + noise * rng.random(100)), 0.05)
+        assert found.low <= found.estimate <= found.high
+        assert found.high - found.low < 1e-6
+        assert found.estimate == pytest.approx(0.1, abs=1e-6)
