@@ -99,6 +99,10 @@ class OwnTokens:
     responses: int = 0
     """Responses to these in all."""
 
+    def plus_unknown(self, requests: int) -> OwnTokens:
+        """Return the sum with requests of whose tokens and answers nothing is known."""
+        return replace(self, unknown=self.unknown + requests)
+
     def plus(self, tokens: int | None, reply: InferReply | None) -> OwnTokens:
         """Return the sum with one request; `tokens` None are not known."""
         if tokens is not None:
@@ -345,11 +349,7 @@ class OwnTraffic:
             counts = self._counts[share.key]
             booking = share.booking
             if asked.ending != "unreached":
-                counts = replace(
-                    counts,
-                    input_tokens=counts.input_tokens.plus(tokens.input, reply),
-                    output_tokens=counts.output_tokens.plus(tokens.output, reply),
-                )
+                counts = _with_tokens(counts, share, asked, tokens)
             if asked.ending == "ok":
                 counts = _succeeded(counts, share, from_cache=asked.from_cache)
             elif asked.ending == "unresolved":
@@ -365,11 +365,35 @@ class OwnTraffic:
             self._counts[share.key] = counts
         if asked.ending != "unreached":
             self._add_possible(asked.calls)
+            for key, booking in asked.calls.items():
+                # What a model asks of another is not in its answer.
+                counts = self._counts[key]
+                self._counts[key] = replace(
+                    counts,
+                    input_tokens=counts.input_tokens.plus_unknown(booking.requests),
+                    output_tokens=counts.output_tokens.plus_unknown(booking.requests),
+                )
 
     def _add_possible(self, bookings: Mapping[ModelKey, Booking]) -> None:
         for key, booking in bookings.items():
             counts = self._counts.get(key, OwnCounts())
             self._counts[key] = replace(counts, possible=counts.possible + booking)
+
+
+def _with_tokens(
+    counts: OwnCounts, share: Touched, asked: Asked, tokens: Tokens
+) -> OwnCounts:
+    """Return the counts with the tokens that the backend made for one request."""
+    ours = counts.input_tokens, counts.output_tokens
+    if share.is_executed or asked.ending != "ok":
+        ours = (
+            ours[0].plus(tokens.input, asked.reply),
+            ours[1].plus(tokens.output, asked.reply),
+        )
+    elif not asked.from_cache:
+        # A response cache may have answered with tokens that were made earlier.
+        ours = ours[0].plus_unknown(1), ours[1].plus_unknown(1)
+    return replace(counts, input_tokens=ours[0], output_tokens=ours[1])
 
 
 def _succeeded(counts: OwnCounts, share: Touched, *, from_cache: bool) -> OwnCounts:

@@ -329,9 +329,9 @@ def _tokens_between(before: Look, after: Look) -> dict[ModelKey, float]:
     tokens = {}
     for key, now in after.models.items():
         then = before.models.get(key)
-        if now.output_tokens is not None:
-            # Nothing was counted before they were known.
-            known = 0.0 if then is None else then.output_tokens or 0.0
+        known = 0.0 if then is None else then.output_tokens
+        # A source that appears late counts requests of earlier windows as well.
+        if now.output_tokens is not None and known is not None:
             tokens[key] = max(0.0, now.output_tokens - known)
     return tokens
 

@@ -18,6 +18,7 @@ from exporter.features.statistics.token_counts import (
     TokenCounts,
     TokenEstimate,
     TokenRead,
+    own_tokens,
 )
 
 if TYPE_CHECKING:
@@ -48,35 +49,49 @@ class BusyTime:
     _backend: float = 0.0
     _tokens: float = 0.0
     _own: int = 0
+    _owed: int = 0
+    """Own tokens whose answers are known, and which the backend did not show yet."""
     _share: float = 1.0
+    _rises: tuple[float, float] = (0.0, 0.0)
+    """Seconds of all and of production added since the page was last read."""
 
     def advance(
         self,
         at: float,
         statistics: tuple[float, float],
         page: Mapping[str, float] | None,
-        own_tokens: int,
+        ours: int,
     ) -> None:
-        """Add what rose until `at`; `statistics` are seconds of all and of production."""
+        """Add what rose until `at`; `statistics` are seconds of all and of production.
+
+        `ours` are the output tokens of our own requests so far.
+        """
         rise, production = (
             now - then for now, then in zip(statistics, self._statistics, strict=True)
         )
         self._statistics = statistics
+        self.busy += rise
+        self.production += production
+        self._rises = self._rises[0] + rise, self._rises[1] + production
         if page is not None and "token_seconds" in page:
             seconds = page["token_seconds"] + page.get("first_seconds", 0.0)
             tokens = page.get("output", 0.0)
             spent = seconds - self._backend if seconds >= self._backend else seconds
             made = tokens - self._tokens if tokens >= self._tokens else tokens
-            own, self._own = own_tokens - self._own, own_tokens
+            self._owed = max(0, self._owed + ours - self._own)
+            self._own = ours
             if made > 0:
-                self._share = min(1.0, max(0.0, 1 - own / made))
+                seen = min(self._owed, made)
+                self._owed -= round(seen)
+                self._share = 1.0 - seen / made
             worked = min(spent, at - self._at)
-            if self.is_reported and worked > rise:
-                rise, production = worked, worked * self._share
+            if self.is_reported and worked > self._rises[0]:
+                self.busy += worked - self._rises[0]
+                # A counter: what the statistics took for production is not taken back.
+                self.production += max(0.0, worked * self._share - self._rises[1])
             self.is_reported = True
+            self._rises = 0.0, 0.0
             self._backend, self._tokens, self._at = seconds, tokens, at
-        self.busy += rise
-        self.production += production
 
 
 class GeneratedWork:
@@ -108,8 +123,9 @@ class GeneratedWork:
             backend = None if page is None else page.backend.get(key, {})
             seconds = production.all_busy_ns / 1e9, production.totals.busy_ns / 1e9
             busy = self._busy.setdefault(key, BusyTime())
-            busy.advance(at, seconds, backend, own.output_tokens.known)
             traced = self._access.work.traced.get(key)
+            ours, _ = own_tokens(own, "output", one_each=traced is not None)
+            busy.advance(at, seconds, backend, ours)
             estimate = self._estimates.get(key[0], _NO_ESTIMATE)
             if key not in self._tokens:
                 if not backend and traced is None and estimate is _NO_ESTIMATE:

@@ -88,10 +88,12 @@ def page_of(body: bytes) -> Page:
                     reason = FAILURE_REASONS[-1]
                 failures[key, reason] += value
         elif name == PENDING.name:
-            pending[key] = value
+            # The model has a series, and each of its GPUs has one that may stay 0.
+            pending[key] = pending.get(key, 0.0) + value
         else:
             part = _HISTOGRAM[name]
-            first[key][labels.get("le", "") if part == "bucket" else part] = value
+            part = labels.get("le", "") if part == "bucket" else part
+            first[key][part] = first[key].get(part, 0.0) + value
     backend = _backend(body, refused)
     return Page(dict(counters), pending, failures, dict(first), backend, refused)
 

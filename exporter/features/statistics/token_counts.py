@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field
 
 from exporter import catalogue
-from exporter.access.own_traffic import NOTHING, OwnTokens
+from exporter.access.own_traffic import NOTHING
 from exporter.access.work_board import TracedResponses
 from exporter.samples import Sample
 from exporter.settings import Settings
@@ -111,6 +111,10 @@ class TokenCounts:
     _unknown: dict[Direction, int] = field(default_factory=dict)
     _others: dict[tuple[Direction, str], float] = field(default_factory=dict)
     _mean: float | None = None
+    _one_each: bool = False
+    """True if each response is one token."""
+    _guessed: dict[Direction, float] = field(default_factory=dict)
+    """Tokens of other sources while the page, and so the backend, could not be read."""
     _traced: deque[TracedResponses] = field(
         default_factory=lambda: deque([TracedResponses(0, 0)], maxlen=_MEAN_READS)
     )
@@ -120,6 +124,7 @@ class TokenCounts:
         requests = read.requests - self._requests
         self._requests = read.requests
         mean = self._mean_responses(read.traced)
+        self._one_each = read.traced is not None
         for direction in DIRECTIONS:
             if self._count_backend(direction, read):
                 continue
@@ -127,12 +132,16 @@ class TokenCounts:
                 self._add(direction, "responses", requests * mean)
             elif (tokens := getattr(read.estimate, direction)) is not None:
                 self._add(direction, "estimate", requests * tokens)
+        if read.page is not None:
+            self._guessed.clear()
 
     def server_gone(self, own: OwnCounts) -> None:
         """Record our tokens that the server had answered when it became unreachable."""
         for direction, total in self._backend.items():
             if total.own_when_gone is None:
-                total.own_when_gone = float(_own(own, direction).known)
+                total.own_when_gone = float(
+                    own_tokens(own, direction, one_each=self._one_each)[0]
+                )
 
     def total(self, direction: Direction) -> float | None:
         """Return the tokens of all sources; None where there is none."""
@@ -156,23 +165,19 @@ class TokenCounts:
         value = None if read.page is None else read.page.get(direction)
         if value is None:
             return direction in self._backend
-        own = _own(read.own, direction)
-        known, unknown = float(own.known), own.unknown
-        if direction == "output" and read.traced is not None:
-            # Each response is a token.
-            known, unknown = known + own.responses, unknown - own.answered
+        known, unknown = own_tokens(read.own, direction, one_each=self._one_each)
         is_quiet = read.own.in_flight == NOTHING
         total = self._backend.get(direction)
         if total is None:
-            base = 0.0
+            base = self._guessed.get(direction, 0.0)
             if not self.is_new:
                 # What it counted before our first read is not ours to count.
                 self._waits += 1
                 if read.own != read.own_before and self._waits < _MOST_WAITS:
                     return False
-                base = value - known
+                base = float(value - known)
             total = self._backend[direction] = _BackendTotal(base, value)
-        total.advance(value, known, is_quiet=is_quiet)
+        total.advance(value, float(known), is_quiet=is_quiet)
         self._unknown[direction] = unknown
         return True
 
@@ -190,7 +195,19 @@ class TokenCounts:
     def _add(self, direction: Direction, source: str, tokens: float) -> None:
         before = self._others.get((direction, source), 0.0)
         self._others[direction, source] = before + max(0.0, tokens)
+        self._guessed[direction] = self._guessed.get(direction, 0.0) + max(0.0, tokens)
 
 
-def _own(own: OwnCounts, direction: Direction) -> OwnTokens:
-    return own.input_tokens if direction == "input" else own.output_tokens
+def own_tokens(
+    own: OwnCounts, direction: Direction, *, one_each: bool
+) -> tuple[int, int]:
+    """Return tokens of our own requests, and how many requests have unknown ones.
+
+    `one_each` says that each response is one output token.
+    """
+    if direction == "input":
+        return own.input_tokens.known, own.input_tokens.unknown
+    tokens = own.output_tokens
+    if one_each:
+        return tokens.known + tokens.responses, tokens.unknown - tokens.answered
+    return tokens.known, tokens.unknown

@@ -192,14 +192,24 @@ class TraceSink:
         return False
 
     def token_responses(self) -> dict[ModelKey, TracedResponses]:
-        """Return requests and responses of models whose responses are tokens."""
+        """Return requests and responses of models whose responses are tokens.
+
+        Models that the server holds are in it before their first trace, too.
+        """
+        found = {
+            key: TracedResponses(0, 0)
+            for key in self._known()
+            if self._is_one_token(key[0])
+        }
         with self._lock:
-            return {
-                key: TracedResponses(sent.count, round(sent.sum))
-                for key, model in self._models.items()
-                if model.is_one_token
-                for sent in (model.responses,)
-            }
+            for key, model in self._models.items():
+                if model.is_one_token:
+                    sent = model.responses
+                    found[key] = TracedResponses(sent.count, round(sent.sum))
+        return found
+
+    def _is_one_token(self, name: str) -> bool:
+        return any(fnmatchcase(name, one) for one in self._settings.token_responses)
 
     def _new_model(self, name: str) -> _Model:
         seconds = self._settings.window_seconds
@@ -207,7 +217,7 @@ class TraceSink:
             TracedLatency(REQUEST, seconds),
             TracedLatency(FIRST_RESPONSE, seconds),
             TracedLatency(RESPONSE_GAP, seconds),
-            any(fnmatchcase(name, one) for one in self._settings.token_responses),
+            self._is_one_token(name),
         )
 
     def _forget(self, now: float) -> None:

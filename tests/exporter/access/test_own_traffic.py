@@ -372,3 +372,26 @@ def test_an_ensemble_and_a_queue_that_rejects_book_a_failure_twice():
     queued = ModelSpec("q", "1", (), (), queue_limits=True)
     found = touched(spec("e", ("q", ""), ("leaf", "")), queued, spec("leaf"))
     assert [share.fails_twice for share in found] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("from_cache", "ours"), [(True, OwnTokens()), (False, OwnTokens(unknown=1))]
+)
+def test_tokens_of_an_answer_that_a_cache_may_have_given_are_not_subtracted(
+    from_cache, ours
+):
+    ledger = OwnTraffic(run_id="run")
+    with ledger.request([Touched(KEY, 1, is_executed=False)]) as asked:
+        asked.reply = InferReply((int32("num_output_tokens", 100),), 1.0)
+        asked.from_cache = from_cache
+    assert ledger.counts(KEY).output_tokens == ours
+
+
+def test_tokens_of_models_that_the_model_asked_calls_by_itself_are_unknown():
+    ledger = OwnTraffic(run_id="run")
+    calls = {STEP: Booking(2, 2, {1: 2})}
+    with ledger.request([(KEY, 1)], calls=calls) as asked:
+        asked.reply = InferReply((int32("num_output_tokens", 100),), 1.0)
+    assert ledger.counts(KEY).output_tokens == OwnTokens(100)
+    assert ledger.counts(STEP).output_tokens == OwnTokens(unknown=2)
+    assert ledger.counts(STEP).input_tokens == OwnTokens(unknown=2)

@@ -38,6 +38,7 @@ class Machine:
         self.placement = Placement(frozenset(d.key for d in devices))
         self.settled = []
         self.look = None
+        self.tokens: dict[object, float | None] = {}
         self._read()
 
     def second(
@@ -59,7 +60,10 @@ class Machine:
                 self.now,
                 {
                     key: ModelWork(
-                        self.busy[key], self.production[key], self.inferences[key]
+                        self.busy[key],
+                        self.production[key],
+                        self.inferences[key],
+                        output_tokens=self.tokens.get(key),
                     )
                     for key in self.busy
                 },
@@ -188,3 +192,17 @@ def test_windows_are_at_least_as_long_as_configured():
         machine.second()
     assert len(machine.settled) == 6
     assert all(math.isclose(s.seconds, 5.0) for s in machine.settled)
+
+
+def test_tokens_of_a_source_that_appears_late_are_not_those_of_one_window():
+    machine = Machine(board("GPU-0"))
+    for second in range(60):
+        if second >= 30:
+            # The first number covers all requests so far.
+            machine.tokens[A] = 200_000.0 + 10 * (second - 30)
+        machine.second([(A, 0.5, 100)])
+    seen = [
+        window.output_tokens[A] for window in machine.settled if window.output_tokens
+    ]
+    assert len(seen) > 2
+    assert max(seen) < 1_000

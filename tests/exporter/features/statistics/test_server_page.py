@@ -176,3 +176,11 @@ def test_a_histogram_that_falls_is_not_shown():
         line.replace(" 1", " 4", 1) if '"100"' in line else line for line in HISTOGRAM
     ]
     assert not histograms(page(*lines))
+
+
+def test_series_of_a_model_and_of_its_gpus_are_one_number():
+    """Triton has gauges and histograms for the model and for each GPU; some stay 0."""
+    name = "nv_inference_pending_request_count"
+    gpus = [f'{name}{{gpu_uuid="GPU-{number}",{LABELS}}} 0' for number in (0, 1)]
+    assert page(f"{name}{{{LABELS}}} 7", *gpus).pending == {KEY: 7}
+    assert page(*gpus, f"{name}{{{LABELS}}} 7").pending == {KEY: 7}

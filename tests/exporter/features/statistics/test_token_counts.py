@@ -240,3 +240,47 @@ def test_time_at_work_is_what_the_backend_reports_and_no_more_than_passed():
     assert look(140.0, 3.0, 10.0, 0, statistics=4.0) == (19, 16.5)
     busy.advance(150.0, (5.0, 2.5), None, ours)
     assert (busy.busy, busy.production) == (20, 17)
+
+
+def test_before_the_first_trace_each_response_is_a_token_already():
+    """As after a reload of the traces: our answers stay out, and the count goes on."""
+    counts = TokenCounts(is_new=True)
+    ours = own(unknown=1000, answered=1000, responses=20_000)
+    counts.advance(read(20_100, ours, traced=TracedResponses(5, 100)))
+    counts.advance(read(20_100, ours, traced=TracedResponses(0, 0)))
+    assert totals(counts) == {BACKEND: 100}
+    counts.server_gone(own(unknown=1001, answered=1001, responses=20_030))
+    ours = own(unknown=1002, answered=1002, responses=20_040)
+    counts.advance(read(15, ours, traced=TracedResponses(0, 0)))
+    # Of the last 40 of ours the old server had made 30.
+    assert totals(counts) == {BACKEND: 100 + 15 - 10}
+
+
+def test_what_an_estimate_counted_while_the_page_was_away_is_not_counted_again():
+    counts = TokenCounts(is_new=True)
+    guess = TokenEstimate(output=100)
+    counts.advance(read(page=False, requests=10, estimate=guess))
+    counts.advance(read(1000, requests=10, estimate=guess))
+    assert counts.total("output") == 1000
+    counts.advance(read(1100, requests=11, estimate=guess))
+    assert counts.total("output") == 1100
+
+
+def test_our_own_streams_over_two_reads_are_no_work_of_production():
+    busy = BusyTime()
+    for second in range(100):
+        page = {"token_seconds": 0.5 * second, "output": 100.0 * second}
+        # An answer takes two seconds, and its tokens are known at its end.
+        busy.advance(float(second), (0.0, 0.0), page, 200 * (second // 2))
+    assert busy.busy == pytest.approx(49.5)
+    assert busy.production <= 1.0
+
+
+def test_work_that_the_statistics_showed_while_the_page_was_away_counts_once():
+    busy = BusyTime()
+    busy.advance(0.0, (0.0, 0.0), {"token_seconds": 0.0, "output": 0.0}, 0)
+    for second in range(1, 10):
+        busy.advance(float(second), (0.9 * second, 0.9 * second), None, 0)
+    busy.advance(10.0, (9.0, 9.0), {"token_seconds": 9.0, "output": 90.0}, 0)
+    assert busy.busy == pytest.approx(9.0)
+    assert busy.production == pytest.approx(9.0)
