@@ -42,13 +42,13 @@ WIDTH = 10
 
 @dataclass(frozen=True)
 class Scene:
-    """What golden set and production are like."""
+    """Shapes of a golden set and of production."""
 
     golden_copies: int = 1
     golden_noise: float = 0.0
     """Of the copies, in standard deviations of a column."""
     copies: int = 1
-    """How often production asks each input."""
+    """Draw how often production sends each input."""
     spread: float = 1.0
     """Of production's inputs over that of the golden ones: below 1 answers are less sure."""
     flipped: float = 0.0
@@ -199,7 +199,7 @@ def _digits(
 def _dated(
     number: int, power: float, correlation: float, windows: int
 ) -> Outlook | tuple[bool, bool]:
-    """Whether the date found holds the true one and has no end; else why there is none."""
+    """Return whether the interval holds the true date, and whether it is open; else the reason for no date."""
     rng = np.random.default_rng([figures.SEED, number, windows])
     noise = rng.normal(size=windows + 100)
     for place in range(1, noise.size):

@@ -40,7 +40,7 @@ def capacity(*, quick: bool = False) -> Iterator[Figure]:
 
 
 def _searched(server: Queue, seed: int, budget: float) -> tuple[float, ...]:
-    """Whether it is VALID, covers, is too high; its error ratio and half width."""
+    """Return whether a search is VALID, covers, is too high; its error ratio and half width."""
     rng = np.random.default_rng((figures.SEED, seed))
     search = search_of(server, rng, budget_seconds=budget)
     search.run(0.6 * server.capacity)

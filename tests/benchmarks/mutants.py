@@ -158,7 +158,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What it is called in the results."""
+        """Name in the results."""
         return f"{self.path}: {self.before} -> {self.after}"
 
 

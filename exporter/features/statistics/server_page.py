@@ -111,7 +111,7 @@ def _backend(body: bytes, refused: Counter[str]) -> dict[ModelKey, dict[str, flo
         if value < 0 or (is_ratio and value > 1):
             refused["value"] += 1
             continue
-        # Engines of one model are told apart by labels of their own.
+        # Each engine of one model has series of its own.
         fields = found[labels["model"], labels["version"]]
         before = fields.get(field_name, 0.0)
         fields[field_name] = max(before, value) if is_ratio else before + value

@@ -1,16 +1,17 @@
-"""Production's tokens of one model version, from the best source there is.
+"""Production's tokens of one model version, from the best available source.
 
-A backend's counters hold everybody's tokens and start over with a reload. From them what
-the answers to our own requests reported is subtracted. The backend may count a token of
-ours before we have its answer, or after: so the counters are held against the ledger of our
-requests only while none is under way, and the total is the highest difference so far. It is
-never too high by more than what nobody can tell (`OwnTokens.unknown`), and exact as soon as
-our requests pause. Where they never do, it is taken after `_MOST_WAITS` reads, and may be
-ahead by the tokens of the requests then under way, once: nothing of that adds up.
+A backend's counters include the tokens of everybody's requests and start over with a
+reload. The tokens that answers to our own requests report are subtracted. The backend may
+count a token of ours before or after we have its answer, so its counters are compared with
+the ledger of our requests only while none of them is under way; the total is the highest
+difference so far. It is too high by no more than the tokens of requests whose tokens are
+unknown (`OwnTokens.unknown`), and exact as soon as our requests pause. Where they never
+pause, the difference is taken after `_MOST_WAITS` reads, and may include the tokens of the
+requests then under way; this error does not accumulate.
 
-What a backend counted between the last read and its end is lost. Of our tokens in it, those
-of a server that was seen to be gone are known; at a reload they are taken from what comes
-next.
+Tokens that a backend counted between the last read and its end are lost. Our own tokens
+among them are known if the server was seen to be gone; after a reload they are subtracted
+from what is counted next.
 """
 
 from __future__ import annotations

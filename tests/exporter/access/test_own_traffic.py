@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from exporter import errors
 from exporter.access.inventory import Inventory
+from exporter.access.own_tokens import OwnTokens
 from exporter.access.own_traffic import (
     HELD_BACK,
     REQUEST_ID_PREFIX,
     Booking,
     OwnCounts,
-    OwnTokens,
     OwnTraffic,
     Touched,
 )

@@ -15,7 +15,7 @@ CHANCE = 0.10 + 3.0 * math.sqrt(0.10 * 0.90 / BASELINES)
 
 
 def baselines(name, seed=20261):
-    """Whether each bound is shown, and the true run length; 600 samples are learnt."""
+    """Return whether each bound is shown, and the true run length; 600 samples are learnt."""
     rng = np.random.default_rng(seed)
     settings = chart_runs.settings(learn_samples=600, in_control_samples=WANTED)
     signals = learnt(Process(rng, (BASELINES,), **PROCESSES[name]), settings)

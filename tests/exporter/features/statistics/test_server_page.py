@@ -1,4 +1,4 @@
-"""What backends report, under names of our own; and what models may not forge."""
+"""Metrics of backends under names of our own, and lines that models may not forge."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from exporter import catalogue
 from exporter.access.collector_base import Access
-from exporter.access.own_traffic import NOTHING, Booking, OwnCounts, OwnTokens
+from exporter.access.own_tokens import OwnTokens
+from exporter.access.own_traffic import NOTHING, Booking, OwnCounts
 from exporter.access.work_board import TracedResponses
 from exporter.features.statistics.generated_work import BusyTime, GeneratedWork
 from exporter.features.statistics.production_counts import Production
@@ -76,7 +77,7 @@ def test_of_a_model_that_came_while_we_watched_all_counts():
 
 
 def books(*pages, models=(KEY,)):
-    """What is exposed after reads of these pages; None is one that could not be read."""
+    """Return the samples after reads of these pages; None is one that could not be read."""
     grpc = GrpcClient("127.0.0.1:1")
     work = GeneratedWork(Access.detached(grpc), {})
     shown = []
