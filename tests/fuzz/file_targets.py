@@ -1,4 +1,4 @@
-"""What the fuzzer feeds: files that an operator wrote, or that were kept over a restart."""
+"""Fuzz targets: files that an operator wrote, or that were kept over a restart."""
 
 from __future__ import annotations
 

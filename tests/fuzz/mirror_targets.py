@@ -1,4 +1,4 @@
-"""What the fuzzer feeds: each target takes any bytes and states what must always hold.
+"""Fuzz targets of mirrored requests: each target takes any bytes and states what must always hold.
 
 A request that is well lies before and after every input: nothing that came may cost
 anything else.

@@ -1,4 +1,4 @@
-"""What the fuzzer feeds: Triton's metrics page, to which every model writes."""
+"""Fuzz targets: Triton's metrics page, to which every model writes."""
 
 from __future__ import annotations
 

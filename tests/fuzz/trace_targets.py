@@ -1,4 +1,4 @@
-"""What the fuzzer feeds: each target takes any bytes and states what must always hold."""
+"""Fuzz targets of traces: each target takes any bytes and states what must always hold."""
 
 from __future__ import annotations
 

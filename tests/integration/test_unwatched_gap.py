@@ -1,4 +1,4 @@
-"""What Triton counts while the sidecar is dead."""
+"""Requests that Triton counts while the sidecar is dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gives way first when a server cannot take more."""
+"""The first limit that a saturated server reaches."""
 
 from __future__ import annotations
 

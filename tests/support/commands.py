@@ -26,7 +26,7 @@ def tritonwatch(
 
 
 def python(program: str, *arguments: object, **options: Any) -> str:
-    """What a Python of its own prints that runs a program; it has to end well."""
+    """Return the output of a program run by a new Python; it must exit with 0."""
     ended = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
         capture_output=True,

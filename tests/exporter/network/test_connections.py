@@ -1,4 +1,4 @@
-"""What stays of connections that broke."""
+"""Memory held by broken connections."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class FakeTriton:
 
     @property
     def requests(self) -> tuple[ReceivedRequest, ...]:
-        """What was received on every port, oldest first: the last `KEPT_REQUESTS`."""
+        """Requests received on all ports, oldest first: the last `KEPT_REQUESTS`."""
         return self._core.journal.records()
 
     @property

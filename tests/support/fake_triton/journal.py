@@ -118,7 +118,7 @@ class Journal:
         model: str | None = None,
         protocol: Protocol | None = None,
     ) -> int:
-        """How many calls of this kind came in all, kept or not, since the last forget()."""
+        """Return the number of calls of this kind since the last forget(), kept or not."""
         with self._changed:
             return self._received[protocol, operation, model]
 

@@ -244,7 +244,7 @@ def test_time_at_work_is_what_the_backend_reports_and_no_more_than_passed():
 
 
 def test_before_the_first_trace_each_response_is_a_token_already():
-    """As after a reload of the traces: our answers stay out, and the count goes on."""
+    """A reload of the traces neither adds our tokens nor stops the count."""
     counts = TokenCounts(is_new=True)
     ours = own(unknown=1000, answered=1000, responses=20_000)
     counts.advance(read(20_100, ours, traced=TracedResponses(5, 100)))

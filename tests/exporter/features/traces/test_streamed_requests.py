@@ -23,7 +23,7 @@ DATA = Path(__file__).parents[3] / "data" / "traces"
 FILE = (DATA / "streamed_files" / "t.json.0").read_bytes()
 BODIES = [path.read_bytes() for path in sorted((DATA / "streamed_otlp").iterdir())]
 SLACK = 0.020
-"""What the machine that recorded added to a sleep, at most."""
+"""The most that the recording machine added to a sleep."""
 
 
 def of_files():

@@ -1,4 +1,4 @@
-"""What the sink makes of streamed answers: first responses, gaps, and what is unknown."""
+"""Streamed answers in the sink: first responses, gaps, and what is unknown."""
 
 from __future__ import annotations
 
