@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import figures
 import numpy as np
-from power_traces import Served, Trace, follow, key_of
+from power_traces import Served, Trace, busy_seconds, follow, key_of
+
+from exporter.features.energy.energy_meter import MICRO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +35,13 @@ BESIDE_THE_GRID = {
     "noise_with_50_s_of_memory": Trace(PAIR, noise=0.05, noise_memory=0.98, lag=1.0),
     "noise_with_200_s_of_memory": Trace(PAIR, noise=0.05, noise_memory=0.995, lag=1.0),
     "after_200_s": Trace(PAIR, noise=0.03, lag=1.0, seconds=200),
+    **{
+        f"{model.watts:g}_w_beside_{others}_w_of_others": Trace(
+            (model,), other_watts=others, quiet_seconds=120, noise=0.03, lag=1.0
+        )
+        for model in PAIR
+        for others in (30, 100)
+    },
 }
 
 
@@ -46,6 +55,8 @@ class Share:
     watts: float
     error: float
     """Ratio of the half width to the share; nan where it is absent."""
+    joules: float
+    """Energy attributed to the model over the whole trace."""
 
     @property
     def held(self) -> bool:
@@ -66,13 +77,19 @@ def shares(*, quick: bool = False) -> Iterator[Figure]:
         yield _coverage(name, [share for share in found if chosen(share)])
     yield _claims("grid", found)
     for name, trace in BESIDE_THE_GRID.items():
-        beside = [
-            share
-            for number in range(3 if quick else STRESSED)
-            for share in _shares(np.random.default_rng([figures.SEED, number]), trace)
-        ]
+        beside, off = [], []
+        for number in range(3 if quick else STRESSED):
+            seed = [figures.SEED, number]
+            beside += list(_shares(np.random.default_rng(seed), trace))
+            busy = busy_seconds(np.random.default_rng(seed), trace)[:, -1]
+            last = beside[-len(busy) :]
+            off += [
+                share.joules / (share.model.watts * seconds) - 1
+                for share, seconds in zip(last, busy, strict=True)
+            ]
         yield _coverage(name, beside)
         yield _claims(name, beside)
+        yield _attributed(name, off)
 
 
 def _cell(rng: np.random.Generator) -> Trace:
@@ -96,7 +113,13 @@ def _shares(rng: np.random.Generator, trace: Trace) -> Iterator[Share]:
         mean, half = errors.get(key_of(number), (0.0, math.nan))
         error = half / mean if mean > 0 else math.nan
         ratio = LARGE_WATTS / trace.models[-1].watts
-        yield Share(trace, model, ratio, account.power.watts(key_of(number)), error)
+        joules = sum(
+            energy
+            for (key, _), energy in account.totals.models.items()
+            if key == key_of(number)
+        )
+        watts = account.power.watts(key_of(number))
+        yield Share(trace, model, ratio, watts, error, joules / MICRO)
 
 
 SLICES: dict[str, Callable[[Share], bool]] = {
@@ -154,6 +177,21 @@ def _claims(name: str, found: list[Share]) -> Figure:
         "seed": figures.SEED,
         "measured": "shares within 5 % of the truth, of those whose error ratio is at most "
         "0.05",
+    }
+
+
+def _attributed(name: str, off: list[float]) -> Figure:
+    """Return how far the joules attributed over whole traces are from the truth."""
+    return {
+        "name": f"honesty.energy_shares.{name}.joules",
+        "value": round(float(np.mean(off)), 4),
+        "unit": "mean relative error",
+        "ok": None,
+        "n": len(off),
+        "standard_error": round(float(np.std(off) / math.sqrt(len(off))), 4),
+        "median_off": _median([abs(value) for value in off]),
+        "seed": figures.SEED,
+        "measured": "energy attributed to a model over a whole trace over what it took, less 1",
     }
 
 

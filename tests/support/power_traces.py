@@ -31,6 +31,7 @@ TICK_SECONDS = 0.1
 EXECUTION_SECONDS = 0.02
 WANDER = 0.5
 MEMORY_SECONDS = 60.0
+OTHER_MEMORY_SECONDS = 30.0
 IDLE_WATTS = 60.0
 POLL_SECONDS = 5.0
 
@@ -49,7 +50,9 @@ class Trace:
 
     `idle_error` is how far the idle power given (or learnt long ago) is from the true
     one, as a ratio of it; `noise_memory` is the correlation of the noise of successive
-    readings, `together` the part of the wandering that all models share.
+    readings, `together` the part of the wandering that all models share. Other processes
+    take `other_watts` in the mean, log-normal with half a minute of memory; no model runs
+    in the first `quiet_seconds`.
     """
 
     models: tuple[Served, ...]
@@ -60,6 +63,8 @@ class Trace:
     idle_error: float = 0.0
     together: float = 0.0
     learnt_idle: bool = False
+    other_watts: float = 0.0
+    quiet_seconds: float = 0.0
 
 
 def key_of(number: int) -> ModelKey:
@@ -93,6 +98,7 @@ def busy_seconds(rng: np.random.Generator, trace: Trace) -> Floats:
         level = math.sqrt(trace.together) * shared
         level = level + math.sqrt(1.0 - trace.together) * wander()
         rate = model.busy * np.exp(WANDER * level - WANDER**2 / 2)
+        rate[: round(trace.quiet_seconds / TICK_SECONDS)] = 0.0
         work = EXECUTION_SECONDS * rng.poisson(rate * TICK_SECONDS / EXECUTION_SECONDS)
         # Lindley: what is not served yet waits.
         walk = np.cumsum(work - TICK_SECONDS)
@@ -107,7 +113,7 @@ def follow(rng: np.random.Generator, trace: Trace) -> Books:
     watts = np.array([model.watts for model in trace.models])
     ticks = TICK_SECONDS * np.arange(busy.shape[1] + 1)
     busy = np.concatenate([np.zeros((len(watts), 1)), busy], axis=1)
-    joules = IDLE_WATTS * ticks + watts @ busy
+    joules = IDLE_WATTS * ticks + watts @ busy + _other_joules(rng, trace, ticks)
     given = IDLE_WATTS * (1.0 + trace.idle_error)
     device = Device(
         "gpu", "nvml", "GPU-1", idle_watts=None if trace.learnt_idle else given
@@ -134,6 +140,16 @@ def follow(rng: np.random.Generator, trace: Trace) -> Books:
             place += 1
         books.settle(look, placement, at)
     return books
+
+
+def _other_joules(rng: np.random.Generator, trace: Trace, ticks: Floats) -> Floats:
+    """Joules of other processes until each tick."""
+    if not trace.other_watts:
+        return np.zeros_like(ticks)
+    memory = math.exp(-1.0 / OTHER_MEMORY_SECONDS)
+    level = autoregressive(rng, math.ceil(trace.seconds) + 1, memory)
+    watts = trace.other_watts * np.exp(level - 0.5)
+    return np.interp(ticks, np.arange(len(watts)), np.cumsum(watts) - watts[0])
 
 
 def _look(at: float, ticks: Floats, busy: Floats) -> Look:

@@ -2,8 +2,12 @@
 
 The device's idle power is subtracted first. The rest is divided among the busy models,
 by busy seconds times each model's watts while busy, as estimated from the windows so far
-(`BusyPower`). No model can get more than the device can draw in the time in which
-anything was busy. Shares are whole microjoules and add up to the energy exactly.
+(`BusyPower`). Where the device is busy without the models, too, the rest is theirs only
+in part: what differs from the estimate is divided between them and other load in
+proportion to the variances of both (the best linear prediction; G. K. Robinson,
+Statistical Science 6 (1991) 15-32). No model can get more than the device can draw in
+the time in which anything was busy. Shares are whole microjoules and add up to the
+energy exactly.
 """
 
 from __future__ import annotations
@@ -47,45 +51,67 @@ def divide(
     busy_seconds: float,
     idle_watts: float | None,
     max_watts: float | None,
+    trusted_ratio: float = 1.0,
 ) -> Shares[T]:
     """Divide `energy` microjoules of `seconds` by `weights` (busy seconds x watts).
 
     `busy_seconds` is the sum over models, which may be more than `seconds`. Without
-    `idle_watts` nothing is idle: it is in the models' shares.
+    `idle_watts` nothing is idle: it is in the models' shares. `trusted_ratio` is the part
+    of the difference between what was measured and the weights that is the models'.
     """
-    idle = min(energy, int((idle_watts or 0.0) * seconds * MICRO))
-    active = energy - idle
+    idle = int((idle_watts or 0.0) * seconds * MICRO)
     whole = sum(weights.values())
     if whole <= 0:
-        return Shares({}, idle, active)
-    given = active
+        return Shares({}, min(idle, energy), energy - min(idle, energy))
+    active = energy - idle
+    if trusted_ratio < 1.0:
+        expected = whole * MICRO
+        active = int(expected + trusted_ratio * (active - expected))
+    given = min(max(active, 0), energy)
     if max_watts is not None:
         above_idle = max(0.0, max_watts - (idle_watts or 0.0))
-        given = min(active, int(above_idle * min(busy_seconds, seconds) * MICRO))
+        given = min(given, int(above_idle * min(busy_seconds, seconds) * MICRO))
     models = {key: int(given * (weight / whole)) for key, weight in weights.items()}
-    return Shares(models, idle, active - sum(models.values()))
+    rest = energy - sum(models.values())
+    return Shares(models, min(idle, rest), rest - min(idle, rest))
 
 
-class IdlePower:
-    """Power of a device while nothing runs: the median over the latest quiet windows."""
+class UnusedPower:
+    """Power of a device while no model runs, from the latest such windows.
+
+    The idle power is the median over those in which nothing else was seen to run; what
+    all of them took above it is other load.
+    """
 
     _ENOUGH: Final = 3
     _KEPT: Final = 61
 
     def __init__(self, configured_watts: float | None = None) -> None:
         self._configured = configured_watts
-        self._seen: deque[float] = deque(maxlen=self._KEPT)
+        self._quiet: deque[float] = deque(maxlen=self._KEPT)
+        self._all: deque[float] = deque(maxlen=self._KEPT)
 
-    def learn(self, energy: int, seconds: float) -> None:
-        """Learn from an idle window: microjoules and seconds."""
-        self._seen.append(energy / MICRO / seconds)
+    def learn(self, energy: int, seconds: float, *, quiet: bool = True) -> None:
+        """Learn from a window: microjoules, seconds, and whether nothing else ran."""
+        self._all.append(energy / MICRO / seconds)
+        if quiet:
+            self._quiet.append(energy / MICRO / seconds)
 
     @property
     def watts(self) -> float | None:
         """The idle power; None while it is neither configured nor known."""
         if self._configured is not None:
             return self._configured
-        return median(self._seen) if len(self._seen) >= self._ENOUGH else None
+        return median(self._quiet) if len(self._quiet) >= self._ENOUGH else None
+
+    @property
+    def others(self) -> power_fit.OtherLoad:
+        """What was drawn above the idle power; none while too few windows were seen."""
+        idle = self.watts
+        if idle is None or len(self._all) < self._ENOUGH:
+            return power_fit.NO_OTHER_LOAD
+        above = np.array(self._all) - idle
+        return power_fit.OtherLoad(float(above.mean()), float(above.std()))
 
 
 class BusyPower(Generic[T]):
@@ -99,11 +125,14 @@ class BusyPower(Generic[T]):
     _KEPT: Final = 240
     _MOST_MODELS: Final = 64
     _FORGOTTEN: Final = 1e-3
+    _ENOUGH: Final = 20
+    _MOST_DEVIATION: Final = 0.5
+    """Of what a model's busy second takes in one window, relative to its mean."""
 
     def __init__(self) -> None:
         self._place: dict[T, int] = {}
         self._busy = np.zeros((0, self._MOST_MODELS))
-        self._others = np.zeros(0)
+        self._unplaced = np.zeros(0)
         """Busy ratios of models without a place."""
         self._watts: Floats = np.zeros((0, 1))
         self._smear: Floats = np.zeros((0, 1))
@@ -112,6 +141,10 @@ class BusyPower(Generic[T]):
         self._power = np.zeros(self._MOST_MODELS)
         self._error = np.full(self._MOST_MODELS, np.nan)
         self._pooled = 0.0
+        self._relative_variance = 0.0
+        """Of what the models take in a window, about what their busy time lets expect."""
+        self._others_variance = 0.0
+        """Of what else takes power, in square watts."""
         self.baseline_watts = 0.0
         """Power above the idle power that does not depend on the models, in watts."""
         self.lag_seconds: float | None = None
@@ -124,6 +157,7 @@ class BusyPower(Generic[T]):
         busy: Mapping[T, float],
         idle_watts: float | None = None,
         *,
+        others: power_fit.OtherLoad = power_fit.NO_OTHER_LOAD,
         smear: float | Floats = 0.0,
         until: float = math.nan,
     ) -> None:
@@ -134,26 +168,27 @@ class BusyPower(Generic[T]):
             seconds: how long it was.
             busy: by model.
             idle_watts: what of them is taken for idle; without it all are the models'.
+            others: power above that while no model ran.
             smear: see `power_fit.Windows`.
             until: when it ended, so that windows that follow each other are known.
         """
-        ratios, others = np.zeros(self._MOST_MODELS), 0.0
+        ratios, unplaced = np.zeros(self._MOST_MODELS), 0.0
         for key, value in busy.items():
             place = self._placed(key)
             if place is None:
-                others += value / seconds
+                unplaced += value / seconds
             else:
                 ratios[place] = value / seconds
         watts = np.atleast_1d(np.asarray(joules, dtype=np.float64)) / seconds
         kept = slice(-self._KEPT, None)
         self._busy = np.vstack((self._busy, ratios))[kept]
-        self._others = np.append(self._others, others)[kept]
+        self._unplaced = np.append(self._unplaced, unplaced)[kept]
         self._watts = np.vstack((self._watts.reshape(-1, watts.size), watts))[kept]
         smears = np.broadcast_to(smear, watts.shape)
         self._smear = np.vstack((self._smear.reshape(-1, watts.size), smears))[kept]
         self._seconds = np.append(self._seconds, seconds)[kept]
         self._until = np.append(self._until, until)[kept]
-        self._solve(idle_watts)
+        self._solve(idle_watts, others)
 
     def watts(self, key: T) -> float:
         """Watts above idle; the pooled mean for a model never seen."""
@@ -161,6 +196,16 @@ class BusyPower(Generic[T]):
         value = self._pooled if place is None else float(self._power[place])
         # A model that seems to take nothing still takes something.
         return max(value, 1e-3 * self._pooled) or 1.0
+
+    def trusted_ratio(self, expected_watts: float) -> float:
+        """Return the models' part of what a window differs from `expected_watts`.
+
+        All of it where nothing else was seen to take power.
+        """
+        if self._others_variance <= 0:
+            return 1.0
+        of_models = self._relative_variance * expected_watts**2
+        return of_models / (of_models + self._others_variance)
 
     def errors(self) -> dict[T, tuple[float, float]]:
         """Return mean watts by model over the windows, and the half width of their 95 % interval.
@@ -180,7 +225,7 @@ class BusyPower(Generic[T]):
         """Remove a model that is no longer served."""
         place = self._place.pop(key, None)
         if place is not None:
-            self._others = self._others + self._busy[:, place]
+            self._unplaced = self._unplaced + self._busy[:, place]
             self._busy[:, place] = self._power[place] = 0.0
 
     def _forget_the_idlest(self) -> None:
@@ -200,22 +245,39 @@ class BusyPower(Generic[T]):
             self._power[place], self._error[place] = self._pooled, np.nan
         return place
 
-    def _solve(self, idle_watts: float | None) -> None:
+    def _solve(self, idle_watts: float | None, others: power_fit.OtherLoad) -> None:
         used = self._busy.any(axis=0)
-        above = float(self._watts[:, 0].sum()) - (idle_watts or 0.0) * len(self._watts)
-        ratios = float(self._busy.sum() + self._others.sum())
+        rest_watts = (idle_watts or 0.0) + others.watts
+        above = float(self._watts[:, 0].sum()) - rest_watts * len(self._watts)
+        ratios = float(self._busy.sum() + self._unplaced.sum())
         self._pooled = max(0.0, above / ratios) if ratios > 0 else 0.0
         if not used.any():
             return
-        rest = self._watts - (self._others * self._pooled)[:, None]
+        rest = self._watts - (self._unplaced * self._pooled)[:, None]
         begins = self._until - self._seconds
         follows = np.abs(begins - np.roll(self._until, 1)) < _SAME_INSTANT
         follows[0] = False
         windows = power_fit.Windows(
             self._busy[:, used], rest, self._seconds, self._smear, follows
         )
-        found = power_fit.fit(windows, idle_watts)
+        found = power_fit.fit(windows, idle_watts, others)
         self._power[used] = found.watts
         self._error[used] = found.half_widths
         self.baseline_watts = found.baseline_watts
         self.lag_seconds = found.lag_seconds
+        if idle_watts is not None and len(self._busy) >= self._ENOUGH:
+            taken = float(np.square(windows.busy @ found.watts).mean())
+            self._divide_variance(found.residual_variance, taken, others)
+
+    def _divide_variance(
+        self, residual: float, taken: float, others: power_fit.OtherLoad
+    ) -> None:
+        """Tell the models' variance from that of other load, all in square watts.
+
+        That of other load is what windows without models show, or more where the models
+        cannot have caused as much.
+        """
+        most = self._MOST_DEVIATION**2 * taken
+        self._others_variance = max(others.deviation_watts**2, residual - most)
+        of_models = min(max(0.0, residual - others.deviation_watts**2), most)
+        self._relative_variance = of_models / taken if taken > 0 else 0.0

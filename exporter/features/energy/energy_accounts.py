@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 import numpy as np
 
 from exporter.features.energy import power_fit
-from exporter.features.energy.attribution import MICRO, BusyPower, IdlePower, divide
+from exporter.features.energy.attribution import MICRO, BusyPower, UnusedPower, divide
 from exporter.features.energy.energy_meter import Meter
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from exporter.features.energy.power_readings import Device, Reading
 
 Method = Literal["busy_time", "busy_time_with_idle"]
-Reason = Literal["own_requests", "nothing_ran", "beyond_limit", "no_statistics", "gap"]
+Reason = Literal["own_requests", "nothing_ran", "other_load", "no_statistics", "gap"]
 
 # Windows in which models were busy for less than this are quiet enough to learn from.
 _QUIET_RATIO: Final = 0.01
@@ -100,7 +100,7 @@ class DeviceAccount:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.meter = Meter()
-        self.idle = IdlePower(device.idle_watts)
+        self.idle = UnusedPower(device.idle_watts)
         self.power: BusyPower[ModelKey] = BusyPower()
         self.totals = Totals()
         self._foreign = False
@@ -141,21 +141,25 @@ class DeviceAccount:
         energy, seconds, known = self._take(until + self.lag_seconds, keep_from=start)
         self._book_late()
         whole = sum(item.seconds for item in busy.values())
-        quiet = known and not self._foreign and whole <= _QUIET_RATIO * seconds
+        unused = known and whole <= _QUIET_RATIO * seconds
+        quiet = unused and not self._foreign
         self._foreign = False
-        if quiet and seconds > 0:
-            self.idle.learn(energy, seconds)
+        if unused and seconds > 0:
+            self.idle.learn(energy, seconds, quiet=quiet)
         used = {key: item.seconds for key, item in busy.items() if item.seconds > 0}
+        weights = {key: value * self.power.watts(key) for key, value in used.items()}
+        expected_watts = sum(weights.values()) / seconds if seconds > 0 else 0.0
         shares = divide(
             energy,
             seconds,
-            {key: busy_for * self.power.watts(key) for key, busy_for in used.items()},
+            weights,
             busy_seconds=whole,
             idle_watts=self._idle_watts,
             max_watts=self.device.max_watts,
+            trusted_ratio=self.power.trusted_ratio(expected_watts),
         )
         models = self._book(energy, shares.idle, shares.models, busy)
-        left: Reason = "beyond_limit" if shares.models else "nothing_ran"
+        left: Reason = "other_load" if shares.models else "nothing_ran"
         self.totals.unattributed[left] += shares.unattributed
         # Other load on a board whose idle power is configured is not its baseline.
         if used or (quiet and self.device.idle_watts is None):
@@ -204,6 +208,7 @@ class DeviceAccount:
                     window.until - window.start,
                     window.busy,
                     self.idle.watts,
+                    others=self.idle.others,
                     smear=np.array(
                         [self.meter.smear(window.until + d) for d in delays]
                     ),

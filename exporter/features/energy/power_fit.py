@@ -3,7 +3,8 @@
 Mean power of a window = baseline + sum over models of busy ratio x watts + residual. The
 models' watts have a weak prior: what a model adds to the mean power is the pooled share
 give or take half of all that is above idle. The baseline has one, too: the idle power
-that is assumed, give or take 15 %. The residual variance is estimated, so that the priors
+that is assumed, give or take 15 %, and what other load took in windows without models,
+give or take its deviation there. The residual variance is estimated, so that the priors
 weigh less with every window and decide only what the windows do not tell.
 
 A sensor shows power late. The windows' power comes read at several delays; the one with
@@ -67,6 +68,19 @@ _TINY: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
+class OtherLoad:
+    """Power above idle in windows in which no model ran: other processes, noise."""
+
+    watts: float = 0.0
+    """Mean."""
+    deviation_watts: float = 0.0
+    """Standard deviation of one window."""
+
+
+NO_OTHER_LOAD: Final = OtherLoad()
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
     """Estimates from the windows."""
 
@@ -80,6 +94,8 @@ class Fit:
     """Watts to add to the assumed idle power."""
     lag_seconds: float | None
     """Delay of the sensor; None where the windows show none."""
+    residual_variance: float
+    """Mean square of what the estimates leave unexplained in a window, in square watts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +115,22 @@ class Windows:
     """True where a window begins at the end of the one before (n,)."""
 
 
-def fit(windows: Windows, idle_watts: float | None) -> Fit:
+def fit(
+    windows: Windows, idle_watts: float | None, others: OtherLoad = NO_OTHER_LOAD
+) -> Fit:
     """Fit windows; `idle_watts` is the assumed idle power, None: all is the models'."""
     busy, power = windows.busy, windows.power - (idle_watts or 0.0)
     models, scale = busy.shape[1], busy.mean(axis=0)
-    mean = max(float(power[:, 0].mean()), 0.0)
+    mean = max(float(power[:, 0].mean()) - others.watts, 0.0)
     widest = max(mean, _LEAST_ABOVE * float(windows.power[:, 0].mean()), _TINY)
     prior = scale * mean / scale.sum()
     spread = np.full(models, _CONTRIBUTION_ERROR * widest)
     least = -prior / spread
     if idle_watts:
-        prior = np.append(prior, 0.0)
-        spread = np.append(spread, _IDLE_ERROR * idle_watts)
-        least = np.append(least, -1.0 / _IDLE_ERROR)
+        error = math.hypot(_IDLE_ERROR * idle_watts, others.deviation_watts)
+        prior = np.append(prior, others.watts)
+        spread = np.append(spread, error)
+        least = np.append(least, -(idle_watts + others.watts) / error)
     design = _design(busy / scale, prior)
     _, residuals = _ridge(design * spread, power - (design @ prior)[:, None])
     first, part, gain = _best_delay(residuals)
@@ -126,7 +145,7 @@ def fit(windows: Windows, idle_watts: float | None) -> Fit:
     problem = _Problem(
         windows, design * spread, design @ prior, rest, smear, slope, least
     )
-    found, widths = _solved(problem)
+    found, widths, variance = _solved(problem)
     if idle_watts is None:
         widths[:] = np.nan
     values = prior + spread * found
@@ -136,6 +155,7 @@ def fit(windows: Windows, idle_watts: float | None) -> Fit:
         widths[:models] * spread[:models] / scale,
         float(values[models]) if idle_watts else 0.0,
         late if gain > _LAG_EVIDENCE and late > 0 else None,
+        variance,
     )
 
 
@@ -179,8 +199,8 @@ class _Problem:
     """Lower bound of each coefficient."""
 
 
-def _solved(problem: _Problem) -> tuple[Floats, Floats]:
-    """Coefficients and half widths.
+def _solved(problem: _Problem) -> tuple[Floats, Floats, float]:
+    """Coefficients, half widths, and variance of the residuals.
 
     What is not known of the lag and of how the sensor smears power are two more columns.
     Where residuals resemble those before (load of others, temperature), differences tell
@@ -199,10 +219,12 @@ def _solved(problem: _Problem) -> tuple[Floats, Floats]:
         shown, variance = freed_rest[:, 0], float(variances[0])
         least = np.append(problem.least, [-np.inf, -np.inf])
         found = _bounded(freed, shown, variance, least)
-        memory = _memory(follows, rest - design @ found)
+        residuals = rest - design @ found
+        memory = _memory(follows, residuals)
         if not left:
             widths = _half_widths(freed, shown - freed @ found, variance)
-    return found[:count], widths[:count]
+    left_over = float(np.square(residuals).mean())
+    return found[:count], widths[:count], left_over
 
 
 def _memory(follows: NDArray[np.bool_], residuals: Floats) -> float:

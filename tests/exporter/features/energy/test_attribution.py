@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.features.energy.attribution import MICRO, BusyPower, IdlePower, divide
+from exporter.features.energy.attribution import MICRO, BusyPower, UnusedPower, divide
 
 PATIENT = settings(deadline=None, max_examples=200)
 KEYS = [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]
@@ -21,12 +21,19 @@ KEYS = [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]
     busy=st.floats(0, 1e5),
     idle=st.none() | st.floats(0, 2000),
     most=st.none() | st.floats(0, 2000),
+    trusted=st.floats(0, 1),
 )
 def test_the_parts_are_never_negative_and_add_up_exactly(
-    energy, seconds, weights, busy, idle, most
+    energy, seconds, weights, busy, idle, most, trusted
 ):
     shares = divide(
-        energy, seconds, weights, busy_seconds=busy, idle_watts=idle, max_watts=most
+        energy,
+        seconds,
+        weights,
+        busy_seconds=busy,
+        idle_watts=idle,
+        max_watts=most,
+        trusted_ratio=trusted,
     )
     assert shares.idle + shares.unattributed + sum(shares.models.values()) == energy
     assert min(shares.idle, shares.unattributed, *shares.models.values(), 0) == 0
@@ -58,6 +65,26 @@ def test_a_model_busy_for_a_moment_is_not_charged_for_a_whole_second_of_others()
     assert shares.unattributed == 296 * MICRO
 
 
+@pytest.mark.parametrize(
+    ("joules", "model", "idle", "other"),
+    [(300, 125, 100, 75), (200, 100, 100, 0), (120, 80, 40, 0), (10, 10, 0, 0)],
+)
+def test_what_differs_from_the_estimate_is_the_models_only_in_part(
+    joules, model, idle, other
+):
+    shares = divide(
+        joules * MICRO,
+        1.0,
+        {"a": 100.0},
+        busy_seconds=1.0,
+        idle_watts=100,
+        max_watts=None,
+        trusted_ratio=0.25,
+    )
+    parts = (shares.models["a"], shares.idle, shares.unattributed)
+    assert parts == (model * MICRO, idle * MICRO, other * MICRO)
+
+
 def test_without_anybody_at_work_nothing_is_attributed():
     shares = divide(150 * MICRO, 1.0, {}, busy_seconds=0, idle_watts=100, max_watts=500)
     assert (shares.idle, shares.unattributed) == (100 * MICRO, 50 * MICRO)
@@ -65,13 +92,24 @@ def test_without_anybody_at_work_nothing_is_attributed():
 
 
 def test_idle_power_is_unknown_until_some_quiet_windows_told_it():
-    idle = IdlePower()
+    idle = UnusedPower()
     for _ in range(2):
         idle.learn(60 * MICRO, 1.0)
         assert idle.watts is None
     idle.learn(600 * MICRO, 1.0)
     assert idle.watts == pytest.approx(60)
-    assert IdlePower(75.0).watts == 75.0
+    assert UnusedPower(75.0).watts == 75.0
+
+
+def test_what_others_took_while_no_model_ran_is_no_idle_power():
+    unused = UnusedPower()
+    for joules in (60, 60, 60):
+        unused.learn(joules * MICRO, 1.0)
+    for joules in (160, 110):
+        unused.learn(joules * MICRO, 1.0, quiet=False)
+    assert unused.watts == 60
+    assert unused.others.watts == pytest.approx(30)
+    assert unused.others.deviation_watts == pytest.approx(np.std([0, 0, 0, 100, 50]))
 
 
 def test_watts_of_models_that_alternate_are_told_apart():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -153,6 +154,18 @@ def test_others_load_while_nothing_of_ours_runs_is_neither_idle_nor_a_models():
     nobody = machine.total(lambda t: t.unattributed["nothing_ran"])
     assert nobody == pytest.approx(100 * 25, rel=0.3)
     assert not machine.attributed(A)
+
+
+def test_a_model_gets_its_part_in_every_window_beside_load_of_others():
+    rng, machine, level = np.random.default_rng(11), Machine(board()), 0.0
+    for second in range(1500):
+        level = 0.9 * level + float(rng.normal(0, 0.4))
+        running = [(A, float(rng.uniform(0.2, 0.6)), 100)] if second > 200 else []
+        machine.second(running, foreign=60 * math.exp(level))
+    machine.balance()
+    assert machine.total(lambda t: t.unattributed["other_load"]) > 0
+    ran = [window for s in machine.settled[150:] for _, window in s.parts]
+    assert min(window.models[A] for window in ran) > 0
 
 
 def test_a_window_with_a_gap_makes_no_inference_cheap():

@@ -59,6 +59,17 @@ def test_the_lag_of_a_sensor_is_found_and_removed(lag):
     assert parts + totals.idle == totals.board
 
 
+@pytest.mark.parametrize(("watts", "most"), [(300, 0.15), (50, 0.5)])
+def test_load_of_others_is_not_the_models(watts, most):
+    trace = Trace((Served(watts, 0.3),), other_watts=30, quiet_seconds=120)
+    found = []
+    for seed in range(8):
+        busy = busy_seconds(np.random.default_rng(seed), trace)[0, -1]
+        joules = sum(account_after(trace, seed).totals.models.values()) / MICRO
+        found.append(joules / (watts * busy) - 1)
+    assert abs(np.mean(found)) < most
+
+
 def test_no_lag_is_seen_where_load_is_steady():
     power = BusyPower()
     for _ in range(60):
