@@ -141,7 +141,10 @@ def _energy(series: Series) -> str:
     shown = []
     for (labels, value), (_, rate) in zip(joules, efficiency, strict=False):
         origin = f"{labels['boundary']}, {labels['source']}"
-        shown.append(f"{value:.2f} J/inference {rate:.2f} QPS/W ({origin})")
+        place = {key: labels[key] for key in ("model", "version", "boundary", "source")}
+        error = _one(series, "triton_model_energy_share_error_ratio", place)
+        known = "?" if error is None else f"{100 * error:.0f} %"
+        shown.append(f"{value:.2f} J/inference ± {known} {rate:.2f} QPS/W ({origin})")
     shown += [f"{value:.4f} {labels['currency']}/1000" for labels, value in costs]
     if not shown:
         return "energy ? (no power was attributed yet)"

@@ -125,6 +125,7 @@ SHOWN: Final[frozenset[MetricSpec]] = frozenset(
         catalogue.GPU_POWER,
         catalogue.HOST_POWER,
         catalogue.INFERENCE_ENERGY,
+        catalogue.MODEL_ENERGY_ERROR,
         catalogue.EFFICIENCY,
         catalogue.COST_PER_THOUSAND,
         catalogue.GOLDEN_BASELINE,

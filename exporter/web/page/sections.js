@@ -124,6 +124,7 @@ function energy(found) {
       ["model", (e) => e.model], ["version", (e) => e.version],
       ["of the", (e) => e.boundary], ["source", (e) => e.source],
       ["joules an inference", (e) => quantity(of("triton_inference_energy_joules", e, "active")?.value), "number"],
+      ["give or take", (e) => percent(of("triton_model_energy_share_error_ratio", e)?.value), "number"],
       ["with its idle share", (e) => quantity(e.value), "number"],
       ["inferences/s per watt", (e) => quantity(of("triton_model_inferences_per_second_per_watt", e, "full")?.value), "number"],
       ["cost of 1,000", (e) => {

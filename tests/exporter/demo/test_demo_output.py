@@ -62,8 +62,14 @@ def read(*pages: str, said=None):
 
 
 def test_energy_efficiency_and_cost_are_shown_with_where_they_come_from():
-    shown = "1.25 J/inference 0.80 QPS/W (host, model) 0.0015 EUR/1000"
-    assert read(PRICED).energy == f"digits_fp32 {shown}"
+    shown = "0.80 QPS/W (host, model) 0.0015 EUR/1000"
+    assert read(PRICED).energy == f"digits_fp32 1.25 J/inference ± ? {shown}"
+    error = (
+        'triton_model_energy_share_error_ratio{model="digits_fp32",version="1",'
+        'boundary="host",source="model"} 0.124\n'
+    )
+    known = read(PRICED + error).energy
+    assert known == f"digits_fp32 1.25 J/inference ± 12 % {shown}"
 
 
 def test_without_a_source_energy_is_unknown():
