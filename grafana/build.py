@@ -10,14 +10,34 @@ from typing import TYPE_CHECKING, Any, Final
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from grafana import answers, drift, energy, fleet, latency, runs, sidecar, slo
+from grafana import (
+    answers,
+    drift,
+    energy,
+    fleet,
+    generation,
+    latency,
+    runs,
+    sidecar,
+    slo,
+)
 from grafana.frame import RUNBOOKS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FOLDER: Final = Path(__file__).with_name("dashboards")
-_BOARDS: Final = (fleet, latency, slo, energy, drift, answers, runs, sidecar)
+_BOARDS: Final = (
+    fleet,
+    latency,
+    generation,
+    slo,
+    energy,
+    drift,
+    answers,
+    runs,
+    sidecar,
+)
 
 
 def documents(runbooks: str = RUNBOOKS) -> dict[str, dict[str, Any]]:

@@ -97,18 +97,6 @@ def _models() -> list[Any]:
                     "cost of 1,000": "triton_model_cost_per_thousand_inferences<v>",
                 },
             ),
-            latest(
-                "avg",
-                "triton_model_cost_per_thousand_tokens<v>",
-                "model, version, basis",
-                legend="cost of 1,000 tokens",
-            ),
-            latest(
-                "avg",
-                "triton_model_carbon_per_thousand_tokens_grams<v>",
-                "model, version, basis",
-                legend="g CO2e for 1,000 tokens",
-            ),
         ),
         series(
             "Carbon",
@@ -122,15 +110,6 @@ def _models() -> list[Any]:
             " time; from FLOPs an inference that the configuration gives.",
             "percentunit",
             Query("triton_model_flops_utilization_ratio<v>", "{{instance}} {{model}}"),
-        ),
-        series(
-            "Energy of 1,000 output tokens",
-            "All of the model's energy over its output tokens. Active: what they took. Full:"
-            " with its part of idle power.",
-            "joule",
-            latest(
-                "avg", "1000 * triton_token_energy_joules<v>", "model, boundary, basis"
-            ),
         ),
         series(
             "Error of a model's share",

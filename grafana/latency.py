@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from exporter.histograms import histogram_promql
 from grafana.frame import framed
-from grafana.panels import (
-    Query,
-    bounds,
-    good_below,
-    heat,
-    latest,
-    quotient,
-    rate,
-    series,
-)
-
-_WINDOW: Final = "$__rate_interval"
-_BAND: Final = ("/ lower$/", "/ upper$/")
+from grafana.latency_queries import BAND, fleet_quantiles, p99_of_replicas
+from grafana.panels import Query, good_below, heat, quotient, rate, series
 
 
 def build() -> Any:
@@ -29,14 +18,13 @@ def build() -> Any:
         "Latency of production requests from Triton's traces, and of our own probes. A"
         " quantile that too few requests support is absent, not guessed.",
         ("Production", _production()),
-        ("Streamed answers", _streams()),
         ("Where the time goes", _phases()),
         ("Our probes", _probes()),
     )
 
 
 def _production() -> list[Any]:
-    metric, window = "triton_request_duration_seconds", _WINDOW
+    metric, window = "triton_request_duration_seconds", "$__rate_interval"
     return [
         heat(
             "Latency of production requests",
@@ -53,7 +41,7 @@ def _production() -> list[Any]:
             "From histograms summed over replicas: within 1.1 % with native histograms,"
             " else as fine as the classic buckets.",
             "s",
-            *_fleet(metric),
+            *fleet_quantiles(metric),
             alerts=["TritonTailLatency"],
         ),
         series(
@@ -62,8 +50,8 @@ def _production() -> list[Any]:
             " window would show: a wide band means few or dependent requests, no band that"
             " too few effective samples support it.",
             "s",
-            *_replicas("triton_request_latency"),
-            band=_BAND,
+            *p99_of_replicas("triton_request_latency"),
+            band=BAND,
         ),
         series(
             "Effective samples behind the p99",
@@ -74,117 +62,6 @@ def _production() -> list[Any]:
                 'triton_request_latency_effective_samples<v,quantile="0.99">',
                 "{{instance}} {{model}}",
             ),
-        ),
-    ]
-
-
-def _fleet(histogram: str) -> list[Query]:
-    return [
-        Query(
-            histogram_promql.quantile(q, histogram, _WINDOW, "model", where="<v>"),
-            f"{{{{model}}}} p{name}",
-        )
-        for q, name in ((0.5, "50"), (0.95, "95"), (0.99, "99"))
-    ]
-
-
-def _replicas(latency: str) -> list[Query]:
-    """The p99 of each replica, and the bounds of its interval."""
-    return [
-        Query(f'{latency}_seconds<v,quantile="0.99">', "{{instance}} {{model}} p99"),
-        *bounds(
-            f'{latency}_ci_seconds<v,quantile="0.99">',
-            "{{instance}} {{model}}",
-            "lower",
-            "upper",
-        ),
-    ]
-
-
-def _streams() -> list[Any]:
-    return [
-        series(
-            "Time to the first response, over the fleet",
-            "From a request's arrival to its first response, of decoupled models: what a"
-            " person who reads along waits for. From histograms summed over replicas.",
-            "s",
-            *_fleet("triton_request_first_response_seconds"),
-        ),
-        series(
-            "Time between responses, over the fleet",
-            "Every gap between two responses of a request: a request with many responses"
-            " counts more.",
-            "s",
-            *_fleet("triton_request_response_gap_seconds"),
-        ),
-        series(
-            "p99 of the first response of each replica, with its 95 % interval",
-            "The sidecar's own quantile (within 1.1 %) and the interval of what the next"
-            " window would show.",
-            "s",
-            *_replicas("triton_request_first_response_latency"),
-            band=_BAND,
-        ),
-        series(
-            "p99 between responses of each replica, with its 95 % interval",
-            "Gaps of one request depend on each other, which widens the interval. Absent"
-            " where too few requests support it.",
-            "s",
-            *_replicas("triton_request_response_gap_latency"),
-            band=_BAND,
-        ),
-        series(
-            "Responses of a request",
-            "Mean number: shorter answers are faster ones, and a fall may be requests that"
-            " were cancelled or failed, which traces do not distinguish.",
-            "short",
-            Query(
-                histogram_promql.mean(
-                    "triton_request_responses", _WINDOW, "model", where="<v>"
-                ),
-                "{{model}}",
-            ),
-        ),
-        series(
-            "Tokens a second",
-            "Production's, of the best source there is: metrics of the backend, responses of"
-            " traced requests, or a configured estimate.",
-            "short",
-            rate("triton_tokens_total<v>", "model, direction, source"),
-        ),
-        series(
-            "Time per output token",
-            "Mean of each request's mean after its first token, of models whose responses"
-            " are one token each (`token_responses`).",
-            "s",
-            Query(
-                histogram_promql.mean(
-                    "triton_request_time_per_output_token_seconds",
-                    _WINDOW,
-                    "model",
-                    where="<v>",
-                ),
-                "{{model}}",
-            ),
-        ),
-        series(
-            "Requests inside the backend",
-            "Backends with a batch of their own queue inside: Triton's queue is empty then.",
-            "short",
-            latest(
-                "sum", "triton_backend_requests_running<v>", "model", "{{model}} runs"
-            ),
-            latest(
-                "sum", "triton_backend_requests_waiting<v>", "model", "{{model}} waits"
-            ),
-        ),
-        series(
-            "KV cache in use",
-            "The fullest of the chosen replicas. Once it is full, requests wait or start"
-            " over.",
-            "percentunit",
-            latest("max", "triton_backend_kv_cache_usage_ratio<v>", "model"),
-            most=1,
         ),
     ]
 

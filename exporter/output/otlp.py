@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -26,7 +27,7 @@ from exporter.histograms.buckets import SCHEMA
 from exporter.samples import BASE_UNITS, BucketSample, HistogramSample, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -41,6 +42,14 @@ _UNKNOWN: Final = cast("float", None)
 _LARGEST_COUNT: Final = 2**64 - 1
 _LARGEST_INTEGER: Final = 2**63 - 1
 _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
+_TOKEN_PACE: Final = "triton_request_time_per_output_token_seconds"
+_GENERATION: Final = {
+    "triton_request_first_response_seconds": "gen_ai.server.time_to_first_token",
+    _TOKEN_PACE: "gen_ai.server.time_per_output_token",
+    "triton_request_duration_seconds": "gen_ai.server.request.duration",
+}
+"""Histograms that OpenTelemetry's semantic conventions for generative AI have, too (status:
+development), and their names there."""
 
 
 class OtlpExporter:
@@ -99,12 +108,14 @@ def metrics_data(
 ) -> sdk.MetricsData:
     """The SDK's data of all samples: totals since they were created, as far as known.
 
-    `start_ns` is the start time of all others. Latency histograms become exponential ones of scale 5, the same buckets.
+    `start_ns` is the start time of all others. Latency histograms become exponential ones
+    of scale 5, the same buckets; some appear under conventional names as well.
     """
     grouped: dict[str, list[AnySample]] = {}
     for sample in samples:
         grouped.setdefault(sample.spec.name, []).append(sample)
     metrics = [_metric(group, start_ns, now_ns) for group in grouped.values()]
+    metrics += list(_conventional(metrics))
     scope = sdk.ScopeMetrics(_SCOPE, metrics, "")
     return sdk.MetricsData([sdk.ResourceMetrics(about, [scope], "")])
 
@@ -202,6 +213,57 @@ def _number(value: float) -> float:
 
 def _attributes(spec: MetricSpec, sample: AnySample) -> dict[str, str]:
     return dict(zip(spec.labels, sample.labels, strict=True))
+
+
+def _conventional(metrics: Sequence[sdk.Metric]) -> Iterator[sdk.Metric]:
+    """Yield the histograms of `_GENERATION` under the conventions' names and attributes.
+
+    Of models whose responses are one token each: of others, traces know no tokens.
+    """
+    generating = {
+        _model(point)
+        for metric in metrics
+        if metric.name == _TOKEN_PACE
+        for point in _latencies(metric)
+    }
+    for metric in metrics:
+        points = [
+            replace(point, attributes=_conventional_attributes(point))
+            for point in _latencies(metric)
+            if _model(point) in generating
+        ]
+        if points:
+            yield sdk.Metric(
+                _GENERATION[metric.name],
+                metric.description,
+                metric.unit,
+                sdk.ExponentialHistogram(points, _CUMULATIVE),
+            )
+
+
+def _latencies(metric: sdk.Metric) -> Iterable[sdk.ExponentialHistogramDataPoint]:
+    data = metric.data
+    if metric.name in _GENERATION and isinstance(data, sdk.ExponentialHistogram):
+        return data.data_points
+    return ()
+
+
+def _model(point: sdk.ExponentialHistogramDataPoint) -> tuple[object, object]:
+    attributes = point.attributes or {}
+    return attributes.get("model"), attributes.get("version")
+
+
+def _conventional_attributes(
+    point: sdk.ExponentialHistogramDataPoint,
+) -> dict[str, str]:
+    model, version = _model(point)
+    return {
+        # Triton does not say what a model's answers are for; a prompt is continued.
+        "gen_ai.operation.name": "text_completion",
+        "gen_ai.provider.name": "triton",
+        "gen_ai.request.model": str(model),
+        "gen_ai.response.model": f"{model}:{version}",
+    }
 
 
 def _readable(span: Span, about: Resource) -> ReadableSpan:
