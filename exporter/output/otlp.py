@@ -42,10 +42,10 @@ _UNKNOWN: Final = cast("float", None)
 _LARGEST_COUNT: Final = 2**64 - 1
 _LARGEST_INTEGER: Final = 2**63 - 1
 _CUMULATIVE: Final = sdk.AggregationTemporality.CUMULATIVE
-_TOKEN_PACE: Final = "triton_request_time_per_output_token_seconds"
+_PACE: Final = "triton_request_time_per_output_token_seconds"
 _GENERATION: Final = {
     "triton_request_first_response_seconds": "gen_ai.server.time_to_first_token",
-    _TOKEN_PACE: "gen_ai.server.time_per_output_token",
+    _PACE: "gen_ai.server.time_per_output_token",
     "triton_request_duration_seconds": "gen_ai.server.request.duration",
 }
 """Histograms that OpenTelemetry's semantic conventions for generative AI have, too (status:
@@ -223,7 +223,7 @@ def _conventional(metrics: Sequence[sdk.Metric]) -> Iterator[sdk.Metric]:
     generating = {
         _model(point)
         for metric in metrics
-        if metric.name == _TOKEN_PACE
+        if metric.name == _PACE
         for point in _latencies(metric)
     }
     for metric in metrics:
