@@ -56,6 +56,18 @@ def _answers() -> list[Any]:
             band=BAND,
         ),
         series(
+            "Goodput",
+            "Share of requests that met all limits of a name at once (`limits` of the"
+            " collector `traces`).",
+            "percentunit",
+            quotient(
+                'triton_request_goodput_total<v,outcome="met">',
+                "triton_request_goodput_total<v>",
+                "model, limits",
+            ),
+            most=1,
+        ),
+        series(
             "Responses of a request",
             "Mean number: shorter answers are faster ones, and a fall may be requests that"
             " were cancelled or failed, which traces do not distinguish.",

@@ -78,6 +78,12 @@ RESPONSES: Final = MetricSpec(
     _MODEL,
     buckets=_RESPONSE_BOUNDS,
 )
+REQUEST_GOODPUT: Final = MetricSpec(
+    "triton_request_goodput_total",
+    "Traced client requests by whether they met all of the traces collector's `limits` of"
+    " that name at once (met, missed). One that was sent no response missed them.",
+    (*_MODEL, "limits", "outcome"),
+)
 FIRST_RESPONSE_LATENCY: Final = MetricSpec(
     "triton_request_first_response_latency_seconds",
     "Quantile of triton_request_first_response_seconds over the sliding window. Absent"

@@ -223,6 +223,7 @@ class Config(Settings):
         ]
         problems += doubled_entries(self.drift)
         problems += self._unlogged(kinds)
+        problems += self._without_limits()
         problems += [
             f"found a probe called {name!r}, a collector's name; choose another"
             for name in sorted(
@@ -242,6 +243,18 @@ class Config(Settings):
             "collector of kind access_log"
             for objective in self.slos
             if objective.kind == "availability" and objective.source == "access_log"
+        ]
+
+    def _without_limits(self) -> list[str]:
+        known = {
+            name for c in self.collectors if c.kind == "traces" for name in c.limits
+        }
+        return [
+            f"found the limits {objective.limits!r} in slos called {objective.name!r};"
+            " the collector of kind traces has "
+            + (", ".join(sorted(known)) if known else "no limits")
+            for objective in self.slos
+            if objective.kind == "goodput" and objective.limits not in known
         ]
 
     def all_probes(self) -> tuple[AnyProbe, ...]:

@@ -61,6 +61,7 @@ NOT_IN_GOLDEN = {
     "triton_request_response_gap_latency_ci_seconds": "no traces are sent",
     "triton_request_response_gap_latency_effective_samples": "no traces are sent",
     "triton_request_responses": "no traces are sent",
+    "triton_request_goodput_total": "no traces are sent",
     **{spec.name: "no model makes tokens" for spec in GENERATION},
     "triton_trace_sampling_rate": "sampling is not controlled",
     "tritonwatch_trace_control_active": "sampling is not controlled",

@@ -32,9 +32,11 @@ def sink(
     wanted=lambda _: True,
     decoupled=(),
     token_responses=(),
+    limits=None,
 ):
+    sources = ("otlp", "file")
     return TraceSink(
-        SinkSettings(300.0, unknown_models, ("otlp", "file"), token_responses),
+        SinkSettings(300.0, unknown_models, sources, token_responses, limits or {}),
         known=lambda: known,
         wanted=wanted,
         decoupled=lambda key: key[0] in decoupled,

@@ -67,6 +67,19 @@ class AvailabilityObjective(_Objective):
     of a proxy has them, or our probes."""
 
 
+class GoodputObjective(_Objective):
+    """An objective on goodput: requests that met several limits at once are good."""
+
+    kind: Literal["goodput"] = "goodput"
+    limits: str
+    """Name of the limits, which the traces collector has under `limits`."""
+
+    @property
+    def source(self) -> Source:
+        """Production's requests: probes are not traced as clients."""
+        return "requests"
+
+
 class SignalObjective(_Objective):
     """An objective on a gauge: readings within its bounds are good. Quality, drift, cost."""
 
@@ -189,11 +202,10 @@ class PresetObjective(Settings):
         )
 
 
-Objective = LatencyObjective | AvailabilityObjective | SignalObjective
-AnyObjective = Annotated[
-    LatencyObjective | AvailabilityObjective | SignalObjective | PresetObjective,
-    Field(discriminator="kind"),
-]
+Objective = (
+    LatencyObjective | AvailabilityObjective | GoodputObjective | SignalObjective
+)
+AnyObjective = Annotated[Objective | PresetObjective, Field(discriminator="kind")]
 
 
 def expanded(objectives: tuple[AnyObjective, ...]) -> tuple[Objective, ...]:

@@ -9,18 +9,13 @@ from pydantic import Field
 from exporter import catalogue
 from exporter.access.collector_base import Access, CollectorSettings
 from exporter.features.slo.error_budget import WINDOWS, Budget
-from exporter.features.slo.objectives import (
-    AvailabilityObjective,
-    LatencyObjective,
-    SignalObjective,
-)
+from exporter.features.slo.objectives import Objective, SignalObjective
 from exporter.features.slo.slo_events import EventCounter
 from exporter.samples import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from exporter.features.slo.objectives import Objective
     from exporter.samples import AnySample
 
 _DAY_SECONDS: Final = 86400.0
@@ -29,9 +24,7 @@ _DAY_SECONDS: Final = 86400.0
 class SloSettings(CollectorSettings):
     """Built from `slos:`; observes once every interval."""
 
-    objectives: tuple[
-        LatencyObjective | AvailabilityObjective | SignalObjective, ...
-    ] = Field(default=())
+    objectives: tuple[Objective, ...] = Field(default=())
     """The objectives, with presets expanded."""
 
     def build(self, access: Access) -> SloCollector:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from exporter import catalogue
 from exporter.features.slo.objectives import (
     AvailabilityObjective,
+    GoodputObjective,
     LatencyObjective,
     SignalObjective,
 )
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from exporter.features.slo.objectives import Objective
     from exporter.samples import AnySample
 
+CountedObjective = LatencyObjective | AvailabilityObjective | GoodputObjective
 Series = tuple[str, ...]
 """Label values of one source series."""
 _JUDGED: Final = {
@@ -59,7 +61,7 @@ class EventCounter:
 
     def _look_at_totals(
         self,
-        objective: LatencyObjective | AvailabilityObjective,
+        objective: CountedObjective,
         samples: Sequence[AnySample],
     ) -> None:
         source = (
@@ -107,15 +109,14 @@ class EventCounter:
         return (value - before[0]) / (now - self._looked_at)
 
 
-def _source_failed(
-    objective: LatencyObjective | AvailabilityObjective, samples: Iterable[AnySample]
-) -> bool:
+def _source_failed(objective: CountedObjective, samples: Iterable[AnySample]) -> bool:
     """Return whether the collector that counts the events could not read its source."""
     if objective.source == "probes":
         return False
-    collector = "traces" if isinstance(objective, LatencyObjective) else "statistics"
-    if objective.source == "access_log":
-        collector = "access_log"
+    collector = "traces"
+    if isinstance(objective, AvailabilityObjective):
+        counted = objective.source == "requests"
+        collector = "statistics" if counted else "access_log"
     return any(
         isinstance(sample, Sample)
         and sample.spec is catalogue.COLLECTOR_SUCCESS
@@ -142,9 +143,14 @@ def _latencies(
 
 
 def _outcomes(
-    objective: AvailabilityObjective, samples: Iterable[AnySample]
+    objective: AvailabilityObjective | GoodputObjective, samples: Iterable[AnySample]
 ) -> dict[Series, tuple[float, float]]:
-    spec, success = _JUDGED[objective.source]
+    wanted: dict[str, str] = {}
+    if isinstance(objective, GoodputObjective):
+        spec, success = catalogue.REQUEST_GOODPUT, "met"
+        wanted["limits"] = objective.limits
+    else:
+        spec, success = _JUDGED[objective.source]
     found: dict[Series, tuple[float, float]] = {}
     for sample in samples:
         if not isinstance(sample, Sample) or sample.spec is not spec:
@@ -154,6 +160,8 @@ def _outcomes(
         labels = dict(zip(spec.labels, sample.labels, strict=True))
         outcome = labels.pop("outcome")
         if labels.get("source", objective.source) != objective.source:
+            continue
+        if not wanted.items() <= labels.items():
             continue
         if outcome in _UNJUDGED:
             continue

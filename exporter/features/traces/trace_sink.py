@@ -34,9 +34,17 @@ from exporter.histograms.histogram import Histogram
 from exporter.samples import HistogramSample, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from exporter.access.inventory import ModelKey
+    from exporter.features.traces.request_limits import RequestLimits
     from exporter.features.traces.traced_request import RequestTrace
     from exporter.samples import AnySample
 
@@ -69,6 +77,18 @@ class SinkSettings:
     sources: tuple[str, ...]
     token_responses: tuple[str, ...] = ()
     """Patterns of models whose responses are one token each."""
+    limits: Mapping[str, RequestLimits] = field(default_factory=dict)
+    """Limits of goodput, by name."""
+
+
+@dataclass(slots=True)
+class _Goodput:
+    """Requests that met limits, and that did not."""
+
+    name: str
+    limits: RequestLimits
+    met: int = 0
+    missed: int = 0
 
 
 @dataclass(slots=True)
@@ -81,6 +101,7 @@ class _Model:
     responses: Histogram = field(default_factory=Histogram)
     time_per_token: Histogram = field(default_factory=Histogram)
     phases: dict[str, Histogram] = field(default_factory=dict)
+    goodput: tuple[_Goodput, ...] = ()
     latest: float = 0.0
 
 
@@ -218,6 +239,11 @@ class TraceSink:
             TracedLatency(FIRST_RESPONSE, seconds),
             TracedLatency(RESPONSE_GAP, seconds),
             self._is_one_token(name),
+            goodput=tuple(
+                _Goodput(limits_name, limits)
+                for limits_name, limits in self._settings.limits.items()
+                if limits.matches(name)
+            ),
         )
 
     def _forget(self, now: float) -> None:
@@ -240,6 +266,14 @@ def _record(
         if trace.total_seconds is not None and not trace.child
     ]
     model.request.record(totals, at)
+    for goodput in model.goodput:
+        met = sum(
+            goodput.limits.met(trace.total_seconds, trace.responses)
+            for trace in batch
+            if trace.total_seconds is not None and not trace.child
+        )
+        goodput.met += met
+        goodput.missed += len(totals) - met
     streams = [
         (trace.responses, trace.trace_id)
         for trace in batch
@@ -278,6 +312,10 @@ def _of_model(key: ModelKey, model: _Model, now: float) -> Iterator[AnySample]:
     if model.time_per_token.count:
         times = model.time_per_token.copy()
         yield HistogramSample(catalogue.TIME_PER_TOKEN, times, key)
+    for goodput in model.goodput:
+        for outcome, number in (("met", goodput.met), ("missed", goodput.missed)):
+            labels = (*key, goodput.name, outcome)
+            yield Sample(catalogue.REQUEST_GOODPUT, number, labels)
     for phase, histogram in model.phases.items():
         yield HistogramSample(
             catalogue.REQUEST_PHASE_DURATION, histogram.copy(), (*key, phase)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
 from exporter.access.collector_base import Access, CollectorSettings
+from exporter.features.traces.request_limits import RequestLimits
 from exporter.features.traces.trace_control import ControlSettings, TraceControl
 from exporter.features.traces.trace_files import FollowSettings, TraceFileFollower
 from exporter.features.traces.trace_forward import Forwarder
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "file"
 SOURCES: Final = (OTLP, FILE)
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 
 
 class OtlpTapSettings(Settings):
@@ -98,6 +100,9 @@ class TracesSettings(CollectorSettings):
     """Sliding window of the quantiles."""
     token_responses: tuple[str, ...] = Field(default=(), max_length=1000)
     """Names of models (shell-style patterns) whose responses are one token each."""
+    limits: dict[Name, RequestLimits] = Field(default={}, max_length=20)
+    """Limits that a request has to meet together, by name, for objectives of the kind
+    goodput."""
     unknown_models: int = Field(default=20, ge=0, le=10_000)
     """Models kept that the server does not list; traces of more are dropped."""
 
@@ -127,6 +132,7 @@ class TracesCollector:
                 settings.unknown_models,
                 SOURCES,
                 settings.token_responses,
+                settings.limits,
             ),
             known=lambda: access.board.current.models,
             wanted=access.models.matches,

@@ -29,6 +29,15 @@ STREAM = (30, 20, 20, 20)
 # Four kinds of requests to `scripted`; see `clients`.
 REQUESTS = 2 * MANY + 2 * FEW
 RESPONSES = 2 * MANY * len(STREAM) + FEW + 3 * FEW
+LIMITS = {
+    "any": {"models": "scripted", "first_response_seconds": 600, "total_seconds": 600},
+    "early": {"models": "scripted", "first_response_seconds": 0.02},
+    "brisk": {
+        "models": "scripted",
+        "mean_gap_seconds": 0.005,
+        "first_response_seconds": 600,
+    },
+}
 
 
 def clients(triton):
@@ -64,6 +73,23 @@ def assert_counts(page):
         assert records(page, outcome) == 0
     cut = page.all("tritonwatch_trace_responses_cut_total")
     assert {value for _, value in cut} == {0}
+
+
+def assert_goodput(page):
+    """By what the model was told to sleep, so that a busy machine changes nothing."""
+    found = {
+        name: tuple(
+            page.value("triton_request_goodput_total", limits=name, outcome=outcome)
+            for outcome in ("met", "missed")
+        )
+        for name in LIMITS
+    }
+    gapless = FEW
+    assert found == {
+        "any": (REQUESTS, 0),
+        "early": (0, REQUESTS),
+        "brisk": (gapless, REQUESTS - gapless),
+    }
 
 
 def assert_phases(page):
@@ -122,7 +148,11 @@ def test_streams_in_spans(streaming, settings, start_sidecar, collector):
     with traced(streaming, "mode=opentelemetry", url, quick) as triton:
         sidecar = start_sidecar(
             traces_config(
-                settings, triton, port, otlp={"forward": f"{collector.url}/v1/traces"}
+                settings,
+                triton,
+                port,
+                otlp={"forward": f"{collector.url}/v1/traces"},
+                limits=LIMITS,
             )
         )
         # Our own streams are left out.
@@ -137,6 +167,7 @@ def test_streams_in_spans(streaming, settings, start_sidecar, collector):
             )
         )
         assert_counts(page)
+        assert_goodput(page)
         assert_phases(page)
         assert records(page, "own") > 0
         joiner = SpanJoiner()

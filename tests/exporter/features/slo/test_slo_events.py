@@ -313,6 +313,43 @@ def test_objectives_on_streams_count_first_responses_or_gaps(kind, spec) -> None
     assert (counter.good, counter.bad) == (2, 1)
 
 
+def test_an_objective_on_goodput_counts_the_requests_that_met_its_limits() -> None:
+    def exposed(met: float, missed: float) -> list[Sample]:
+        return [
+            Sample(catalogue.REQUEST_GOODPUT, value, (model, "1", limits, outcome))
+            for model, limits, times in (
+                ("llm", "chat", 1),
+                ("m", "chat", 7),
+                ("llm", "x", 9),
+            )
+            for outcome, value in (("met", times * met), ("missed", times * missed))
+        ]
+
+    (objective,) = parse(
+        b"collectors: [{kind: traces, limits: {chat: {total_seconds: 1}}}]\n"
+        b"slos: [{name: s, kind: goodput, limits: chat, models: l*, objective_ratio: 0.9}]",
+        "f.yaml",
+        {},
+    ).slos
+    counter = EventCounter(objective)
+    counter.look(exposed(3, 1), 0)
+    counter.look(exposed(8, 3), 5)
+    assert (counter.good, counter.bad) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("collectors", "has"),
+    [
+        ("", "no limits"),
+        ("collectors: [{kind: traces, limits: {b: {total_seconds: 1}}}]\n", "b"),
+    ],
+)
+def test_goodput_under_limits_that_are_not_there_is_refused(collectors, has) -> None:
+    slo = "slos: [{name: s, kind: goodput, limits: a, objective_ratio: 0.9}]"
+    with pytest.raises(ConfigError, match=f"the limits 'a' .* traces has {has}"):
+        parse((collectors + slo).encode(), "f.yaml", {})
+
+
 def configured(slo: str):
     return parse(f"slos: [{{name: s, {slo}}}]".encode(), "f.yaml", {}).slos
 

@@ -10,6 +10,7 @@ from trace_sinks import histograms, sink, trace, values
 from exporter import catalogue
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
 from exporter.access.work_board import TracedResponses
+from exporter.features.traces.request_limits import RequestLimits
 from exporter.features.traces.traced_request import Responses
 from exporter.output.exposition import render
 from exporter.output.otlp import metrics_data
@@ -50,6 +51,40 @@ def test_where_responses_are_tokens_each_request_has_one_time_per_token():
     other.add("otlp", streams, 0.0)
     assert histograms(other, catalogue.TIME_PER_TOKEN) == {}
     assert other.token_responses() == {}
+
+
+@pytest.mark.parametrize(
+    ("limits", "met"),
+    [
+        ({"total_seconds": 10}, 2),
+        ({"first_response_seconds": 0.49}, 0),
+        ({"mean_gap_seconds": 0.03}, 2),
+        ({"mean_gap_seconds": 0.0299}, 1),
+        ({"mean_gap_seconds": 0.0299, "first_response_seconds": 0.4}, 0),
+        ({"mean_gap_seconds": 0.0299, "total_seconds": 0.001}, 0),
+    ],
+)
+def test_a_request_is_good_that_meets_all_limits_at_once(limits, met):
+    target = sink(
+        decoupled=["m"],
+        limits={
+            "chat": RequestLimits(models="m*", **limits),
+            "others": RequestLimits(models="n", total_seconds=1),
+        },
+    )
+    untold = [trace(3, child=True), trace(4, total_seconds=None)]
+    unanswered = trace(5, responses=None)
+    streams = [trace(1, responses=STREAM), trace(2, responses=ONE)]
+    target.add("otlp", [*streams, *untold, unanswered], 0.0)
+    assert values(target, catalogue.REQUEST_GOODPUT) == {
+        ("m", "1", "chat", "met"): met,
+        ("m", "1", "chat", "missed"): 3 - met,
+    }
+
+
+def test_limits_without_any_limit_are_refused():
+    with pytest.raises(ValueError, match="found no limit"):
+        RequestLimits(models="m")
 
 
 def test_a_unary_request_has_no_first_response():
