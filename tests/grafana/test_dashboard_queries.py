@@ -50,6 +50,8 @@ ABSENT = {
     "triton_model_flops_utilization_ratio": "GPU only: no model is on one here",
     "triton_retrain_eta_seconds": "the patients grow older until all are old: no date",
     "triton_model_energy_share_error_ratio": "20 windows and more, if they tell anything",
+    "triton_backend_preemptions_total": "the demo's language model puts nobody out",
+    "triton_backend_prefix_cache_hits_total": "the demo's language model has no such cache",
 }
 # A busy machine needs longer until the rarest numbers (a p99) are known.
 PATIENCE_SECONDS = 180
