@@ -99,8 +99,8 @@ class TapRoute:
 class MessageRoute:
     """Handlers of the gRPC tap's messages.
 
-    `admit` is called first, in the event loop, so it has to be quick: it returns an outcome
-    where the message is not to be read. `take` is called in a worker thread and raises
+    `admit` is called first, in the event loop, so it has to be quick: it returns the outcome
+    of a message that is refused unread, or None. `take` is called in a worker thread and raises
     nothing. Both add a reason for the sender, or "".
     """
 

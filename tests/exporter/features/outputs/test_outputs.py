@@ -133,7 +133,7 @@ def test_accuracy_is_estimated_once_the_model_is_calibrated(scene) -> None:
 def test_no_drift_is_unknown_unless_somebody_watches_the_inputs(scene) -> None:
     publish(scene, answers(np.random.default_rng(3), 200))
     calibrate_it(scene)
-    # The other side, and a profile that no window was held against yet.
+    # Outputs are watched as well, and a profile that was not yet compared with any window.
     scene.exposed += [
         Sample(catalogue.MODEL_DRIFT_ALARM, 0, ("m",)),
         Sample(catalogue.DRIFT_WINDOW_TIMESTAMP, 5.0, ("m", "outputs")),
