@@ -158,13 +158,14 @@ class ComparisonCollector:
         """
         samples: list[AnySample] = []
         problems = []
+        # Before its first inventory, which may come during this run, nothing is missing.
+        looked = self._board.looked
         for comparison in self.comparisons:
             comparison.look()
             samples += comparison.samples()
             if comparison.problem:
                 problems.append(f"{comparison.settings.name}: {comparison.problem}")
-        # The server was not polled yet: nothing is missing.
-        if problems and self._board.looked:
+        if problems and looked:
             raise PartialResultError(samples, InvalidRequestError("; ".join(problems)))
         return samples
 
