@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import urllib3
 
-from exporter.features.comparison.compared_resources import (
-    ENERGY,
-    INFERENCES,
-    Resources,
-)
+from exporter.features.comparison.compared_resources import ENERGY, READ, Resources
 from exporter.features.comparison.confidence import WARM_UP_PAIRS
 from exporter.output.exposition import parse_text
 
@@ -71,15 +68,14 @@ class WatchedEnergy:
         self._pool.clear()
 
     def _take(self, body: bytes, keys: tuple[ModelKey, ModelKey]) -> None:
-        energy: dict[ModelKey, float] = {}
-        inferences: dict[ModelKey, float] = {}
+        found: dict[str, dict[ModelKey, float]] = defaultdict(dict)
         for name, labels, value in parse_text(body):
-            if name in {ENERGY, INFERENCES}:
-                found = energy if name == ENERGY else inferences
+            if name in READ:
                 key = (labels["model"], labels["version"])
-                found[key] = found.get(key, 0.0) + value
-        self._resources.take(energy, inferences, keys)
-        lacking = [f"{model} {version}" for model, version in set(keys) - energy.keys()]
+                found[name][key] = found[name].get(key, 0.0) + value
+        self._resources.take(found, keys)
+        missing = set(keys) - found[ENERGY].keys()
+        lacking = [f"{model} {version}" for model, version in missing]
         if lacking:
             self.problem = (
                 f"{self._url} has no {ENERGY} of {' and '.join(sorted(lacking))}"

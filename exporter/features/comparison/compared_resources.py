@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,6 +15,7 @@ from exporter.features.comparison.confidence import (
     Interval,
     mean_ratio,
 )
+from exporter.samples import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,8 +27,23 @@ if TYPE_CHECKING:
 
 ENERGY: Final = "triton_model_energy_joules_total"
 INFERENCES: Final = "triton_inferences_total"
+ENERGY_ERROR: Final = "triton_model_energy_share_error_ratio"
+READ: Final = frozenset({ENERGY, INFERENCES, ENERGY_ERROR})
+"""Metrics that a comparison of energy reads."""
 _MOST_WINDOWS: Final = 5_000
 _TIMEOUT_SECONDS: Final = 2.0
+
+
+def _widened(ratio: Interval, error: float) -> Interval:
+    """Return the interval of a ratio less 1 whose two parts are off by a ratio, too.
+
+    A model's watts are the same in every window: windows do not show their error.
+    """
+    return replace(
+        ratio,
+        low=(1.0 + ratio.low) / (1.0 + error) - 1.0,
+        high=(1.0 + ratio.high) * (1.0 + error) - 1.0,
+    )
 
 
 class Resources:
@@ -39,28 +58,30 @@ class Resources:
         self._windows: list[tuple[float, float]] = []
         self._bytes: tuple[int, int] | None = None
         self._keys: tuple[ModelKey, ModelKey] | None = None
+        self._error = 0.0
+        """Of the ratio of the two energies, by the errors of the models' watts."""
 
     def look(
         self, exposed: Iterable[AnySample], keys: tuple[ModelKey, ModelKey]
     ) -> None:
         """Record the samples that are exposed now."""
-        energy: dict[ModelKey, float] = {}
-        inferences: dict[ModelKey, float] = {}
+        found: dict[str, dict[ModelKey, float]] = defaultdict(dict)
         for sample in exposed:
-            if sample.spec.name not in {ENERGY, INFERENCES}:
-                continue
-            found = energy if sample.spec.name == ENERGY else inferences
-            key = (sample.labels[0], sample.labels[1])
-            found[key] = found.get(key, 0.0) + float(getattr(sample, "value", 0.0))
-        self.take(energy, inferences, keys)
+            if sample.spec.name in READ and isinstance(sample, Sample):
+                values = found[sample.spec.name]
+                key = (sample.labels[0], sample.labels[1])
+                values[key] = values.get(key, 0.0) + sample.value
+        self.take(found, keys)
 
     def take(
         self,
-        energy: Mapping[ModelKey, float],
-        inferences: Mapping[ModelKey, float],
+        found: Mapping[str, Mapping[ModelKey, float]],
         keys: tuple[ModelKey, ModelKey],
     ) -> None:
-        """Record the current counters: joules and inferences of each model."""
+        """Record the current values of the metrics of `READ`, by name and model."""
+        energy, inferences = found.get(ENERGY, {}), found.get(INFERENCES, {})
+        errors = found.get(ENERGY_ERROR, {})
+        self._error = math.hypot(*(errors.get(key, 0.0) for key in keys))
         if keys != self._keys:
             self._keys, self._last, self._windows = keys, None, []
             self._bytes = self._memory(keys)
@@ -80,7 +101,7 @@ class Resources:
             x, y = np.array(self._windows).T
             ratio = mean_ratio(x, y, self._alpha, MIXTURE_WINDOWS)
             if ratio is not None:
-                found["energy"] = ratio
+                found["energy"] = _widened(ratio, self._error)
         if "memory" in wanted and self._bytes is not None:
             champion, challenger = self._bytes
             effect = challenger / champion - 1
