@@ -78,6 +78,7 @@ _STATE_OF_OBJECTIVE: Final[Mapping[str, State]] = {
     "latency": "SLOW",
     "first_response": "SLOW",
     "response_gap": "SLOW",
+    "goodput": "SLOW",
     "availability": "FAILING",
 }
 _LOOKED_AT: Final = frozenset(

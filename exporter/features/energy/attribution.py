@@ -51,19 +51,22 @@ def divide(
     busy_seconds: float,
     idle_watts: float | None,
     max_watts: float | None,
+    others_watts: float = 0.0,
     trusted_ratio: float = 1.0,
 ) -> Shares[T]:
     """Divide `energy` microjoules of `seconds` by `weights` (busy seconds x watts).
 
     `busy_seconds` is the sum over models, which may be more than `seconds`. Without
-    `idle_watts` nothing is idle: it is in the models' shares. `trusted_ratio` is the part
-    of the difference between what was measured and the weights that is the models'.
+    `idle_watts` nothing is idle: it is in the models' shares. `others_watts` of it are
+    others' in the mean, and unattributed. `trusted_ratio` is the part of the difference
+    between what was measured and the weights that is the models'.
     """
-    idle = int((idle_watts or 0.0) * seconds * MICRO)
+    own_idle = max(0.0, (idle_watts or 0.0) - others_watts)
+    idle = int(own_idle * seconds * MICRO)
     whole = sum(weights.values())
     if whole <= 0:
         return Shares({}, min(idle, energy), energy - min(idle, energy))
-    active = energy - idle
+    active = energy - int((idle_watts or 0.0) * seconds * MICRO)
     if trusted_ratio < 1.0:
         expected = whole * MICRO
         active = int(expected + trusted_ratio * (active - expected))
@@ -80,22 +83,35 @@ class UnusedPower:
     """Power of a device while no model runs, from the latest such windows.
 
     The idle power is the median over those in which nothing else was seen to run; what
-    all of them took above it is other load.
+    all of them took above it is other load. An execution is booked when it ends, so a
+    window counts for that only when later ones have shown that none was under way.
     """
 
     _ENOUGH: Final = 3
     _KEPT: Final = 61
+    _HELD_BACK: Final = 12
 
     def __init__(self, configured_watts: float | None = None) -> None:
         self._configured = configured_watts
         self._quiet: deque[float] = deque(maxlen=self._KEPT)
-        self._all: deque[float] = deque(maxlen=self._KEPT)
+        self._waiting: deque[float] = deque()
+        self._unused: deque[float] = deque(maxlen=self._KEPT)
 
     def learn(self, energy: int, seconds: float, *, quiet: bool = True) -> None:
         """Learn from a window: microjoules, seconds, and whether nothing else ran."""
-        self._all.append(energy / MICRO / seconds)
+        watts = energy / MICRO / seconds
         if quiet:
-            self._quiet.append(energy / MICRO / seconds)
+            self._quiet.append(watts)
+        self._waiting.append(watts)
+        if len(self._waiting) > self._HELD_BACK:
+            self._unused.append(self._waiting.popleft())
+
+    def skip(self, busy_seconds: float, seconds: float) -> None:
+        """Note a window in which models ran, or that is not known."""
+        for _ in range(min(len(self._waiting), math.ceil(busy_seconds / seconds))):
+            self._waiting.pop()
+        self._unused.extend(self._waiting)
+        self._waiting.clear()
 
     @property
     def watts(self) -> float | None:
@@ -104,13 +120,18 @@ class UnusedPower:
             return self._configured
         return median(self._quiet) if len(self._quiet) >= self._ENOUGH else None
 
+    def forget_others(self) -> None:
+        """Forget other load: what comes is learnt anew."""
+        self._waiting.clear()
+        self._unused.clear()
+
     @property
     def others(self) -> power_fit.OtherLoad:
         """What was drawn above the idle power; none while too few windows were seen."""
         idle = self.watts
-        if idle is None or len(self._all) < self._ENOUGH:
+        if idle is None or len(self._unused) < self._ENOUGH:
             return power_fit.NO_OTHER_LOAD
-        above = np.array(self._all) - idle
+        above = np.array(self._unused) - idle
         return power_fit.OtherLoad(float(above.mean()), float(above.std()))
 
 
@@ -126,6 +147,11 @@ class BusyPower(Generic[T]):
     _MOST_MODELS: Final = 64
     _FORGOTTEN: Final = 1e-3
     _ENOUGH: Final = 20
+    _LEAST_WATTS_RATIO: Final = 1e-3
+    _SEEN_OTHERS: Final = 0.05
+    """Least variance of windows without models, over that of the fit, which is a sign of
+    other load; and the most over it that the windows with models do not contradict."""
+    _GONE_OTHERS: Final = 10.0
     _MOST_DEVIATION: Final = 0.5
     """Of what a model's busy second takes in one window, relative to its mean."""
 
@@ -145,6 +171,10 @@ class BusyPower(Generic[T]):
         """Of what the models take in a window, about what their busy time lets expect."""
         self._others_variance = 0.0
         """Of what else takes power, in square watts."""
+        self.others_watts = 0.0
+        """Mean power of other load, a part of `baseline_watts`."""
+        self.others_are_gone = False
+        """True if windows with models contradict the load that was seen without."""
         self.baseline_watts = 0.0
         """Power above the idle power that does not depend on the models, in watts."""
         self.lag_seconds: float | None = None
@@ -195,14 +225,20 @@ class BusyPower(Generic[T]):
         place = self._place.get(key)
         value = self._pooled if place is None else float(self._power[place])
         # A model that seems to take nothing still takes something.
-        return max(value, 1e-3 * self._pooled) or 1.0
+        return max(value, self._LEAST_WATTS_RATIO * self._pooled) or 1.0
 
-    def trusted_ratio(self, expected_watts: float) -> float:
-        """Return the models' part of what a window differs from `expected_watts`.
+    def trusted_ratio(self, busy_ratios: Mapping[T, float]) -> float:
+        """Return the models' part of what a window differs from what they should take.
 
-        All of it where nothing else was seen to take power.
+        All of it where nothing else is seen to take power, or their watts are not known.
         """
-        if self._others_variance <= 0:
+        expected_watts = sum(r * self.watts(key) for key, r in busy_ratios.items())
+        least_watts = 2 * self._LEAST_WATTS_RATIO * self._pooled
+        if (
+            self._others_variance <= 0
+            or not busy_ratios.keys() <= self._place.keys()
+            or all(self.watts(key) < least_watts for key in busy_ratios)
+        ):
             return 1.0
         of_models = self._relative_variance * expected_watts**2
         return of_models / (of_models + self._others_variance)
@@ -261,10 +297,18 @@ class BusyPower(Generic[T]):
             self._busy[:, used], rest, self._seconds, self._smear, follows
         )
         found = power_fit.fit(windows, idle_watts, others)
+        seen, shown = others.deviation_watts**2, found.residual_variance
+        self.others_are_gone = (
+            len(self._busy) >= self._ENOUGH and seen > self._GONE_OTHERS * shown
+        )
+        if self.others_are_gone:
+            others = power_fit.NO_OTHER_LOAD
+            found = power_fit.fit(windows, idle_watts)
         self._power[used] = found.watts
         self._error[used] = found.half_widths
         self.baseline_watts = found.baseline_watts
         self.lag_seconds = found.lag_seconds
+        self.others_watts = others.watts
         if idle_watts is not None and len(self._busy) >= self._ENOUGH:
             taken = float(np.square(windows.busy @ found.watts).mean())
             self._divide_variance(found.residual_variance, taken, others)
@@ -275,9 +319,14 @@ class BusyPower(Generic[T]):
         """Tell the models' variance from that of other load, all in square watts.
 
         That of other load is what windows without models show, or more where the models
-        cannot have caused as much.
+        cannot have caused as much. There is none where those windows vary far less than
+        the others.
         """
+        seen = others.deviation_watts**2
+        if seen < self._SEEN_OTHERS * residual:
+            self._others_variance = 0.0
+            return
         most = self._MOST_DEVIATION**2 * taken
-        self._others_variance = max(others.deviation_watts**2, residual - most)
-        of_models = min(max(0.0, residual - others.deviation_watts**2), most)
+        self._others_variance = max(seen, residual - most)
+        of_models = min(max(0.0, residual - seen), most)
         self._relative_variance = of_models / taken if taken > 0 else 0.0

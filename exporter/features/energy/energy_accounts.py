@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -146,17 +147,23 @@ class DeviceAccount:
         self._foreign = False
         if unused and seconds > 0:
             self.idle.learn(energy, seconds, quiet=quiet)
+        else:
+            self.idle.skip(whole, until - start)
         used = {key: item.seconds for key, item in busy.items() if item.seconds > 0}
-        weights = {key: value * self.power.watts(key) for key, value in used.items()}
-        expected_watts = sum(weights.values()) / seconds if seconds > 0 else 0.0
+        complete = known and math.isclose(seconds, until - start)
         shares = divide(
             energy,
             seconds,
-            weights,
+            {key: value * self.power.watts(key) for key, value in used.items()},
             busy_seconds=whole,
             idle_watts=self._idle_watts,
             max_watts=self.device.max_watts,
-            trusted_ratio=self.power.trusted_ratio(expected_watts),
+            others_watts=self.power.others_watts,
+            trusted_ratio=self.power.trusted_ratio(
+                {key: value / seconds for key, value in used.items()}
+            )
+            if complete
+            else 1.0,
         )
         models = self._book(energy, shares.idle, shares.models, busy)
         left: Reason = "other_load" if shares.models else "nothing_ran"
@@ -214,6 +221,8 @@ class DeviceAccount:
                     ),
                     until=window.until,
                 )
+                if self.power.others_are_gone:
+                    self.idle.forget_others()
 
     def _book(
         self,

@@ -32,7 +32,12 @@ class RequestLimits(Settings):
 
     @model_validator(mode="after")
     def _some(self) -> RequestLimits:
-        if not self.model_fields_set - {"models"}:
+        limits = (
+            self.first_response_seconds,
+            self.mean_gap_seconds,
+            self.total_seconds,
+        )
+        if limits == (None, None, None):
             raise ValueError(
                 "found no limit; give first_response_seconds, mean_gap_seconds,"
                 " total_seconds, or several"

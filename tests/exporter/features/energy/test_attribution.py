@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.features.energy.attribution import MICRO, BusyPower, UnusedPower, divide
+from exporter.features.energy.power_fit import NO_OTHER_LOAD, OtherLoad
 
 PATIENT = settings(deadline=None, max_examples=200)
 KEYS = [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]
@@ -105,11 +106,36 @@ def test_what_others_took_while_no_model_ran_is_no_idle_power():
     unused = UnusedPower()
     for joules in (60, 60, 60):
         unused.learn(joules * MICRO, 1.0)
-    for joules in (160, 110):
+    for joules in (160, 110, 400):
         unused.learn(joules * MICRO, 1.0, quiet=False)
     assert unused.watts == 60
+    assert unused.others == NO_OTHER_LOAD
+    # An execution of less than a window ends: the last one was not unused.
+    unused.skip(0.8, 1.0)
     assert unused.others.watts == pytest.approx(30)
     assert unused.others.deviation_watts == pytest.approx(np.std([0, 0, 0, 100, 50]))
+    unused.forget_others()
+    assert (unused.watts, unused.others) == (60, NO_OTHER_LOAD)
+
+
+@pytest.mark.parametrize(
+    ("seen", "residual", "trusted"),
+    # 200 W while busy half of the time; no model varies by more than half.
+    [(0.0, 5.0, 1.0), (0.1, 30.0, 1.0), (20.0, 20.0, 0.1), (20.0, 5.0, 1.0)],
+)
+def test_a_difference_is_the_models_as_far_as_windows_without_them_vary_less(
+    seen, residual, trusted
+):
+    rng = np.random.default_rng(4)
+    power = BusyPower()
+    others = OtherLoad(0.0, seen)
+    for _ in range(240):
+        watts = 60 + 100 + rng.normal(0, residual)
+        power.learn(watts, 1.0, {"a": 0.5}, 60.0, others=others)
+    ratio = power.trusted_ratio({"a": 0.5})
+    assert ratio == pytest.approx(trusted, abs=0.1)
+    assert power.others_are_gone == (seen > 3 * residual)
+    assert power.trusted_ratio({"a": 0.5, "never seen": 0.1}) == 1.0
 
 
 def test_watts_of_models_that_alternate_are_told_apart():

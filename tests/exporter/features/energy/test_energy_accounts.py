@@ -168,6 +168,62 @@ def test_a_model_gets_its_part_in_every_window_beside_load_of_others():
     assert min(window.models[A] for window in ran) > 0
 
 
+@pytest.mark.parametrize("step", [1.5, 0.6])
+def test_load_that_was_there_once_does_not_hide_a_step_in_a_models_watts(step):
+    """As of a board that drew power while a model was loaded, and then no more."""
+    rng, machine = np.random.default_rng(5), Machine(board(idle_watts=60.0))
+    for _ in range(60):
+        machine.second()
+    for _ in range(60):
+        machine.second(foreign=100.0)
+    for second in range(2000):
+        if second == 1200:
+            before = machine.attributed(A), machine.truth[A]
+        watts = 200 * (step if second >= 1200 else 1)
+        machine.second([(A, float(rng.uniform(0.3, 0.9)), watts)])
+    after = machine.attributed(A) - before[0]
+    assert after == pytest.approx(machine.truth[A] - before[1], rel=0.1)
+    machine.balance()
+
+
+def test_a_model_whose_watts_alternate_is_no_load_of_others():
+    rng, machine = np.random.default_rng(5), Machine(board())
+    for _ in range(60):
+        machine.second()
+    watts = 0
+    for second in range(1500):
+        if second % 30 == 0:
+            watts = int(rng.choice([60, 600]))
+        machine.second([(A, 0.98, watts)])
+    assert machine.attributed(A) == pytest.approx(machine.truth[A], rel=0.02)
+
+
+def test_executions_nearly_as_long_as_a_window_are_no_load_of_others():
+    machine = Machine(board(idle_watts=60.0))
+    for _ in range(300):
+        machine.second(foreign=300.0)
+        machine.second(foreign=300.0)
+        machine.second(foreign=300.0)
+        machine.second([(A, 4.0, 0)], foreign=300.0)
+        machine.second()
+        machine.second()
+    (account,) = machine.books.devices.values()
+    assert account.power.watts(A) == pytest.approx(300, rel=0.25)
+
+
+def test_what_others_take_in_the_mean_is_not_idle_energy():
+    rng, machine = np.random.default_rng(6), Machine(board(idle_watts=60.0))
+    level = 0.0
+    for second in range(2400):
+        level = 0.97 * level + float(rng.normal(0, 0.24))
+        foreign = 100 * math.exp(level - 0.5)
+        running = [(A, float(rng.uniform(0.1, 0.5)), 200)] if second > 900 else []
+        machine.second(running, foreign=foreign)
+    idle = machine.total(lambda t: t.idle)
+    assert idle == pytest.approx(60 * 2400, rel=0.25)
+    machine.balance()
+
+
 def test_a_window_with_a_gap_makes_no_inference_cheap():
     machine = Machine(board(idle_watts=60.0))
     for number in range(20):

@@ -83,8 +83,9 @@ def test_a_request_is_good_that_meets_all_limits_at_once(limits, met):
 
 
 def test_limits_without_any_limit_are_refused():
-    with pytest.raises(ValueError, match="found no limit"):
-        RequestLimits(models="m")
+    for given in ({}, {"first_response_seconds": None}):
+        with pytest.raises(ValueError, match="found no limit"):
+            RequestLimits(models="m", **given)
 
 
 def test_a_unary_request_has_no_first_response():
