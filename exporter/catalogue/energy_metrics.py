@@ -154,8 +154,8 @@ IDLE_ENERGY: Final = MetricSpec(
 UNATTRIBUTED_ENERGY: Final = MetricSpec(
     "triton_unattributed_energy_joules_total",
     "Energy that belongs to no production inference, by reason: own_requests (our"
-    " probes), nothing_ran (above idle while no model was busy), other_load (more than"
-    " the models took in their busy time), no_statistics (busy times unknown),"
+    " probes), nothing_ran (above idle while no model was busy), other_load (what other"
+    " processes took while models were), no_statistics (busy times unknown),"
     " gap (counted over a time in which the sensor was away).",
     ("boundary", "source", "reason"),
 )
