@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.access.inventory import Inventory
-from exporter.commands.audit.finding import shown_key
 from exporter.commands.audit.model_seen import ModelSeen
 from exporter.triton.model import ModelStatistics, ServerInfo
 from exporter.triton.upstream import GPU_ENERGY, GPU_POWER
@@ -60,11 +59,6 @@ class Listed:
     def key(self) -> ModelKey:
         """Model and version."""
         return self.entry.name, self.entry.version
-
-    @property
-    def label(self) -> str:
-        """Model and version, for people."""
-        return shown_key(self.key)
 
     @property
     def failed(self) -> bool:
@@ -134,7 +128,6 @@ class Evidence:
                 network_seconds=self.network_seconds,
                 page_requests=requests.get(key, math.nan),
                 answers=tuple(answers[key]),
-                denies=key in self.inventory.denying,
                 trace_settings=self.trace_settings.get(spec.name, {}),
             )
             for key, spec in self.inventory.models.items()

@@ -74,7 +74,7 @@ class Check(Generic[Subject]):
     holds: Callable[[Subject], bool]
     """The condition under which there is something to say."""
     title: str
-    """One sentence; `{it.…}` is an attribute of the subject."""
+    """One sentence; `{key}` is the model version, `{it.…}` an attribute of the subject."""
     evidence: Callable[[Subject], Iterable[Measure]] = lambda _: ()
     advice: str = ""
     reference: str = ""
@@ -86,8 +86,8 @@ class Check(Generic[Subject]):
                 severity = self.severity
                 yield Finding(
                     self.id,
-                    severity if isinstance(severity, str) else severity(it),
-                    cut(self.title.format(it=it)),
+                    severity(it) if callable(severity) else severity,
+                    cut(self.title.format(it=it, key=shown_key(it.key))),
                     self.advice,
                     tuple(self.evidence(it)),
                     self.reference,

@@ -18,12 +18,10 @@ _WORTH_SECONDS: Final = 0.001
 _ALWAYS_ONE: Final = 1.05
 """Mean batches below that are single inferences."""
 _SATURATED: Final = 0.85
-_ON_OFF: Final = {True: "on", False: "off"}
 
 
 def _answered(model: ModelSeen) -> tuple[Measure, ...]:
     return (
-        measure("ready when asked itself", "no" if model.denies else "yes", "", "gRPC"),
         measure("answered", model.ok, f"of {model.asked}", "synthetic probe"),
         measure("error", model.error, "", "synthetic probe"),
     )
@@ -42,7 +40,7 @@ LISTED_CHECKS: Final[tuple[Check[Listed], ...]] = (
         id="ready-but-unreadable",
         severity="critical",
         holds=lambda it: it.refused != "",
-        title="{it.label} is listed as ready, but its metadata is refused",
+        title="{key} is listed as ready, but its metadata is refused",
         evidence=lambda it: [measure("error", it.refused, "", "gRPC ModelMetadata")],
         advice="Unload and load the model; if it was just being replaced, audit again.",
         reference="server#7588",
@@ -51,7 +49,7 @@ LISTED_CHECKS: Final[tuple[Check[Listed], ...]] = (
         id="model-not-ready",
         severity="warning",
         holds=lambda it: it.failed,
-        title="{it.label} is {it.entry.state}",
+        title="{key} is {it.entry.state}",
         evidence=lambda it: [
             measure("reason", it.entry.reason or None, "", "RepositoryIndex")
         ],
@@ -65,7 +63,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="dead-backend-stub",
         severity="critical",
         holds=lambda it: it.fails and it.stub_died,
-        title="{it.label} is listed as ready, and every request to it fails",
+        title="{key} is listed as ready, and every request to it fails",
         evidence=_answered,
         advice="The backend process of the model is gone. Unload the model and load it "
         "at once, though it stays UNLOADING meanwhile (Triton 2.51): a load alone "
@@ -76,7 +74,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="ready-but-failing",
         severity="critical",
         holds=lambda it: it.fails and not it.stub_died,
-        title="{it.label} is listed as ready, and every request to it fails",
+        title="{key} is listed as ready, and every request to it fails",
         evidence=_answered,
         advice="Take it out of traffic and read the server's log for the error. Unload "
         "and load it if the backend died; check its dependencies if outputs are empty or "
@@ -87,7 +85,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="fails-over-one-protocol",
         severity="warning",
         holds=lambda it: it.fails_partly and it.silent_protocol != "",
-        title="{it.label} answers {it.ok} of {it.asked} requests and none over "
+        title="{key} answers {it.ok} of {it.asked} requests and none over "
         "{it.silent_protocol}",
         evidence=_answered,
         advice="Compare the two services' settings and what stands in front of them.",
@@ -96,7 +94,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="fails-sometimes",
         severity="warning",
         holds=lambda it: it.fails_partly and it.silent_protocol == "",
-        title="{it.label} answers {it.ok} of {it.asked} requests",
+        title="{key} answers {it.ok} of {it.asked} requests",
         evidence=_answered,
         advice="Look for one bad instance, a queue limit or a timeout near the model's "
         "own latency.",
@@ -105,7 +103,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="probe-does-not-fit",
         severity="unknown",
         holds=lambda it: it.misfit,
-        title="{it.label} refuses the made-up tensor; whether it works is unknown",
+        title="{key} refuses the made-up tensor; whether it works is unknown",
         evidence=lambda it: [measure("error", it.error, "", "synthetic probe")],
         advice="Give shape, range or values of its inputs under the model's name in "
         "probes[].overrides.",
@@ -116,7 +114,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
             "critical" if it.failed_ratio >= _MANY_FAILURES else "warning"
         ),
         holds=lambda it: it.failed_ratio >= _FEW_FAILURES,
-        title="{it.label}: {it.failed_ratio:.0%} of production's requests failed",
+        title="{key}: {it.failed_ratio:.0%} of production's requests failed",
         evidence=lambda it: [
             measure("failed", it.window.fail.count, "", "statistics"),
             measure("window", it.window_seconds, "s", "this audit"),
@@ -130,7 +128,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         holds=lambda it: (
             it.share.copies > max(it.share.compute_infer, _WORTH_SECONDS / 2)
         ),
-        title="{it.label} spends longer on moving tensors than on inference",
+        title="{key} spends longer on moving tensors than on inference",
         evidence=lambda it: [
             measure("compute_input", it.share.compute_input, "s", "statistics"),
             measure("compute_infer", it.share.compute_infer, "s", "statistics"),
@@ -145,21 +143,12 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         holds=lambda it: (
             it.share.queue > max(it.share.compute, _WORTH_SECONDS) and not it.spec.steps
         ),
-        title="{it.label}: a request waits {it.share.queue:.3g} s for {it.share.compute:.3g} "
+        title="{key}: a request waits {it.share.queue:.3g} s for {it.share.compute:.3g} "
         "s of work",
         evidence=lambda it: [
             measure("instances", it.spec.instances or None, "", "model config"),
             measure("mean batch", it.batch, "inferences", "statistics"),
-            measure("max_batch_size", it.spec.max_batch_size, "", "model config"),
-            measure(
-                "dynamic batching",
-                _ON_OFF[it.spec.dynamic_batching],
-                "",
-                "model config",
-            ),
-            measure(
-                "max_queue_delay", it.spec.max_queue_delay_us, "µs", "model config"
-            ),
+            measure("dynamic batching", it.batching, "", "model config"),
             measure("read from", it.share.source),
         ],
         advice="Lower max_queue_delay_microseconds if the wait is no longer than it; turn "
@@ -174,7 +163,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
             and it.spec.max_queue_delay_us / 1e6 >= _WORTH_SECONDS
             and it.share.queue > it.spec.max_queue_delay_us / 2e6
         ),
-        title="{it.label} waits up to {it.spec.max_queue_delay_us} µs for batches and "
+        title="{key} waits up to {it.spec.max_queue_delay_us} µs for batches and "
         "executes one at a time",
         evidence=lambda it: [
             measure("mean batch", it.batch, "inferences", "statistics"),
@@ -192,7 +181,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
             and not it.spec.sequence
             and it.batch < _ALWAYS_ONE
         ),
-        title="{it.label} takes batches of {it.spec.max_batch_size}, and dynamic batching "
+        title="{key} takes batches of {it.spec.max_batch_size}, and dynamic batching "
         "is off",
         evidence=lambda it: [measure("mean batch", it.batch, "", "statistics")],
         advice="Turn on dynamic_batching if requests come at the same time: with the "
@@ -202,7 +191,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="instances-saturated",
         severity="warning",
         holds=lambda it: it.busy_ratio >= _SATURATED,
-        title="{it.label} is busy {it.busy_ratio:.0%} of the time: headroom at most "
+        title="{key} is busy {it.busy_ratio:.0%} of the time: headroom at most "
         "{it.headroom_ratio:.0%}",
         evidence=_busy,
         advice="Add instances or replicas before traffic grows: waiting times rise "
@@ -212,7 +201,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="headroom",
         severity="info",
         holds=lambda it: it.busy_ratio < _SATURATED,
-        title="{it.label} is busy {it.busy_ratio:.0%} of the time: headroom at most "
+        title="{key} is busy {it.busy_ratio:.0%} of the time: headroom at most "
         "{it.headroom_ratio:.0%}",
         evidence=_busy,
         advice="An upper bound: it assumes that an execution keeps its time under more "
@@ -223,8 +212,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="no-production-traffic",
         severity="info",
         holds=lambda it: it.share.source == "cumulative" and it.share.server >= 0,
-        title="{it.label} got next to no requests during the audit: its headroom is "
-        "unknown",
+        title="{key} got next to no requests during the audit: its headroom is unknown",
         evidence=lambda it: [measure("window", it.window_seconds, "s", "this audit")],
         advice="Its shares of time come from all requests since it was loaded, probes "
         "among them; audit again under traffic for what is so now.",
@@ -233,7 +221,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="not-enough-data",
         severity="unknown",
         holds=lambda it: it.counted and it.share.requests < ENOUGH_REQUESTS,
-        title="{it.label} had too few requests to judge by: where its time goes and its "
+        title="{key} had too few requests to judge by: where its time goes and its "
         "headroom are unknown",
         evidence=lambda it: [measure("requests", it.share.requests, "", "statistics")],
         advice="Audit again under traffic, with a longer --duration.",
@@ -242,7 +230,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="counters-frozen-at-zero",
         severity="warning",
         holds=lambda it: it.page_requests == 0 and it.first.success.count > 0,
-        title="{it.label}: the metrics page shows 0 requests of {it.first.success.count}",
+        title="{key}: the metrics page shows 0 requests of {it.first.success.count}",
         evidence=lambda it: [
             measure("requests", 0, "", "nv_inference_request_success"),
             measure("requests", it.first.success.count, "", "statistics API, before"),
@@ -255,7 +243,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="trace-buffer-unbounded",
         severity="critical",
         holds=lambda it: it.traced_in_memory,
-        title="Traces of {it.label} are kept in memory until the server ends",
+        title="Traces of {key} are kept in memory until the server ends",
         evidence=lambda _: [measure("log_frequency", 0, "", "gRPC TraceSetting")],
         advice="Set log_frequency to, say, 100 (it can be changed now, over the trace "
         "API): then each 100 traces go to a file and out of memory.",
@@ -264,7 +252,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         id="trace-tensors-on",
         severity="warning",
         holds=lambda it: "TENSORS" in it.trace_setting("trace_level"),
-        title="Whole tensors of {it.label} are written into traces",
+        title="Whole tensors of {key} are written into traces",
         evidence=lambda it: [
             measure("trace_rate", it.trace_setting("trace_rate"), "", "TraceSetting")
         ],

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from exporter.commands.audit.finding import shown_key
 from exporter.triton.model import Duration, ModelStatistics
 
 if TYPE_CHECKING:
@@ -87,8 +86,6 @@ class ModelSeen:
     page_requests: float
     """Successful requests by Triton's metrics page."""
     answers: tuple[Answers, ...]
-    denies: bool
-    """True if it is ready in the index, but not when asked itself."""
     trace_settings: Mapping[str, tuple[str, ...]]
     """In force for it; empty where unknown."""
 
@@ -96,11 +93,6 @@ class ModelSeen:
     def key(self) -> ModelKey:
         """Model and version."""
         return self.spec.name, self.spec.version
-
-    @property
-    def label(self) -> str:
-        """Model and version, for people."""
-        return shown_key(self.key)
 
     # Requests of others.
 
@@ -141,6 +133,14 @@ class ModelSeen:
         if not counted.execution_count or self.spec.steps:
             return math.nan
         return counted.inference_count / counted.execution_count
+
+    @property
+    def batching(self) -> str:
+        """Its dynamic batching in words."""
+        if not self.spec.dynamic_batching:
+            return "off"
+        delay, most = self.spec.max_queue_delay_us, self.spec.max_batch_size
+        return f"of up to {most}, waiting up to {delay} µs"
 
     @property
     def failed_ratio(self) -> float:
