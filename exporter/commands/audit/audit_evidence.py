@@ -27,10 +27,7 @@ NOT_CONFIGURED: Final = "the config has no address for it"
 SUMMARIES: Final = "nv_inference_request_summary_us_count"
 SUCCESSES: Final = "nv_inference_request_success"
 INFERENCES: Final = "nv_inference_count"
-READ_SERIES: Final = (
-    *(SUMMARIES, SUCCESSES, INFERENCES),
-    *(GPU_POWER.name, GPU_ENERGY.name),
-)
+READ_SERIES: Final = {SUMMARIES, SUCCESSES, INFERENCES, GPU_POWER.name, GPU_ENERGY.name}
 """Series of Triton's metrics page that are read."""
 
 Labels = tuple[tuple[str, str], ...]

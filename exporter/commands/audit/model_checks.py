@@ -117,7 +117,6 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         title="{key}: {it.failed_ratio:.0%} of production's requests failed",
         evidence=lambda it: [
             measure("failed", it.window.fail.count, "", "statistics"),
-            measure("window", it.window_seconds, "s", "this audit"),
         ],
         advice="Read the server's log for the error. There may be more: an error that a "
         "Python model raises itself is counted as success (Triton 2.51).",
@@ -213,7 +212,6 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
         severity="info",
         holds=lambda it: it.share.source == "cumulative" and it.share.server >= 0,
         title="{key} got next to no requests during the audit: its headroom is unknown",
-        evidence=lambda it: [measure("window", it.window_seconds, "s", "this audit")],
         advice="Its shares of time come from all requests since it was loaded, probes "
         "among them; audit again under traffic for what is so now.",
     ),

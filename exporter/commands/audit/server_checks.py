@@ -83,23 +83,15 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
     Check(
         id="not-asked",
         severity="unknown",
-        holds=lambda it: it.unread + it.not_asked > 0,
-        title="Not every ready model could be asked in the time given",
+        holds=lambda it: it.unread + it.not_asked > 0 or it.asked < len(it.models),
+        title="Not every ready model was asked: readiness is Triton's word alone",
         evidence=lambda it: [
+            measure("ready, asked", it.asked, f"of {len(it.models)}", "models"),
             measure("not read", it.unread, "models", "RepositoryIndex"),
             measure("not asked", it.not_asked, "ways", "synthetic probe"),
         ],
-        advice="Give a longer --duration, or raise the probe's max_requests_per_second.",
-    ),
-    Check(
-        id="no-probe",
-        severity="unknown",
-        holds=lambda it: (
-            len(it.models) > 0 and not it.answers and not it.unread + it.not_asked
-        ),
-        title="No synthetic probe is configured: readiness is Triton's word alone",
-        advice="Leave `probes` out of the config for the default, or add one of kind "
-        "synthetic.",
+        advice="Give a longer --duration, raise the probe's max_requests_per_second, or "
+        "add a probe of kind synthetic if the config has none.",
     ),
     Check(
         id="no-models",

@@ -40,7 +40,6 @@ SCENARIOS = {
     "http-silent": ("warning", having(problems={"http": "refused"})),
     "readiness-not-strict": ("info", having(inventory=failed("no weights"))),
     "not-asked": ("unknown", having(not_asked=7)),
-    "no-probe": ("unknown", having(answers=())),
     "no-models": ("unknown", having(inventory=server(models={}), answers=())),
     "models-answer": ("ok", WELL),
     "statistics-unreadable": (

@@ -83,6 +83,10 @@ def test_traces_that_go_to_a_collector_fill_no_buffer():
     assert "trace-buffer-unbounded" not in ids(evidence)
 
 
+def test_without_a_probe_readiness_is_unknown():
+    assert "not-asked" in ids(having(answers=()))
+
+
 def test_a_delay_that_nobody_feels_is_no_finding():
     idle = configured(requests(), max_queue_delay_us=5000)
     assert "delay-without-batches" not in ids(idle)
