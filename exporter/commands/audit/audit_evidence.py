@@ -163,18 +163,17 @@ class Evidence:
         return self.info.numbers is not None and self.info.numbers < fixed_in
 
     @property
-    def missing(self) -> list[tuple[Part, str]]:
+    def missing(self) -> dict[Part, str]:
         """Triton's extensions that another server lacks, with its answers."""
-        if self.info.is_triton:
-            return []
-        problems = sorted(self.problems.items())
-        return [(p, text) for p, text in problems if text.startswith("UNIMPLEMENTED")]
+        absent = {
+            p: t for p, t in self.problems.items() if t.startswith("UNIMPLEMENTED")
+        }
+        return {} if self.info.is_triton else absent
 
     def failing(self, part: Part) -> str:
         """Reason why a part that this server should have cannot be read; "" if it can."""
         problem = self.problems.get(part, "")
-        expected = problem != NOT_CONFIGURED and (part, problem) not in self.missing
-        return problem if expected else ""
+        return "" if part in self.missing or problem == NOT_CONFIGURED else problem
 
     @property
     def traced(self) -> bool:
@@ -185,9 +184,8 @@ class Evidence:
     @property
     def traces_unread(self) -> int:
         """Number of models whose trace settings could not be read."""
-        if "traces" in dict(self.missing):
-            return 0
-        return sum(not model.trace_settings for model in self.models)
+        unread = sum(not model.trace_settings for model in self.models)
+        return 0 if "traces" in self.missing else unread
 
     # The metrics page.
 

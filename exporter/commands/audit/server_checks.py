@@ -182,7 +182,9 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
     Check(
         id="tracing-off",
         severity="info",
-        holds=lambda it: len(it.trace_settings) > 0 and not it.traced,
+        holds=lambda it: (
+            len(it.trace_settings) > 0 and not it.traced and it.traces_unread == 0
+        ),
         title="Tracing is off: production's tail latency cannot be known",
         advice="Start Triton with --trace-config for files or OpenTelemetry and sample one "
         "in a hundred or fewer; tritonwatch turns that into quantiles.",
@@ -195,7 +197,9 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         holds=lambda it: len(it.missing) > 0,
         title="The server is {it.info.name}, not Triton: some of Triton's extensions "
         "are missing",
-        evidence=lambda it: [measure(*missing, "", "gRPC") for missing in it.missing],
+        evidence=lambda it: [
+            measure(part, answer, "", "gRPC") for part, answer in it.missing.items()
+        ],
         advice="Nothing: docs/other-servers.md lists what cannot be known without them.",
     ),
     Check(
