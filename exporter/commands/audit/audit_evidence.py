@@ -165,10 +165,9 @@ class Evidence:
     @property
     def missing(self) -> dict[Part, str]:
         """Triton's extensions that another server lacks, with its answers."""
-        absent = {
-            p: t for p, t in self.problems.items() if t.startswith("UNIMPLEMENTED")
-        }
-        return {} if self.info.is_triton else absent
+        if self.info.is_triton:
+            return {}
+        return {p: t for p, t in self.problems.items() if t.startswith("UNIMPLEMENTED")}
 
     def failing(self, part: Part) -> str:
         """Reason why a part that this server should have cannot be read; "" if it can."""
