@@ -11,12 +11,12 @@ import numpy as np
 
 from exporter import errors
 from exporter.access.own_traffic import REQUEST_ID_PREFIX
-from exporter.output.exposition import parse_text
 from exporter.own_requests.own_request import own_request
 from exporter.own_requests.payload import make_payload
 from exporter.system.background import Background
 from exporter.system.processes import family_of
 from exporter.triton.http_path import control_path
+from exporter.triton.metrics_page import lines_of, read_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +31,7 @@ _WARM_REQUESTS: Final = 20
 _VICTIM_PAUSE_SECONDS: Final = 0.005
 _HOST_MEMORY: Final = "nv_cpu_memory_used_bytes"
 _GPU_MEMORY: Final = "nv_gpu_memory_used_bytes"
+_MOST_SERIES: Final = 10_000
 
 
 class ColdStartError(errors.TritonwatchError):
@@ -149,15 +150,14 @@ class Server:
             page = self._metrics.get("/metrics", timeout_seconds=_ASK_SECONDS)
         except errors.TritonError:
             return None, None
-        found: dict[str, float] = {}
-        for name, _, value in parse_text(page):
-            if name in {_HOST_MEMORY, _GPU_MEMORY}:
-                found[name] = found.get(name, 0.0) + value
+        found = {_GPU_MEMORY: 0.0, _HOST_MEMORY: 0.0}
+        # By line: models write to this page, too, and what they write may be unreadable.
+        for name, _, value in read_page(
+            page, lines_of(found), most_series=_MOST_SERIES
+        ).series:
+            found[name] += value
         # 0 is what Triton says when it could not read it.
-        gpu, host = (
-            round(found.get(n, 0)) or None for n in (_GPU_MEMORY, _HOST_MEMORY)
-        )
-        return gpu, host
+        return round(found[_GPU_MEMORY]) or None, round(found[_HOST_MEMORY]) or None
 
     def _control(self, model: str, action: str) -> None:
         path = f"{control_path(model)}/{action}"

@@ -209,6 +209,13 @@ class GrpcClient:
             response_cache=config.response_cache.enable,
             backend=config.backend,
             queue_limits=_limits_its_queue(config.dynamic_batching),
+            dynamic_batching=config.HasField("dynamic_batching"),
+            max_queue_delay_us=config.dynamic_batching.max_queue_delay_microseconds,
+            instances=sum(
+                # `count` is for each GPU, where the group names any.
+                max(1, group.count) * max(1, len(group.gpus))
+                for group in config.instance_group
+            ),
             steps=tuple(
                 (s.model_name, "" if s.model_version < 0 else str(s.model_version))
                 for s in config.ensemble_scheduling.step

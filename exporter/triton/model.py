@@ -91,6 +91,11 @@ class ModelSpec:
     """Name of the backend, like "python"; "" for an ensemble."""
     queue_limits: bool = False
     """True if requests may be rejected for a long wait or a full queue."""
+    dynamic_batching: bool = False
+    max_queue_delay_us: int = 0
+    """Longest time for which the dynamic batcher keeps a request back for others."""
+    instances: int = 0
+    """Instances on all devices; 0 of an ensemble, and where it is unknown."""
     steps: tuple[tuple[str, str], ...] = ()
     """(model, version) of an ensemble's steps, one entry a step; version "" is latest."""
 

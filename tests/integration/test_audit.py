@@ -87,8 +87,8 @@ def test_a_real_server_under_traffic(playground, audit):
     shares = {s.model: s for s in report.time_shares}
     assert shares["double"].source == "window"
     assert shares["double"].requests > 20
-    assert 0 < shares["double"].compute_infer < shares["double"].server_seconds < 0.5
-    assert ended.ids() >= {"models-answer", "metrics-agree", "batch-size", "headroom"}
+    assert 0 < shares["double"].compute_infer < shares["double"].server < 0.5
+    assert ended.ids() >= {"models-answer", "headroom"}
     assert not {f.id for f in report.findings if f.severity == "critical"}
     assert report.server_version == playground.triton.version
     answered = ended.finding("models-answer")
@@ -97,16 +97,13 @@ def test_a_real_server_under_traffic(playground, audit):
 
 @pytest.mark.triton
 def test_time_spent_in_the_model_is_found_there(playground, audit):
-    # Seldom enough that some of our own requests are alone in the statistics.
     with production(playground, "sleepy", (1,), pause=0.2, delay_ms=30):
         ended = audit(playground, "--duration", "8")
     (share,) = [s for s in ended.report.time_shares if s.model == "sleepy"]
     assert share.source == "window"
     assert share.compute_infer >= 0.03
-    assert share.ratio("compute_infer") > 0.5
-    # Our probe asks it without any delay: it stands for nothing.
-    assert ended.finding("probe-unlike-production", "sleepy")
-    assert ended.code == 1
+    assert share.compute_infer > 0.5 * share.server
+    assert 0 < share.network < 0.03
 
 
 @pytest.mark.triton
@@ -117,6 +114,27 @@ def test_one_instance_for_two_clients_shows_as_waiting(playground, audit):
     waiting = ended.finding("queue-exceeds-compute", "sleepy")
     assert "instances" in waiting.advice
     assert ended.finding("instances-saturated", "sleepy").severity == "warning"
+
+
+@pytest.mark.triton
+def test_a_delay_paid_for_batches_that_never_come_is_told(
+    start_triton, tmp_path, audit
+):
+    repository = tmp_path / "models"
+    shutil.copytree(MODELS / "double", repository / "double")
+    config = repository / "double" / "config.pbtxt"
+    text = config.read_text("utf-8").replace(
+        "dynamic_batching {}",
+        "dynamic_batching { max_queue_delay_microseconds: 20000 }\n"
+        "instance_group [{ kind: KIND_CPU, count: 2 }]",
+    )
+    config.write_text(text, "utf-8")
+    server = start_triton(repository)
+    with production(server):
+        ended = audit(server, "--duration", "4")
+    assert "20000" in ended.finding("delay-without-batches", "double").title
+    busy = {m.name: m.value for m in ended.finding("headroom", "double").evidence}
+    assert busy["instances"] == 2
 
 
 @pytest.mark.triton
@@ -167,7 +185,7 @@ def test_trace_settings_that_fill_the_memory_are_told(start_triton, tmp_path, au
     )
     with production(server):
         ended = audit(server, "--duration", "3")
-    assert ended.finding("trace-buffer-unbounded").severity == "critical"
+    assert ended.finding("trace-buffer-unbounded", "double").severity == "critical"
     assert ended.finding("version-tracing-crash").severity == "warning"
     assert "tracing-off" not in ended.ids()
     client = GrpcClient(server.grpc)
@@ -191,7 +209,6 @@ def test_counters_switched_off_are_told(start_triton, audit):
     with production(server):
         ended = audit(server, "--duration", "3")
     assert ended.finding("counters-frozen-at-zero", "double").reference == "server#8125"
-    assert ended.finding("metrics-disagree", "double").severity == "warning"
 
 
 # The command.

@@ -1,5 +1,6 @@
-"""Audit of one server: time by phase, untrue metrics, and remedies.
+"""Audit of one server: time by phase, wrong metrics, and remedies.
 
-First everything is read into one frozen `Evidence` (gather.py); then every check, a
-pure function over it (checks/), says its findings; then text, JSON or HTML.
+Everything is read into one frozen `Evidence` first (gather.py). Each row of the tables
+`SERVER_CHECKS`, `LISTED_CHECKS` and `MODEL_CHECKS` is one possible finding: a condition on
+what was read, a sentence, advice. The findings become text, JSON or HTML.
 """

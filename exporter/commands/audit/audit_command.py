@@ -34,12 +34,8 @@ def audit(
         ConfigError: the file or the duration is wrong, or a TLS file cannot be read.
     """
     if not LEAST_SECONDS <= duration_seconds <= MOST_SECONDS:
-        raise ConfigError(
-            "--duration",
-            [
-                f"found {duration_seconds:g}; want {LEAST_SECONDS:g} to {MOST_SECONDS:g} s"
-            ],
-        )
+        wanted = f"want {LEAST_SECONDS:g} to {MOST_SECONDS:g} s"
+        raise ConfigError("--duration", [f"found {duration_seconds:g}; {wanted}"])
     loaded = configuration.load(config)
     started_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     began = time.monotonic()
@@ -70,19 +66,9 @@ def check_writable(path: Path) -> None:
     Raises:
         ConfigError: a report could not be written there.
     """
-    reason = ""
-    if path.is_dir():
-        reason = "it is a folder"
-    elif not path.parent.is_dir():
-        reason = "its folder does not exist"
-    elif not os.access(path.parent, os.W_OK):
-        reason = "its folder cannot be written to"
-    if reason:
-        raise ConfigError("--output", [_unwritable(path, reason)])
-
-
-def _unwritable(path: Path, reason: str) -> str:
-    return f"found {str(path)!r}, which cannot be written: {reason}"
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        wanted = "want a file in a folder that can be written to"
+        raise ConfigError("--output", [f"found {str(path)!r}; {wanted}"])
 
 
 def write(path: Path, content: str) -> None:
@@ -95,4 +81,4 @@ def write(path: Path, content: str) -> None:
         whole_file.write(path, content.encode(), 0o644)
     except OSError as error:
         reason = error.strerror or "unknown"
-        raise ConfigError("--output", [_unwritable(path, reason)]) from None
+        raise ConfigError("--output", [f"found {str(path)!r}: {reason}"]) from None

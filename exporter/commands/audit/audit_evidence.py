@@ -2,114 +2,83 @@
 
 from __future__ import annotations
 
-import json
+import math
+from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal
 
 from exporter.access.inventory import Inventory
-from exporter.errors import ProtocolError
-from exporter.triton.http_path import model_path
-from exporter.triton.model import BatchStatistics, Duration, ModelStatistics
+from exporter.commands.audit.model_seen import ModelSeen
+from exporter.triton.model import ModelStatistics, ServerInfo
+from exporter.triton.upstream import GPU_ENERGY, GPU_POWER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from exporter.access.inventory import ModelKey
-    from exporter.access.probe_base import Target, Verdict
-    from exporter.commands.audit.audit_power import Taken
+    from exporter.commands.audit.model_seen import Answers
+    from exporter.triton.model import IndexEntry
 
-
-ENOUGH_REQUESTS: Final = 10
-"""Requests below which a mean has no meaning."""
-
-Part = Literal["http", "configurations", "statistics", "metrics", "traces"]
+Part = Literal["http", "statistics", "metrics", "traces"]
 """Sources that can be missing while the server itself answers."""
+NOT_CONFIGURED: Final = "the config has no address for it"
+"""Problem of a part that is left out on purpose."""
+SUMMARIES: Final = "nv_inference_request_summary_us_count"
+SUCCESSES: Final = "nv_inference_request_success"
+INFERENCES: Final = "nv_inference_count"
+READ_SERIES: Final = {SUMMARIES, SUCCESSES, INFERENCES, GPU_POWER.name, GPU_ENERGY.name}
+"""Series of Triton's metrics page that are read."""
 
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """The parts of a model's configuration that the audit reads."""
-
-    dynamic_batching: bool
-    max_queue_delay_us: int
-    instances: int
-    on_gpu: bool
+Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """Triton's metrics page at one instant, `at` in seconds since the audit began."""
 
-    at: float
-    series: Mapping[str, tuple[tuple[Mapping[str, str], float], ...]]
+    at: float = math.nan
+    series: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
 
-    def values(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+    def values(self, name: str) -> Mapping[Labels, float]:
         """Label set -> value of one series."""
-        return {tuple(sorted(la.items())): v for la, v in self.series.get(name, ())}
+        return self.series.get(name, {})
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
-    """Deviation of one counter of the metrics page, as a share of its true increase."""
+class Listed:
+    """A line of the repository index; `refused` is why its metadata cannot be read."""
 
-    key: ModelKey
-    counter: str
-    ratio: float
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """One request of ours, alone in the model's statistics: both sides of it."""
-
-    client_seconds: float
-    server_seconds: float
-    compute_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """Answers of one target; `paired` are those whose time in the server is known."""
-
-    target: Target
-    verdicts: tuple[Verdict, ...]
-    paired: tuple[Paired, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Requests to judge a model by: those of the window, or all since it was loaded."""
-
-    statistics: ModelStatistics
-    source: Literal["window", "cumulative"]
+    entry: IndexEntry
+    refused: str = ""
 
     @property
-    def requests(self) -> int:
-        """Successful requests."""
-        return self.statistics.success.count
-
-    def mean_seconds(self, phase: str) -> float:
-        """Mean of one member of the inference statistics, per successful request."""
-        part: Duration = getattr(self.statistics, phase)
-        return part.ns / 1e9 / max(1, self.requests)
+    def key(self) -> ModelKey:
+        """Model and version."""
+        return self.entry.name, self.entry.version
 
     @property
-    def compute_seconds(self) -> float:
-        """Mean of all three compute phases together."""
-        return sum(map(self.mean_seconds, _COMPUTE))
+    def failed(self) -> bool:
+        """Return whether it should be loaded and is not."""
+        entry = self.entry
+        return not entry.ready and entry.state != "" and entry.reason != "unloaded"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
-    """One look. Times are seconds since it began; what could not be read is empty.
+    """One inspection. What could not be read is empty, and as a number NaN.
 
-    `first` and `second` bracket the window in which only others sent requests; our
-    probes came between `second` and `last`, and so did `last_page`.
+    `first` and `second` bracket the window in which only others sent requests; the pages
+    were read before it and after our own requests, which follow it.
     """
 
     inventory: Inventory = field(default_factory=Inventory)
     no_answer: str = ""
     """Reason why the gRPC service does not answer; "" when it does."""
-    http_ready: bool | None = None
+    http: str = ""
+    """What the HTTP service says of the server's readiness."""
+    network_seconds: float = math.nan
+    """Round trip of a call that does nothing."""
     window_seconds: float = 0.0
     problems: Mapping[Part, str] = field(default_factory=dict)
     """Reason why a part could not be read."""
@@ -117,137 +86,129 @@ class Evidence:
     """Listed as ready, but its metadata is refused; why."""
     unread: int = 0
     """Ready models that were not inspected for lack of time."""
-    configs: Mapping[ModelKey, ModelConfig] = field(default_factory=dict)
     first: Mapping[ModelKey, ModelStatistics] = field(default_factory=dict)
     second: Mapping[ModelKey, ModelStatistics] = field(default_factory=dict)
-    last: Mapping[ModelKey, ModelStatistics] = field(default_factory=dict)
-    first_page: Page | None = None
-    last_page: Page | None = None
-    disagreements: tuple[Disagreement, ...] = ()
+    first_page: Page = field(default_factory=Page)
+    last_page: Page = field(default_factory=Page)
     trace_settings: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
         default_factory=dict
     )
     """Model -> settings in force; "" is the global ones."""
-    probes: tuple[Probed, ...] = ()
-    power: tuple[Taken, ...] = ()
-    """Energy of the machine in the window, by boundary."""
+    answers: tuple[Answers, ...] = ()
     not_asked: int = 0
-    """Targets of probes that there was no time to ask."""
-
-    def window(self, key: ModelKey) -> ModelStatistics | None:
-        """Return the requests of others in the window; None without two readings."""
-        before, after = self.first.get(key), self.second.get(key)
-        return rise(before, after) if before and after else None
-
-    def traffic(self, key: ModelKey) -> Traffic | None:
-        """The requests to judge a model by; None if there were not enough."""
-        window = self.window(key)
-        if window is not None and window.success.count >= ENOUGH_REQUESTS:
-            return Traffic(window, "window")
-        ever = self.second.get(key) or self.first.get(key)
-        if ever is not None and ever.success.count >= ENOUGH_REQUESTS:
-            return Traffic(ever, "cumulative")
-        return None
-
-    def busy_seconds(self, key: ModelKey) -> float | None:
-        """Time in the window during which the model's instances executed."""
-        window = self.window(key)
-        if window is None:
-            return None
-        return busy_ns(window) / 1e9
+    """Ways to ask a model, one for each protocol, that gave no verdict in time."""
 
     @property
-    def other_server(self) -> str | None:
-        """The name of a server that is no Triton; None of a Triton, or where unknown."""
-        info = self.inventory.info
-        return None if info is None or info.is_triton else info.name
+    def key(self) -> ModelKey:
+        """Of the server as a whole."""
+        return "", ""
 
-    def lacks(self, part: Part) -> bool:
-        """Return whether this is another server, which has no such call."""
-        problem = self.problems.get(part, "")
-        return self.other_server is not None and problem.startswith("UNIMPLEMENTED")
+    # Models.
 
-    @property
-    def version(self) -> tuple[int, int, int] | None:
-        """Triton's version as numbers; None if it reports none, or is not Triton."""
-        info = self.inventory.info
-        return None if info is None else info.numbers
-
-
-def busy_ns(statistics: ModelStatistics) -> int:
-    """Execution time of all batches: a batch counts once, however many it served."""
-    return sum(
-        b.compute_input.ns + b.compute_infer.ns + b.compute_output.ns
-        for b in statistics.batches
-    )
-
-
-def rise(before: ModelStatistics, after: ModelStatistics) -> ModelStatistics | None:
-    """Return the increase between two reads; None if the counters restarted in between."""
-    if (
-        after.success.count < before.success.count
-        or after.inference_count < before.inference_count
-        or after.execution_count < before.execution_count
-    ):
-        return None
-    earlier = {b.batch_size: b for b in before.batches}
-    return ModelStatistics(
-        after.name,
-        after.version,
-        after.inference_count - before.inference_count,
-        after.execution_count - before.execution_count,
-        **_less(after, before, _DURATIONS),
-        batches=tuple(
-            BatchStatistics(b.batch_size, **_less(b, earlier[b.batch_size], _COMPUTE))
-            if b.batch_size in earlier
-            else b
-            for b in after.batches
-        ),
-    )
-
-
-_COMPUTE: Final = ("compute_input", "compute_infer", "compute_output")
-_DURATIONS: Final = ("success", "fail", "queue", *_COMPUTE, "cache_hit", "cache_miss")
-
-
-def _less(after: object, before: object, names: Iterable[str]) -> dict[str, Any]:
-    """Return the increase of each duration by name, at least 0."""
-    found = {}
-    for name in names:
-        new, old = getattr(after, name), getattr(before, name)
-        count, ns = max(0, new.count - old.count), max(0, new.ns - old.ns)
-        found[name] = Duration(count, ns)
-    return found
-
-
-def config_path(name: str, version: str) -> str:
-    """Return the path of a model's configuration in Triton's HTTP service."""
-    return f"{model_path(name, version)}/config"
-
-
-def parse_config(body: bytes) -> ModelConfig:
-    """Return the configuration in an answer of Triton.
-
-    Raises:
-        ProtocolError: it is none.
-    """
-    try:
-        document: Any = json.loads(body)
-        groups = list(document.get("instance_group", ()))
-        batching = document.get("dynamic_batching")
-        delay = int((batching or {}).get("max_queue_delay_microseconds", 0))
-        return ModelConfig(
-            dynamic_batching=batching is not None,
-            max_queue_delay_us=delay,
-            instances=sum(_instances(group) for group in groups),
-            on_gpu=any(group.get("kind") == "KIND_GPU" for group in groups),
+    @cached_property
+    def models(self) -> tuple[ModelSeen, ...]:
+        """The ready model versions that could be read."""
+        answers: dict[ModelKey, list[Answers]] = defaultdict(list)
+        for given in self.answers:
+            answers[given.target.key].append(given)
+        requests: dict[ModelKey, float] = defaultdict(float)
+        for labels, value in self.last_page.values(SUCCESSES).items():
+            of = dict(labels)
+            requests[of.get("model", ""), of.get("version", "")] += value
+        return tuple(
+            ModelSeen(
+                spec,
+                first=self.first.get(key, ModelStatistics(*key)),
+                second=self.second.get(key, ModelStatistics(*key)),
+                counted="statistics" not in self.problems,
+                window_seconds=self.window_seconds,
+                network_seconds=self.network_seconds,
+                page_requests=requests.get(key, math.nan),
+                answers=tuple(answers[key]),
+                trace_settings=self.trace_settings.get(spec.name, {}),
+            )
+            for key, spec in self.inventory.models.items()
         )
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ProtocolError(
-            f"the answer is no model configuration: {type(error).__name__}"
-        ) from None
 
+    @property
+    def listed(self) -> Iterator[Listed]:
+        """All lines of the repository index."""
+        for entry in self.inventory.index:
+            yield Listed(entry, self.unreadable.get((entry.name, entry.version), ""))
 
-def _instances(group: Any) -> int:
-    # `count` is per GPU, where the group names any.
-    return int(group.get("count", 1)) * max(1, len(group.get("gpus", ())))
+    @property
+    def asked(self) -> int:
+        """Number of models with verdicts."""
+        return sum(model.asked > 0 for model in self.models)
+
+    @property
+    def well(self) -> int:
+        """Number of models that answered every request."""
+        return sum(0 < model.asked == model.ok for model in self.models)
+
+    @property
+    def failed(self) -> list[Listed]:
+        """Versions that should be loaded and are not."""
+        return [listed for listed in self.listed if listed.failed]
+
+    # The server.
+
+    @property
+    def info(self) -> ServerInfo:
+        """What the server reports of itself."""
+        return self.inventory.info or ServerInfo("triton", "")
+
+    def older_than(self, *fixed_in: int) -> bool:
+        """Return whether this is a Triton below a version."""
+        return self.info.numbers is not None and self.info.numbers < fixed_in
+
+    @property
+    def missing(self) -> dict[Part, str]:
+        """Triton's extensions that another server lacks, with its answers."""
+        if self.info.is_triton:
+            return {}
+        return {p: t for p, t in self.problems.items() if t.startswith("UNIMPLEMENTED")}
+
+    def failing(self, part: Part) -> str:
+        """Reason why a part that this server should have cannot be read; "" if it can."""
+        problem = self.problems.get(part, "")
+        return "" if part in self.missing or problem == NOT_CONFIGURED else problem
+
+    @property
+    def traced(self) -> bool:
+        """Return whether requests to any model are traced."""
+        levels = (m.trace_setting("trace_level") for m in self.models)
+        return any(level not in ("", "OFF") for level in levels)
+
+    @property
+    def traces_unread(self) -> int:
+        """Number of models whose trace settings could not be read."""
+        unread = sum(not model.trace_settings for model in self.models)
+        return 0 if "traces" in self.missing else unread
+
+    # The metrics page.
+
+    @property
+    def page_seconds(self) -> float:
+        """Time between the two pages."""
+        return self.last_page.at - self.first_page.at
+
+    @property
+    def joules(self) -> float:
+        """Energy of all GPUs between the pages; NaN if one does not count."""
+        rises = self._rises(GPU_ENERGY.name)
+        return sum(rises) if rises and all(r > 0 for r in rises) else math.nan
+
+    @property
+    def watts(self) -> float:
+        """Mean power of all GPUs between the pages."""
+        return self.joules / self.page_seconds
+
+    @property
+    def inferences(self) -> float:
+        """Inferences between the pages."""
+        return sum(self._rises(INFERENCES)) or math.nan
+
+    def _rises(self, name: str) -> Sequence[float]:
+        before, after = self.first_page.values(name), self.last_page.values(name)
+        return [after[labels] - before[labels] for labels in after.keys() & before]

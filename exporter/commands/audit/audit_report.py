@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from exporter.commands.audit.checks import conclude
-from exporter.commands.audit.finding import FAILING, SEVERITIES, Finding
-from exporter.commands.audit.finding_kinds import Severity
-from exporter.commands.audit.phase_shares import TimeShare, time_shares
+from exporter.commands.audit.finding import FAILING, SEVERITIES, Finding, Severity
+from exporter.commands.audit.model_checks import LISTED_CHECKS, MODEL_CHECKS
+from exporter.commands.audit.model_seen import TimeShare
+from exporter.commands.audit.server_checks import SERVER_CHECKS, UNREACHABLE
 
 if TYPE_CHECKING:
     from exporter.commands.audit.audit_evidence import Evidence
@@ -93,9 +93,29 @@ def report_of(
         models=len(evidence.inventory.models),
         verdict=findings[0].severity if findings else "ok",
         counts=counts,
-        time_shares=tuple(time_shares(evidence)),
+        time_shares=tuple(_time_shares(evidence)),
         findings=findings,
     )
+
+
+def conclude(evidence: Evidence) -> tuple[Finding, ...]:
+    """Return all findings, most severe first. A server that is down has only that one."""
+    if evidence.no_answer:
+        return tuple(UNREACHABLE.findings([evidence]))
+    found: list[Finding] = []
+    for check in SERVER_CHECKS:
+        found += check.findings([evidence])
+    for listed_check in LISTED_CHECKS:
+        found += listed_check.findings(evidence.listed)
+    for model_check in MODEL_CHECKS:
+        found += model_check.findings(evidence.models)
+    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def _time_shares(evidence: Evidence) -> list[TimeShare]:
+    """One for each model with enough requests, those that cost the server most first."""
+    shares = [model.share for model in evidence.models if model.share.server >= 0]
+    return sorted(shares, key=lambda share: -share.server * share.requests)
 
 
 def schema() -> str:

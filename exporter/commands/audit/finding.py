@@ -1,18 +1,17 @@
-"""Findings with their evidence, ordered by severity."""
+"""Findings with their evidence, and the rows of data that they are made from."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, get_args
-
-from exporter.commands.audit.finding_kinds import KINDS, Severity
+from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from exporter.access.inventory import ModelKey
 
+Severity = Literal["critical", "warning", "unknown", "info", "ok"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
 """Severities, most severe first. `unknown` needs a person's judgement."""
 FAILING: Final = frozenset({"critical", "warning"})
@@ -50,6 +49,52 @@ class Finding:
     version: str = ""
 
 
+class Judged(Protocol):
+    """What a check is about."""
+
+    @property
+    def key(self) -> ModelKey:
+        """The model version; empty names for the server as a whole."""
+        ...
+
+
+Subject = TypeVar("Subject", bound=Judged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check(Generic[Subject]):
+    """One possible finding, as a row of data.
+
+    A number that could not be read is NaN: no comparison with it holds, so that nothing is
+    claimed of it.
+    """
+
+    id: str
+    severity: Severity | Callable[[Subject], Severity]
+    holds: Callable[[Subject], bool]
+    """The condition under which there is something to say."""
+    title: str
+    """One sentence; `{key}` is the model version, `{it.…}` an attribute of the subject."""
+    evidence: Callable[[Subject], Iterable[Measure]] = lambda _: ()
+    advice: str = ""
+    reference: str = ""
+
+    def findings(self, subjects: Iterable[Subject]) -> Iterator[Finding]:
+        """A finding for each subject of which the condition holds."""
+        for it in subjects:
+            if self.holds(it):
+                severity = self.severity
+                yield Finding(
+                    self.id,
+                    severity(it) if callable(severity) else severity,
+                    cut(self.title.format(it=it, key=shown_key(it.key))),
+                    self.advice,
+                    tuple(self.evidence(it)),
+                    self.reference,
+                    *it.key,
+                )
+
+
 def measure(
     name: str, value: float | str | None, unit: str = "", source: str = ""
 ) -> Measure:
@@ -71,11 +116,6 @@ def shown_key(key: ModelKey) -> str:
     return f"{shown(key[0])} v{shown(key[1])}"
 
 
-def many(count: int, noun: str) -> str:
-    """A count with its noun."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def cut(text: str, longest: int = _LONGEST_TEXT) -> str:
     """The beginning of a text from outside on one line, with a mark where it was cut."""
     head = text[: longest + 1]
@@ -86,37 +126,3 @@ def cut(text: str, longest: int = _LONGEST_TEXT) -> str:
     if len(printable) > longest:
         return printable[: longest - 1] + "…"
     return printable
-
-
-def found(
-    kind: str,
-    *evidence: tuple[Any, ...],
-    key: ModelKey | None = None,
-    severity: Severity | None = None,
-    advice: str | None = None,
-    reference: str | None = None,
-    **fields: object,
-) -> Finding:
-    """Return a finding of a kind of `KINDS`, whose texts are filled with the fields.
-
-    Evidence is the arguments of `measure`. With `key` it is about one model version.
-    """
-    texts = KINDS[kind]
-    model, version = key or ("", "")
-    if key is not None:
-        fields["key"] = shown_key(key)
-    return Finding(
-        kind,
-        severity or texts.severity,
-        texts.title.format(**fields),
-        (texts.advice if advice is None else advice).format(**fields),
-        tuple(measure(*item) for item in evidence),
-        texts.reference if reference is None else reference,
-        model,
-        version,
-    )
-
-
-def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort by severity; stable, so that related findings stay together."""
-    return tuple(sorted(findings, key=lambda f: SEVERITIES.index(f.severity)))

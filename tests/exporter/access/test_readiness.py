@@ -11,10 +11,7 @@ from fake_triton import FakeModel, FakeTriton, Hung, Status, many
 
 from exporter import errors
 from exporter.access import readiness
-from exporter.access.inventory import Inventory
 from exporter.access.readiness import ReadinessAsker, ReadinessHold
-from exporter.commands.audit.audit_evidence import Evidence
-from exporter.commands.audit.checks import versions
 from exporter.features.discovery.server_collector import ServerSettings
 from exporter.triton.grpc import GrpcClient
 from exporter.triton.model import ServerInfo
@@ -190,10 +187,3 @@ def test_a_model_that_left_is_forgotten(scenes):
 )
 def test_a_version_is_one_of_triton_only(name, extensions, version, numbers):
     assert ServerInfo(name, version, extensions).numbers == numbers
-
-
-def test_other_servers_do_not_get_the_defects_of_triton():
-    for name, found in (("mlserver", False), ("triton", True)):
-        inventory = Inventory(up=True, ready=True, info=ServerInfo(name, "1.7.0"))
-        findings = list(versions.known_bad(Evidence(inventory=inventory)))
-        assert bool(findings) is found

@@ -7,14 +7,18 @@ import os
 
 import numpy as np
 import pytest
+from fake_triton import Body, FakeModel, FakeTriton
 
 from exporter.commands.cold_start_measure import (
     Latencies,
     Memory,
     Repetition,
+    Server,
     resident_bytes,
 )
 from exporter.commands.cold_start_report import Report, quantile
+from exporter.triton.grpc import GrpcClient
+from exporter.triton.http import HttpClient
 
 MIB = 1 << 20
 
@@ -57,6 +61,19 @@ def test_memory_that_nobody_tells_is_absent():
     told = json.loads(report(2, 200 * MIB).to_json())["memory_bytes"]["server"]
     assert told == {"unloaded": 150 * MIB, "loaded": 200 * MIB}
     assert "150.0 MiB before, 200.0 MiB after" in report(2, 200 * MIB).to_text()
+
+
+def test_an_unreadable_line_of_the_metrics_page_hides_no_memory():
+    page = b'nv_cpu_memory_used_bytes 7\nmine{a="\nnv_gpu_memory_used_bytes{g="0"} 5\n'
+    with FakeTriton([FakeModel("m")]) as fake:
+        fake.on("metrics").reply(Body(page))
+        grpc, http = GrpcClient(fake.grpc), HttpClient(fake.http)
+        metrics = HttpClient(fake.metrics)
+        server = Server(grpc, http, metrics, pid=None, timeout_seconds=5)
+        memory = server.memory("m")
+        for client in (grpc, http, metrics):
+            client.close()
+    assert (memory.host, memory.gpu) == (7, 5)
 
 
 def test_victims_are_told_apart_by_what_the_server_did():

@@ -13,9 +13,15 @@ from pydantic import ValidationError
 from exporter.commands.audit.audit_command import rendered
 from exporter.commands.audit.audit_report import Report, schema
 from exporter.commands.audit.finding import Finding, cut, measure, shown
-from exporter.commands.audit.phase_shares import PHASES, TimeShare
+from exporter.commands.audit.model_seen import TimeShare
 
 SCRIPT = "<script>alert(1)</script>"
+
+
+PHASES = (
+    *("network", "queue", "compute_input", "compute_infer", "compute_output"),
+    "other",
+)
 
 
 def share(model="m", **seconds):

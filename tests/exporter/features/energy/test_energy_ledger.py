@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 import pytest
 from accesses import access_to
 from fake_nvml import board
-from metrics_page import MetricsPage
+from page_server import PageServer
 
 from exporter import catalogue
 from exporter.access.work_board import Look, ModelWork
@@ -205,7 +205,7 @@ def test_under_mig_the_board_is_measured_and_its_instances_are_attributed(nvml):
     instances = {A: "MIG-a", B: "MIG-b"}
     mig = {"mig": 1, "instance.0": instances[A], "instance.1": instances[B]}
     with (
-        contextlib.closing(MetricsPage()) as page,
+        contextlib.closing(PageServer()) as page,
         contextlib.closing(Fleet(nvml, first=mig, metrics=page.client)) as fleet,
     ):
         for second in range(161):

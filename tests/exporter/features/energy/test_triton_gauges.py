@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from metrics_page import MetricsPage
+from page_server import PageServer
 
 from exporter.access.work_board import WorkBoard
 from exporter.errors import TritonError
@@ -29,7 +29,7 @@ nv_inference_count{{model="m",version="1"}} 7
 """
 
 
-class GpuPage(MetricsPage):
+class GpuPage(PageServer):
     """That of a Triton with a GPU."""
 
     def show(self, watts=120.0, joules=5000.0, on_gpu=300, on_cpu=100):

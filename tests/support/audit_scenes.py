@@ -6,14 +6,8 @@ from dataclasses import replace
 
 from exporter.access.inventory import Inventory
 from exporter.access.probe_base import Target, Verdict
-from exporter.commands.audit.audit_evidence import (
-    Disagreement,
-    Evidence,
-    ModelConfig,
-    Page,
-    Paired,
-    Probed,
-)
+from exporter.commands.audit.audit_evidence import Evidence, Page
+from exporter.commands.audit.model_seen import Answers
 from exporter.triton.model import (
     BatchStatistics,
     Duration,
@@ -26,7 +20,9 @@ from exporter.triton.model import (
 
 KEY = ("m", "1")
 X = TensorSpec("x", "FP32", (-1, 4))
-SPEC = ModelSpec("m", "1", (X,), (X,), max_batch_size=8)
+SPEC = ModelSpec(
+    "m", "1", (X,), (X,), max_batch_size=8, dynamic_batching=True, instances=1
+)
 MS = 1_000_000
 OK = Verdict("ok", 0.0011)
 OFF = {"trace_level": ("OFF",), "trace_rate": ("1000",), "trace_mode": ("triton",)}
@@ -63,25 +59,17 @@ def statistics(
 
 def page(at, success=100, **gauges):
     """A metrics page of the one model, with gauges of one GPU."""
-    model = {"model": "m", "version": "1"}
+    model = (("model", "m"), ("version", "1"))
     series = {
-        name: ((model, float(success)),)
-        for name in (
-            "nv_inference_request_success",
-            "nv_inference_count",
-            "nv_inference_exec_count",
-        )
+        name: {model: float(success)}
+        for name in ("nv_inference_request_success", "nv_inference_count")
     }
-    gpu = {"gpu_uuid": "GPU-1"}
-    return Page(at, series | {n: ((gpu, float(v)),) for n, v in gauges.items()})
+    gpu = (("gpu_uuid", "GPU-1"),)
+    return Page(at, series | {n: {gpu: float(v)} for n, v in gauges.items()})
 
 
-def probed(*verdicts, protocol="grpc", paired=()):
-    return Probed(Target(KEY, protocol), verdicts or (OK,), paired)
-
-
-def pairs(client=0.0011, server=0.001, compute=0.001):
-    return (Paired(client, server, compute),) * 5
+def answers(*verdicts, protocol="grpc"):
+    return Answers(Target(KEY, protocol), verdicts or (OK,))
 
 
 def server(*index, spec=SPEC, ready=True, version="2.60.0", models=None):
@@ -106,7 +94,6 @@ def other_server(**problems):
         inventory=inventory,
         first={},
         second={},
-        last={},
         trace_settings={},
         problems={"statistics": MISSING, "traces": MISSING} | problems,
     )
@@ -114,17 +101,15 @@ def other_server(**problems):
 
 WELL = Evidence(
     inventory=server(),
-    http_ready=True,
+    http="ready",
+    network_seconds=0.0003,
     window_seconds=6.0,
-    configs={KEY: ModelConfig(True, 0, 1, on_gpu=True)},
     first={KEY: statistics(100)},
     second={KEY: statistics(700)},
-    last={KEY: statistics(720)},
     first_page=page(0.0, nv_gpu_power_usage=70, nv_energy_consumption=1000),
-    last_page=page(9.0, nv_gpu_power_usage=80, nv_energy_consumption=1720),
-    disagreements=(Disagreement(KEY, "success", 0.0),),
+    last_page=page(9.0, 820, nv_gpu_power_usage=80, nv_energy_consumption=1720),
     trace_settings={"": ON, "m": ON},
-    probes=(probed(paired=pairs()),),
+    answers=(answers(),),
 )
 """A healthy server with one busy model."""
 
@@ -136,36 +121,17 @@ def having(**changes):
 def requests(count=600, **of_each):
     """The evidence with that traffic in the window, and none before."""
     second = {KEY: statistics(count, **of_each)}
-    return having(first={KEY: statistics()}, second=second, last=second)
+    return having(first={KEY: statistics()}, second=second)
 
 
-def configured(evidence, *, batching=True, delay=0, instances=1):
-    config = ModelConfig(batching, delay, instances, on_gpu=True)
-    return replace(evidence, configs={KEY: config})
+def configured(evidence, **changes):
+    """The evidence with other settings of the model."""
+    return replace(evidence, inventory=server(spec=replace(SPEC, **changes)))
 
 
 def tracing(**changes):
     settings = {**ON, **{name: (value,) for name, value in changes.items()}}
     return having(trace_settings={"": settings, "m": settings})
-
-
-def rare():
-    """Two models share one trace rate; one of them gets a request a second."""
-    other = ("rare", "1")
-    models = {KEY: SPEC, other: replace(SPEC, name="rare")}
-    return having(
-        inventory=server(IndexEntry(*other, "READY"), models=models),
-        first={KEY: statistics(100), other: statistics(0, key=other)},
-        second={KEY: statistics(999_999), other: statistics(6, key=other)},
-        trace_settings={"": ON, "m": ON, "rare": ON},
-    )
-
-
-def cpu(first, last):
-    return having(
-        first_page=page(0.0, nv_cpu_utilization=first),
-        last_page=page(9.0, nv_cpu_utilization=last),
-    )
 
 
 def failed(text, **of_server):

@@ -7,7 +7,7 @@ from receiver import Receiver
 from exporter.triton.http import HttpClient
 
 
-class MetricsPage(Receiver):
+class PageServer(Receiver):
     """Shows `body` to whoever asks; `client` asks."""
 
     def __init__(self) -> None:
