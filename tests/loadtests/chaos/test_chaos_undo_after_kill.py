@@ -33,9 +33,6 @@ QUICK = ({"kind": "freeze_server"}, {"kind": "kill_stub"})
 """One whose undo is a signal, and one whose undo asks the server."""
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 OTHER_WAYS: tuple[dict[str, Any], ...] = (
-    {"kind": "network_delay", "mechanism": "proxy"},
-    {"kind": "network_loss", "mechanism": "nft"},
-    {"kind": "partition", "mechanism": "nft"},
     {"kind": "tap_stalled", "side": "sender"},
     {"kind": "unload_model", "every_seconds": 0.1},
 )
