@@ -6,7 +6,7 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -36,8 +36,6 @@ class UnloadModel(SustainedFault):
     Once, or again and again with a load after each. Triton serves what is under way, then
     refuses; a load takes as long as the model's start.
     """
-
-    strength: ClassVar[str | None] = "every_seconds"
 
     kind: Literal["unload_model"] = "unload_model"
     model: str

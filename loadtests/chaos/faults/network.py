@@ -7,7 +7,7 @@ alone. Nothing is changed in the kernel: the effects end with the proxy.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -125,8 +125,6 @@ class NetworkDelay(NetworkFault):
     directions: Directions = Field(default="requests")
     """Towards the server, back (`answers`), or both."""
 
-    strength: ClassVar[str | None] = "delay_ms"
-
     def effect(self) -> Effect:
         """Return the delay."""
         return Effect(delay_seconds=self.delay_ms / 1000, directions=self.directions)
@@ -142,8 +140,6 @@ class NetworkJitter(NetworkFault):
     """Mean delay. Packets with a negative delay arrive at once."""
     directions: Directions = Field(default="requests")
     """Towards the server, back (`answers`), or both."""
-
-    strength: ClassVar[str | None] = "jitter_ms"
 
     def effect(self) -> Effect:
         """Return the delay and its spread."""
@@ -162,8 +158,6 @@ class NetworkLoss(NetworkFault):
     """Share of all packets, drawn independently."""
     directions: Directions = Field(default="both")
     """Towards the server (`requests`), back (`answers`), or both."""
-
-    strength: ClassVar[str | None] = "loss_percent"
 
     def effect(self) -> Effect:
         """Return the loss."""
@@ -191,8 +185,6 @@ class Reset(NetworkFault):
     reset_percent: float = Field(default=100.0, gt=0, le=100)
     """Share of packets that reset their connection, at both ends."""
 
-    strength: ClassVar[str | None] = "reset_percent"
-
     def effect(self) -> Effect:
         """Return the resets."""
         return Effect(reset_ratio=self.reset_percent / 100)
@@ -206,8 +198,6 @@ class Bandwidth(NetworkFault):
     """Limit in each direction. 1 kilobit is 1000 bits."""
     directions: Directions = Field(default="both")
     """Towards the server (`requests`), back (`answers`), or both."""
-
-    strength: ClassVar[str | None] = "kilobits_per_second"
 
     def effect(self) -> Effect:
         """Return the rate."""

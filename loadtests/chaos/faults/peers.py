@@ -179,7 +179,6 @@ class TapStalled(PeerFault):
     model: str = Field(default="stalled", pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)
     """Model name of those requests. The tap skips one without a subscriber."""
 
-    strength: ClassVar[str | None] = "connections"
     peer: ClassVar[str] = "tap"
 
     def prepare(self, site: Site) -> dict[str, Any]:
