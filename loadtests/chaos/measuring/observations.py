@@ -109,8 +109,6 @@ class Scrape:
     ok: bool
     resident_bytes: int | None = None
     open_fds: int | None = None
-    threads: int | None = None
-    """Threads of its process, where that runs on this host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import time
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import TritonError
@@ -16,10 +15,9 @@ from loadtests.chaos.measuring.observations import UP, AlertChange, Sample, Scra
 from loadtests.chaos.running.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from loadtests.chaos.measuring.observations import AlertState, Record
-    from loadtests.chaos.primitives.process_refs import ProcessRef
 
 EVERY_SECONDS: Final = 0.25
 _TIMEOUT_SECONDS: Final = 1.0
@@ -57,16 +55,9 @@ class _Watch(Pace):
 class SidecarWatch(_Watch):
     """Records a sidecar's metrics."""
 
-    def __init__(
-        self,
-        url: str,
-        metrics: frozenset[str],
-        record: Record,
-        process: Callable[[], ProcessRef | None],
-    ) -> None:
+    def __init__(self, url: str, metrics: Iterable[str], record: Record) -> None:
         super().__init__(url, record)
-        self._process = process
-        self._wanted = metrics | ALWAYS
+        self._wanted = ALWAYS.union(metrics)
 
     def _look(self) -> None:
         began = time.perf_counter()
@@ -88,7 +79,6 @@ class SidecarWatch(_Watch):
                 ok=True,
                 resident_bytes=_whole(own.get(_RESIDENT)),
                 open_fds=_whole(own.get(_OPEN_FDS)),
-                threads=_threads(self._process()),
             ),
         )
         for name, labels, value in series:
@@ -148,12 +138,3 @@ def versions_of(http: str) -> dict[str, str]:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
-
-
-def _threads(process: ProcessRef | None) -> int | None:
-    if process is None:
-        return None
-    try:
-        return sum(1 for _ in Path(f"/proc/{process.pid}/task").iterdir())
-    except OSError:
-        return None

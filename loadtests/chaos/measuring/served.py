@@ -1,4 +1,4 @@
-"""The requests of a run as their users saw them: service by phase, outage, error budget."""
+"""The requests of a run as their users saw them: service by phase, and the outage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import Field
 
 from exporter.settings import Settings
 from loadtests.errors import PlanError
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     from collections.abc import Sequence
 
-    from loadtests.chaos.measuring.recovery import RecoverySettings, Span
+    from loadtests.chaos.measuring.recovery import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +84,6 @@ class Outage(Settings):
     end_seconds: float
     """Time of the next correct answer; without one, when the last request was given up."""
     ended: bool
-    at_most_seconds: float
-    """Time from the correct answer before to the one after."""
-    blind_seconds: float
-    """Longest part of it without a waiting request: by so much it may be shorter."""
 
     @property
     def seconds(self) -> float:
@@ -127,20 +122,10 @@ def outage_of(answers: Answers, chosen: Mask, since_seconds: float) -> Outage | 
             start_seconds=start,
             end_seconds=high,
             ended=bool(rights.size and high <= rights[-1]),
-            at_most_seconds=high - low,
-            blind_seconds=_longest_hole(due[there], given_up[there], start, high),
         )
         if best is None or found.seconds > best.seconds:
             best = found
     return best
-
-
-def _longest_hole(starts: Floats, ends: Floats, low: float, high: float) -> float:
-    """The longest time between low and high that none of the spans covers."""
-    order = np.argsort(starts, kind="stable")
-    starts = np.append(np.clip(starts[order], low, high), high)
-    reached = np.maximum.accumulate(np.append(low, np.clip(ends[order], low, high)))
-    return float(np.max(starts - reached, initial=0.0))
 
 
 class Served(Settings):
@@ -163,19 +148,6 @@ class Served(Settings):
     """Seconds since they were due; requests without a correct answer count as the timeout."""
     p95: float | None
     p99: float | None
-
-
-class Budget(Settings):
-    """The error budget spent, from a fault's injection to the end of the load."""
-
-    objective_ratio: float
-    window_seconds: float
-    bad_ratio: float | None
-    """Share of bad requests: no right answer, or beyond the limit of latency."""
-    burn_rate: float | None
-    """That share over the share allowed: 1 uses the budget up at the end of its window."""
-    burnt_ratio: float | None = Field(default=None)
-    """Share of the whole window's budget, at this rate of requests."""
 
 
 def served(answers: Answers, mine: Mask, start: float, end: float) -> Served:
@@ -223,29 +195,4 @@ def phases(
         served(answers, before, 0.0, start),
         served(answers, ~before & ~after, start, over),
         served(answers, after, over, end) if over < end else None,
-    )
-
-
-def budget(
-    answers: Answers,
-    bad_requests: int,
-    settings: RecoverySettings,
-    since_seconds: float,
-) -> Budget:
-    """Return the error budget spent since the fault."""
-    known = ~answers.unsent
-    asked = int((known & (answers.due >= since_seconds)).sum())
-    allowed = 1.0 - settings.objective_ratio
-    # A request that was due before the fault and was hit by it is bad, too.
-    ratio = min(bad_requests / asked, 1.0) if asked else None
-    whole = 0.0
-    if answers.until_seconds > 0:
-        rate = float(known.sum()) / answers.until_seconds
-        whole = allowed * rate * settings.budget_window_seconds
-    return Budget(
-        objective_ratio=settings.objective_ratio,
-        window_seconds=settings.budget_window_seconds,
-        bad_ratio=ratio,
-        burn_rate=None if ratio is None else ratio / allowed,
-        burnt_ratio=bad_requests / whole if whole else None,
     )

@@ -54,19 +54,25 @@ def plots(evidence: Evidence, found: Findings) -> Iterator[Plot]:
 def _course(evidence: Evidence, found: Findings, end: float) -> Plot:
     """A row each: fault, users, checks, metrics, alerts."""
     recoveries = [f.recovery for f in found.faults if f.recovery is not None]
-    metrics = [one for fault in found.faults for one in fault.detection.metrics]
-    alerts = [one for fault in found.faults for one in fault.detection.alerts]
     bad = _spans(((r.first_bad_seconds, r.recovered_seconds) for r in recoveries), end)
-    shown = _spans(((m.held_seconds, m.cleared_seconds) for m in metrics), end)
-    pending = _spans(((a.pending_seconds, a.firing_seconds) for a in alerts), end)
-    fired = _spans(((a.firing_seconds, a.resolved_seconds) for a in alerts), end)
+    shown, fired = (
+        _spans(
+            (
+                (one.shown_seconds, one.last_seconds)
+                for fault in found.faults
+                for one in fault.signals
+                if one.kind == kind
+            ),
+            end,
+        )
+        for kind in ("metric", "alert")
+    )
     series = (
         *_bars("fault", [_effect(f, end) for f in found.faults], 5.0, _FAULT),
         *_bars("not served", bad, 4.0, _BAD),
         _dots("met", [c for c in evidence.checks if c.met], 3.0, _GOOD),
         _dots("not met", [c for c in evidence.checks if not c.met], 3.0, _BAD),
         *_bars("shown", shown, 2.0, _SIGNAL),
-        *_bars("pending", pending, 1.0, 0),
         *_bars("" if shown else "shown", fired, 1.0, _SIGNAL),
     )
     return Plot(

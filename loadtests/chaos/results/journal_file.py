@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.observations import Part, Phase
 
 FORMAT: Final = "tritonwatch-chaos-journal"
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FILE_BYTES: Final = 1 << 28
 _MAX_OUTPUT_CHARACTERS: Final = 10_000
 _LIBRARY: Final = "chaostoolkit-lib"
@@ -95,7 +95,7 @@ class Block(Settings):
     """Our block of a journal."""
 
     format: Literal["tritonwatch-chaos-journal"] = FORMAT
-    version: Literal[1] = VERSION
+    version: Literal[2] = VERSION
     repetitions: tuple[Repetition, ...] = Field(min_length=1)
 
 

@@ -24,22 +24,11 @@ INJECT, REVERT = 5.0, 6.5
 SUCCESS = "triton_probe_success"
 
 
-def scrapes(
-    *, failed: tuple[float, float] = (99, 99), growth: int = 0, slow: float = 0.004
-) -> tuple[Scrape, ...]:
-    found = []
-    for at in np.arange(0.0, 20.0, 0.25).tolist():
-        late = at >= INJECT
-        found.append(
-            Scrape(
-                at,
-                slow if late else 0.004,
-                ok=not failed[0] <= at < failed[1],
-                resident_bytes=80_000_000 + (growth if late else 0),
-                open_fds=20,
-            )
-        )
-    return tuple(found)
+def scrapes(*, failed: tuple[float, float] = (99, 99)) -> tuple[Scrape, ...]:
+    return tuple(
+        Scrape(at, 0.004, ok=not failed[0] <= at < failed[1])
+        for at in np.arange(0.0, 20.0, 0.25).tolist()
+    )
 
 
 def told(*, until: float = 8.0) -> tuple[Sample, ...]:
@@ -90,29 +79,13 @@ def test_a_fault_that_is_seen_recovered_from_and_told_of_has_nothing_against_it(
     assert found.exit_code == 0
 
 
-def test_the_budget_is_what_was_bad_over_what_may_be() -> None:
-    found = findings(outage())
-    load = outage().load
-    assert found.budget is not None
-    assert load is not None
-    bad = load.requests.count(Outcome.ERROR)
-    rate = len(load.requests) / load.requests.intended[-1]
-    allowed = 0.001 * rate * 30 * 86400
-    assert found.budget.burnt_ratio == pytest.approx(bad / allowed)
-    since = int((load.requests.intended >= INJECT).sum())
-    assert found.budget.burn_rate == pytest.approx(bad / since / 0.001, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
         ({"checks": (Check(6.0, "during", "availability", 0.2, met=False),)}, "steady"),
-        ({"samples": told(until=30.0)}, "told what was not so"),
+        ({"samples": told(until=30.0)}, "spoke of trouble for more than two"),
         ({"samples": ()}, "did not show it within 2 s"),
         ({"scrapes": scrapes(failed=(7.0, 8.0))}, "did not stay up"),
-        ({"scrapes": scrapes(failed=(7.0, 99.0))}, "did not come back"),
-        ({"scrapes": scrapes(growth=30_000_000)}, "leaked"),
-        ({"scrapes": scrapes(slow=0.5)}, "became slow"),
         ({"leftovers": ("process 7 is stopped",)}, "left behind: process 7"),
     ],
 )
@@ -129,10 +102,12 @@ def test_killing_the_sidecar_is_no_broken_promise_if_it_comes_back() -> None:
     away = scrapes(failed=(INJECT, 7.0))
     found = findings(outage(kind="kill_sidecar", scrapes=away, extension={}))
     assert found.sidecar is not None
-    assert found.sidecar.stayed_up is None
-    assert found.sidecar.came_back is True
-    assert found.sidecar.away_seconds == pytest.approx(2.25)
+    assert found.sidecar.stayed_up is True
     assert found.verdict == "held"
+    gone = findings(
+        outage(kind="kill_sidecar", scrapes=scrapes(failed=(INJECT, 99)), extension={})
+    )
+    assert "the sidecar: it did not stay up" in gone.reasons
 
 
 def test_a_sidecar_that_is_away_longer_than_users_suffer_tells_nothing_untrue() -> None:
@@ -140,9 +115,9 @@ def test_a_sidecar_that_is_away_longer_than_users_suffer_tells_nothing_untrue() 
     more = {"detect": {"metric": "up == 0", "within_seconds": 2}}
     said = tuple(sample for sample in told() if sample.at_seconds < 5)
     found = findings(outage(kind="kill_sidecar", extension=more, samples=(*said, *up)))
-    assert found.faults[0].detected[0].metric_in_time is True
+    assert found.faults[0].signals[0].in_time is True
     assert found.sidecar is not None
-    assert found.sidecar.told_the_truth is None
+    assert found.sidecar.over_in_time is None
 
 
 def probed(
@@ -178,21 +153,12 @@ TIMEOUTS = {
 def truth(samples: tuple[Sample, ...], **more: Any) -> bool | None:
     found = findings(outage(**{"samples": samples, "extension": TIMEOUTS, **more}))
     assert found.sidecar is not None
-    return found.sidecar.told_the_truth
+    return found.sidecar.over_in_time
 
 
 def test_a_counter_that_goes_on_to_count_timeouts_tells_what_is_not_so() -> None:
     assert truth(probed((6, 8))) is True
     assert truth(probed((6, 8), (10, 10.5))) is False
-
-
-def test_a_sidecar_that_says_nothing_more_does_not_say_that_it_is_over() -> None:
-    last = tuple(
-        sample
-        for sample in probed((6, 8))
-        if sample.metric != "triton_probe_total" or sample.at_seconds < 7.9
-    )
-    assert truth(last) is False
 
 
 def test_what_a_probe_feels_while_the_fault_is_there_is_true_though_users_are_served() -> (
@@ -214,7 +180,7 @@ def test_what_a_probe_feels_while_the_fault_is_there_is_true_though_users_are_se
         assert found.faults[0].recovery is not None
         assert found.faults[0].recovery.state == "recovered"
         assert found.sidecar is not None
-        assert found.sidecar.told_the_truth is told
+        assert found.sidecar.over_in_time is told
 
 
 def test_a_killed_server_is_well_when_it_is_there_again_whatever_is_undone_later() -> (
@@ -226,7 +192,7 @@ def test_a_killed_server_is_well_when_it_is_there_again_whatever_is_undone_later
     for one, told in ((base, True), (again, False)):
         found = findings(one)
         assert found.sidecar is not None
-        assert found.sidecar.told_the_truth is told
+        assert found.sidecar.over_in_time is told
 
 
 def test_where_no_user_was_hurt_it_is_over_when_the_fault_is_gone() -> None:
@@ -245,7 +211,7 @@ def test_where_no_user_was_hurt_it_is_over_when_the_fault_is_gone() -> None:
         assert found.faults[0].recovery is not None
         assert found.faults[0].recovery.state == "unaffected"
         assert found.sidecar is not None
-        assert found.sidecar.told_the_truth is told
+        assert found.sidecar.over_in_time is told
 
 
 def test_trouble_that_any_probe_tells_of_is_held_against_it() -> None:
@@ -266,7 +232,6 @@ def test_bad_again_after_the_fault_was_gone_is_a_finding() -> None:
     assert "freeze_server: bad again 1 times after it had been good" in gone.reasons
     there = findings(evidence(load, inject=INJECT, revert=17.0))
     assert there.verdict == "held"
-    assert "bad again 1 times while the fault was there" in there.notes
 
 
 def test_wrong_answers_are_a_finding_however_few() -> None:
@@ -312,7 +277,6 @@ def test_a_sender_that_was_late_itself_makes_it_invalid() -> None:
 def test_without_a_fault_all_is_before() -> None:
     found = findings(evidence(run(poisson(100, 10))))
     assert found.faults == ()
-    assert found.budget is None
     assert found.during is None
     assert found.before is not None
     assert found.verdict == "held"
