@@ -14,6 +14,8 @@ import numpy as np
 
 from exporter.settings import Settings
 from loadtests.chaos import experiment
+from loadtests.chaos.measuring.observations import UP
+from loadtests.chaos.measuring.polling import OPEN_FDS, RESIDENT
 from loadtests.chaos.running.activities import TOOLKIT
 from pages.blocks import Document, Facts, Items
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.experiment import Loaded
     from loadtests.chaos.measuring.findings import Findings
-    from loadtests.chaos.measuring.observations import Evidence, Scrape
+    from loadtests.chaos.measuring.observations import Evidence, Series
 
 MODEL: Final = "digits_fp32"
 FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (
@@ -183,12 +185,11 @@ def _document(
 
 def soaked(evidence: Evidence) -> Soak:
     """Return how the sidecar's footprint went over a soak."""
-    scrapes = [scrape for scrape in evidence.scrapes if scrape.ok]
-    end = scrapes[-1].at_seconds if scrapes else 0.0
+    up = evidence.of_metric(UP)
+    end = up[0].at_seconds[-1] if up else 0.0
     warm = _WARM_UP_SHARE * end
-    scrapes = [scrape for scrape in scrapes if scrape.at_seconds >= warm]
-    resident = _blocks(scrapes, "resident_bytes")
-    descriptors = _blocks(scrapes, "open_fds")
+    resident = _blocks(evidence.of_metric(RESIDENT), warm)
+    descriptors = _blocks(evidence.of_metric(OPEN_FDS), warm)
     slope = _slope(resident)
     return Soak(
         faults=sum(event.what == "injected" for event in evidence.events),
@@ -205,18 +206,16 @@ def soaked(evidence: Evidence) -> Soak:
     )
 
 
-def _blocks(scrapes: Sequence[Scrape], what: str) -> np.ndarray:
+def _blocks(series: Sequence[Series], since: float) -> np.ndarray:
     """(N, 2): the middle of each block in seconds, and the median of its values."""
-    values: dict[int, list[float]] = {}
-    for scrape in scrapes:
-        value = getattr(scrape, what)
-        if value is not None:
-            values.setdefault(int(scrape.at_seconds // _BLOCK_SECONDS), []).append(
-                value
-            )
+    blocks: dict[int, list[float]] = {}
+    for one in series:
+        for at, value in zip(one.at_seconds, one.values, strict=True):
+            if at >= since:
+                blocks.setdefault(int(at // _BLOCK_SECONDS), []).append(value)
     rows = [
         ((block + 0.5) * _BLOCK_SECONDS, float(np.median(found)))
-        for block, found in sorted(values.items())
+        for block, found in sorted(blocks.items())
     ]
     return np.array(rows).reshape(-1, 2)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 from exporter.settings import Settings
+from loadtests.chaos.measuring.observations import UP
 from loadtests.chaos.measuring.signals import Condition, fired, shown
 
 if TYPE_CHECKING:
@@ -99,13 +100,13 @@ def _metric(
     assert condition is not None  # noqa: S101 - the caller has looked
     # What held for another fault's sake shows nothing of this one.
     begun = begun_at(evidence.events, span, wanted.fault)
-    seen = shown(evidence.samples, condition, begun, span.next_seconds)
+    seen = shown(evidence.series, condition, begun, span.next_seconds)
     after = None
     if seen.first_seconds is not None:
         after = max(seen.first_seconds - effect, 0.0)
     in_time = _in_time(after, wanted.within_seconds, _end(evidence, span) - effect)
     note = ""
-    if not evidence.scrapes:
+    if not evidence.of_metric(UP):
         in_time, note = None, f"no sidecar was there to show {condition.text}"
     elif seen.before and after is None:
         in_time, note = None, f"{condition.text} held before the fault already"

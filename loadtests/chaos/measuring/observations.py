@@ -6,11 +6,16 @@ requests, faults, checks, metrics and alerts lie on one line.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads it for journals
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from loadtests.result import RunResult
@@ -80,14 +85,25 @@ class Check:
     """True if it is within the tolerance; False for unknown values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The value of one series of the sidecar, polled."""
+class Series(Settings):
+    """One series of the sidecar, polled every quarter of a second.
 
-    at_seconds: float
+    A failed poll, an absent series and a value that is no number leave nothing; `up` alone
+    has a value for each poll.
+    """
+
     metric: str
-    labels: Mapping[str, str]
-    value: float
+    labels: dict[str, str]
+    at_seconds: tuple[float, ...] = Field(min_length=1)
+    values: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _has_a_value_for_each_time(self) -> Series:
+        if len(self.values) != len(self.at_seconds):
+            raise ValueError(
+                f"found {len(self.values)} values at {len(self.at_seconds)} times"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +114,6 @@ class AlertChange:
     name: str
     labels: Mapping[str, str]
     state: AlertState
-
-
-@dataclass(frozen=True, slots=True)
-class Scrape:
-    """One scrape of the sidecar, and the resources of its process."""
-
-    at_seconds: float
-    seconds: float
-    ok: bool
-    resident_bytes: int | None = None
-    open_fds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +135,11 @@ class Evidence:
     events: tuple[Event, ...] = ()
     steps: tuple[Step, ...] = ()
     checks: tuple[Check, ...] = ()
-    samples: tuple[Sample, ...] = ()
-    """Samples of the sidecar's metrics, every quarter of a second. A failed poll leaves none,
-    and so does an absent series.
-    """
+    series: tuple[Series, ...] = ()
+    """Metrics of the sidecar; none without one."""
     alerts: tuple[AlertChange, ...] = ()
     alerts_watched: bool = False
     """True if a Prometheus with the shipped rules was polled throughout."""
-    scrapes: tuple[Scrape, ...] = ()
     leftovers: tuple[str, ...] = ()
     """Remains of the faults on the host."""
     problems: tuple[str, ...] = ()
@@ -148,14 +150,18 @@ class Evidence:
     @property
     def seen_seconds(self) -> float:
         """Seconds until the last observation."""
-        ends = [self.ended_seconds]
-        ends += [rows[-1].at_seconds for rows in (self.samples, self.scrapes) if rows]
+        ends = [self.ended_seconds, *(one.at_seconds[-1] for one in self.series)]
         if self.load is not None:
             ends.append(self.load.duration_seconds)
         return max(ends)
 
+    def of_metric(self, name: str) -> list[Series]:
+        """Return the series of a metric."""
+        return [one for one in self.series if one.metric == name]
 
-Row: TypeAlias = Event | Step | Check | Sample | AlertChange | Scrape
+
+_Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+Row: TypeAlias = Event | Step | Check | AlertChange
 
 
 class Record:
@@ -172,6 +178,8 @@ class Record:
         self.leftovers: list[str] = []
         self.versions: dict[str, str] = {}
         self._rows: dict[type[Row], list[Row]] = {}
+        self._series: dict[_Key, tuple[list[float], list[float]]] = {}
+        self._values = 0
         self._problems: list[str] = []
         self._began = time.perf_counter()
         self._began_at = time.time()
@@ -204,9 +212,26 @@ class Record:
             if len(rows) < MAX_ROWS:
                 rows.append(row)
                 return
-        self.problem(
-            f"more than {MAX_ROWS} {type(row).__name__} rows; no more are kept"
-        )
+        self._is_full(type(row).__name__)
+
+    def value(
+        self, at: float, metric: str, labels: Mapping[str, str], value: float
+    ) -> None:
+        """Record a value of a series."""
+        if not math.isfinite(value):
+            return
+        with self._lock:
+            if self._values < MAX_ROWS:
+                self._values += 1
+                key = metric, tuple(sorted(labels.items()))
+                times, values = self._series.setdefault(key, ([], []))
+                times.append(at)
+                values.append(value)
+                return
+        self._is_full("metric")
+
+    def _is_full(self, kind: str) -> None:
+        self.problem(f"more than {MAX_ROWS} {kind} rows; no more are kept")
 
     def evidence(
         self,
@@ -236,6 +261,15 @@ class Record:
                 )
                 for name, kind in _ROWS.items()
             }
+            rows["series"] = tuple(
+                Series(
+                    metric=metric,
+                    labels=dict(labels),
+                    at_seconds=tuple(at - start for at in times),
+                    values=tuple(values),
+                )
+                for (metric, labels), (times, values) in sorted(self._series.items())
+            )
             return Evidence(
                 experiment=document,
                 started_at=started_at if load is None else load.about.started_at,
@@ -254,7 +288,5 @@ _ROWS: Final[dict[str, type[Row]]] = {
     "events": Event,
     "steps": Step,
     "checks": Check,
-    "samples": Sample,
     "alerts": AlertChange,
-    "scrapes": Scrape,
 }

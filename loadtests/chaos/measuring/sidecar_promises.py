@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from loadtests.chaos.measuring.findings import FaultFindings
-    from loadtests.chaos.measuring.observations import Evidence, Sample, Scrape
+    from loadtests.chaos.measuring.observations import Evidence, Series
 
 KILLING: Final = frozenset({"kill_sidecar"})
 """Faults of the sidecar itself: it has to come back, not to stay."""
@@ -66,16 +66,17 @@ def promises_of(
     evidence: Evidence, faults: Sequence[FaultFindings]
 ) -> SidecarPromises | None:
     """Return the guarantees that the sidecar kept; None where there was none."""
-    scrapes = evidence.scrapes
-    if not scrapes:
+    up = evidence.of_metric(UP)
+    if not up:
         return None
+    scrapes = [value == 1 for value in up[0].values]
     intervals = _intervals(evidence)
     ends = [_over_after(evidence, fault, intervals) for fault in faults]
     in_time = [kept for _, kept in ends]
     kept = None if None in in_time or not in_time else True
     return SidecarPromises(
         scrapes=len(scrapes),
-        failed_scrapes=sum(not scrape.ok for scrape in scrapes),
+        failed_scrapes=scrapes.count(False),
         stayed_up=_stayed_up(scrapes, faults),
         probe_interval_seconds=max(intervals.values(), default=None),
         over_after_seconds=max((s for s, _ in ends if s is not None), default=None),
@@ -83,20 +84,17 @@ def promises_of(
     )
 
 
-def _stayed_up(
-    scrapes: Sequence[Scrape], faults: Iterable[FaultFindings]
-) -> bool | None:
+def _stayed_up(scrapes: Sequence[bool], faults: Iterable[FaultFindings]) -> bool | None:
     if len(scrapes) < _LEAST:
         return None
     killed = any(KILLING & set(fault.span.kinds) for fault in faults)
-    return all(scrape.ok for scrape in (scrapes[-_LEAST:] if killed else scrapes))
+    return all(scrapes[-_LEAST:] if killed else scrapes)
 
 
 def _intervals(evidence: Evidence) -> dict[str, float]:
     """The interval of each of its probes, as it said last."""
-    mine = [s for s in evidence.samples if s.metric == catalogue.PROBE_INTERVAL.name]
-    mine.sort(key=lambda s: s.at_seconds)
-    return {s.labels.get("probe", ""): s.value for s in mine}
+    mine = evidence.of_metric(catalogue.PROBE_INTERVAL.name)
+    return {one.labels.get("probe", ""): one.values[-1] for one in mine}
 
 
 def _healed(fault: FaultFindings) -> float | None:
@@ -125,9 +123,8 @@ def _over_after(
     healed, span = _healed(fault), fault.span
     if healed is None or not intervals:
         return None, None
-    end = float("inf") if span.next_seconds is None else span.next_seconds
     # `up` is reported about it, not by it.
-    mine = [s for s in evidence.samples if s.metric != UP and s.at_seconds < end]
+    mine = [one for one in evidence.series if one.metric != UP]
     usual = intervals.get(_SYNTHETIC, max(intervals.values()))
     after, in_time, limit = None, True, INTERVALS * usual
     for condition in (*_required(fault), *_trouble(mine)):
@@ -138,7 +135,9 @@ def _over_after(
             allowed = INTERVALS * intervals.get(one.labels.get("probe", ""), usual)
             in_time &= late <= allowed
             limit = max(limit, allowed)
-    seen = max((s.at_seconds for s in mine), default=0.0)
+    seen = max((one.at_seconds[-1] for one in mine), default=0.0)
+    if span.next_seconds is not None:
+        seen = min(seen, span.next_seconds)
     if in_time and seen <= healed + limit:
         return after, None
     return after, in_time
@@ -151,11 +150,11 @@ def _required(fault: FaultFindings) -> Iterator[Condition]:
             yield Condition.parse(signal.name)
 
 
-def _trouble(samples: Iterable[Sample]) -> Iterator[Condition]:
+def _trouble(series: Iterable[Series]) -> Iterator[Condition]:
     """Yield conditions of trouble with server, models and each of the probes."""
     yield from _TROUBLE
     success = catalogue.PROBE_SUCCESS.name
-    probes = {s.labels.get("probe", "") for s in samples if s.metric == success}
+    probes = {one.labels.get("probe", "") for one in series if one.metric == success}
     for probe in sorted(probes):
         condition = Condition.parse(f"{success} == 0")
         yield replace(condition, matchers=(("probe", "=", probe),))

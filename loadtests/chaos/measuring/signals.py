@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from loadtests.chaos.measuring.observations import AlertChange, Sample
+    from loadtests.chaos.measuring.observations import AlertChange, Series
 
     Labels = tuple[tuple[str, str], ...]
 
@@ -128,61 +129,57 @@ class Shown:
 
 
 def shown(
-    samples: Iterable[Sample], condition: Condition, start: float, end: float | None
+    series: Iterable[Series], condition: Condition, start: float, end: float | None
 ) -> Shown:
     """Return when a condition on the metrics held from `start` to `end`."""
-    series: dict[Labels, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        # NaN says neither that it holds nor that it does not.
-        if condition.matches(sample.metric, sample.labels) and not math.isnan(
-            sample.value
-        ):
-            series[tuple(sorted(sample.labels.items()))].append(sample)
-    looked_before = any(rows[0].at_seconds < start for rows in series.values())
-    before, held = False, {}
-    for labels, rows in series.items():
-        looks = [row for row in rows if row.at_seconds < _until(end)]
-        known = sum(row.at_seconds < start for row in looks)
-        values = _values(looks, condition, known, looked_before=looked_before)
+    mine = [one for one in series if condition.matches(one.metric, one.labels)]
+    looked_before = any(one.at_seconds[0] < start for one in mine)
+    before = False
+    held: list[tuple[list[float], Series]] = []
+    for one in mine:
+        known = bisect_left(one.at_seconds, start)
+        values = _values(one, condition, known, looked_before=looked_before)
         if not condition.increase and any(map(condition.holds, values[:known][-1:])):
             before = True
             continue
         at = [
-            look.at_seconds
-            for look, value, last in zip(looks, values, [0.0, *values], strict=False)
-            if look.at_seconds >= start
+            look
+            for look, value, last in zip(
+                one.at_seconds, values, [0.0, *values], strict=False
+            )
+            if start <= look < _until(end)
             and condition.holds(value)
             and not (condition.increase and value == last)
         ]
         if at:
-            held[labels] = at
+            held.append((at, one))
     if not held:
         return Shown(condition.text, before=before)
-    first = min(held, key=lambda labels: held[labels][0])
+    at, first = min(held, key=lambda found: found[0][0])
     return Shown(
         name=condition.text,
         before=before,
-        first_seconds=held[first][0],
-        last_seconds=max(at[-1] for at in held.values()),
-        labels=dict(first),
+        first_seconds=at[0],
+        last_seconds=max(at[-1] for at, _ in held),
+        labels=first.labels,
     )
 
 
 def _values(
-    looks: Sequence[Sample], condition: Condition, known: int, *, looked_before: bool
+    series: Series, condition: Condition, known: int, *, looked_before: bool
 ) -> list[float]:
     """The values to compare; of an increase, what was added since the fault.
 
     `known` is how many of the looks were before it. A series that appears later counts
     from 0 where others were seen before, and else from its first value.
     """
-    values = [look.value for look in looks]
-    if not condition.increase or not values:
+    values = list(series.values)
+    if not condition.increase:
         return values
     if condition.metric.endswith(_COUNTER):
         # A counter that fell was begun anew at 0, by another process.
         lost = 0.0
-        for place, (last, value) in enumerate(pairwise(list(values)), 1):
+        for place, (last, value) in enumerate(pairwise(series.values), 1):
             lost += last if value < last else 0.0
             values[place] += lost
     base = 0.0

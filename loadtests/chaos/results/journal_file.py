@@ -13,7 +13,6 @@ import math
 import platform
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
@@ -27,8 +26,7 @@ from loadtests.chaos.measuring.observations import (
     Check,
     Event,
     Evidence,
-    Sample,
-    Scrape,
+    Series,
     Status,
     Step,
 )
@@ -49,15 +47,6 @@ _STATUSES: Final[tuple[Status, ...]] = ("completed", "aborted", "failed", "inter
 """Statuses from best to worst, for several repetitions together."""
 
 
-class PolledSeries(Settings):
-    """One series of the sidecar."""
-
-    metric: str
-    labels: dict[str, str]
-    at_seconds: tuple[float, ...]
-    values: tuple[float, ...]
-
-
 class Repetition(Settings):
     """One repetition: its evidence, and its findings."""
 
@@ -71,10 +60,9 @@ class Repetition(Settings):
     events: tuple[Event, ...]
     steps: tuple[Step, ...]
     checks: tuple[Check, ...]
-    series: tuple[PolledSeries, ...]
+    series: tuple[Series, ...]
     alerts: tuple[AlertChange, ...]
     alerts_watched: bool
-    scrapes: tuple[Scrape, ...]
     leftovers: tuple[str, ...]
     problems: tuple[str, ...]
     versions: dict[str, str]
@@ -196,7 +184,6 @@ def _repetition(evidence: Evidence, found: Findings) -> Repetition:
     return Repetition(
         **{name: getattr(evidence, name) for name in _SHARED},
         load=None if load is None else result_file.to_document(load),
-        series=tuple(_series(evidence.samples)),
         findings=found,
     )
 
@@ -207,31 +194,7 @@ def _evidence(one: Repetition, experiment: Mapping[str, Any], source: str) -> Ev
         **{name: getattr(one, name) for name in _SHARED},
         experiment=experiment,
         load=None if load is None else result_file.from_document(load, source),
-        samples=tuple(_samples(one.series)),
     )
-
-
-def _series(samples: Sequence[Sample]) -> Iterator[PolledSeries]:
-    """Yield the samples by series. A value that is no number is left out."""
-
-    def name(sample: Sample) -> tuple[str, tuple[tuple[str, str], ...]]:
-        return sample.metric, tuple(sorted(sample.labels.items()))
-
-    known = [sample for sample in samples if math.isfinite(sample.value)]
-    for (metric, labels), group in groupby(sorted(known, key=name), key=name):
-        mine = sorted(group, key=lambda sample: sample.at_seconds)
-        yield PolledSeries(
-            metric=metric,
-            labels=dict(labels),
-            at_seconds=tuple(sample.at_seconds for sample in mine),
-            values=tuple(sample.value for sample in mine),
-        )
-
-
-def _samples(series: Sequence[PolledSeries]) -> Iterator[Sample]:
-    for one in series:
-        for at, value in zip(one.at_seconds, one.values, strict=True):
-            yield Sample(at, one.metric, one.labels, value)
 
 
 def _plain(evidence: Evidence) -> Evidence:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
-from simulated_outages import evidence
+from simulated_outages import Sample, evidence, series_of
 
 from loadtests.chaos.measuring.detection import DetectSettings, signals_of
 from loadtests.chaos.measuring.observations import (
     AlertChange,
     AlertState,
     Event,
-    Sample,
-    Scrape,
     What,
 )
 from loadtests.chaos.measuring.recovery import Span
@@ -82,7 +80,7 @@ def test_what_is_no_condition_is_refused_with_an_example(text: str) -> None:
 
 
 def held(samples: list[Sample], text: str = f"{SUCCESS} == 0") -> Shown:
-    return shown(samples, Condition.parse(text), SPAN.inject_seconds, None)
+    return shown(series_of(samples), Condition.parse(text), SPAN.inject_seconds, None)
 
 
 def test_a_metric_told_from_when_to_when() -> None:
@@ -137,7 +135,8 @@ def test_it_is_over_when_it_is_over_for_all_that_showed_it() -> None:
 def test_the_next_fault_ends_what_is_looked_at() -> None:
     samples = polled({4.0: 1, 6.0: 1, 8.0: 0})
     condition = Condition.parse(f"{SUCCESS} == 0")
-    assert shown(samples, condition, SPAN.inject_seconds, 7.0).first_seconds is None
+    found = shown(series_of(samples), condition, SPAN.inject_seconds, 7.0)
+    assert found.first_seconds is None
 
 
 def test_an_alert_is_pending_then_fires_then_is_resolved() -> None:
@@ -166,7 +165,7 @@ WANTED = DetectSettings(
     alert="TritonModelDead",
     alert_within_seconds=4,
 )
-WATCHED = (Scrape(1.0, 0.01, ok=True), Scrape(30.0, 0.01, ok=True))
+WATCHED = (Sample(1.0, "up", {}, 1.0), Sample(30.0, "up", {}, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -184,10 +183,9 @@ def test_told_in_time_or_not(
     changes = () if fired_at is None else alerts((fired_at, "firing"))
     seen = evidence(
         None,
-        samples=tuple(samples),
+        samples=(*samples, *WATCHED),
         alerts=changes,
         alerts_watched=True,
-        scrapes=WATCHED,
     )
     metric, alert = signals_of(seen, SPAN, [WANTED])
     assert metric.in_time is metric_in_time
@@ -202,9 +200,8 @@ def test_who_was_not_there_did_not_fail_to_tell() -> None:
 
 
 def test_a_run_that_ends_before_it_had_to_be_told_says_nothing() -> None:
-    scrapes = (Scrape(1.0, 0.01, ok=True), Scrape(6.0, 0.01, ok=True))
-    samples = tuple(polled({4.0: 1, 5.5: 1}))
-    seen = evidence(None, scrapes=scrapes, samples=samples, alerts_watched=True)
+    samples = (*polled({4.0: 1, 5.5: 1}), Sample(6.0, "up", {}, 1.0))
+    seen = evidence(None, samples=samples, alerts_watched=True)
     metric, alert = signals_of(seen, SPAN, [WANTED])
     assert metric.in_time is alert.in_time is None
 
@@ -230,7 +227,7 @@ def test_the_limit_counts_from_when_the_fault_was_there(
     if verified_at is not None:
         events += happened((verified_at, "injected", "kill_stub"))
     samples = tuple(polled({4.0: 1, 7.5: 0}))
-    seen = evidence(None, scrapes=WATCHED, samples=samples, events=events)
+    seen = evidence(None, samples=(*samples, *WATCHED), events=events)
     metric, _ = signals_of(seen, SPAN, [WANTED], felt_at)
     assert metric.shown_seconds == 7.5
     assert metric.after_seconds == took
@@ -246,7 +243,7 @@ def test_of_two_faults_the_one_counts_that_is_to_be_shown() -> None:
     )
     wanted = WANTED.model_copy(update={"fault": "kill_stub"})
     samples = tuple(polled({4.0: 1, 5.5: 0, 6.0: 1, 8.1: 0}))
-    seen = evidence(None, scrapes=WATCHED, samples=samples, events=events)
+    seen = evidence(None, samples=(*samples, *WATCHED), events=events)
     metric, _ = signals_of(seen, SPAN, [wanted], 5.3)
     assert metric.after_seconds == pytest.approx(1.0)
     assert metric.in_time is True

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simulated_outages import evidence, poisson, result, run
+from simulated_outages import Sample, evidence, poisson, polled_up, result, run
 
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.measuring.observations import (
     Check,
     Event,
     Evidence,
-    Sample,
-    Scrape,
     Step,
 )
 from loadtests.result import Outcome
@@ -24,21 +22,16 @@ INJECT, REVERT = 5.0, 6.5
 SUCCESS = "triton_probe_success"
 
 
-def scrapes(*, failed: tuple[float, float] = (99, 99)) -> tuple[Scrape, ...]:
-    return tuple(
-        Scrape(at, 0.004, ok=not failed[0] <= at < failed[1])
-        for at in np.arange(0.0, 20.0, 0.25).tolist()
-    )
-
-
-def told(*, until: float = 8.0) -> tuple[Sample, ...]:
+def told(
+    *, until: float = 8.0, away: tuple[float, float] = (99, 99)
+) -> tuple[Sample, ...]:
     """A probe that fails from 6 s on, looked at every quarter of a second."""
     interval = Sample(0.0, "triton_probe_interval_seconds", {"probe": "synthetic"}, 1.0)
     success = (
         Sample(at, SUCCESS, {"model": "m"}, float(not 6 <= at < until))
         for at in np.arange(0.0, 20.0, 0.25).tolist()
     )
-    return interval, *success
+    return interval, *success, *polled_up(20.0, away=away)
 
 
 def outage(**more: Any) -> Evidence:
@@ -48,7 +41,6 @@ def outage(**more: Any) -> Evidence:
         "revert": REVERT,
         "kind": "kill_server",
         "extension": {"detect": {"metric": f"{SUCCESS} == 0", "within_seconds": 2}},
-        "scrapes": scrapes(),
         "samples": told(),
     }
     return evidence(load, **{**given, **more})
@@ -84,8 +76,8 @@ def test_a_fault_that_is_seen_recovered_from_and_told_of_has_nothing_against_it(
     [
         ({"checks": (Check(6.0, "during", "availability", 0.2, met=False),)}, "steady"),
         ({"samples": told(until=30.0)}, "spoke of trouble for more than two"),
-        ({"samples": ()}, "did not show it within 2 s"),
-        ({"scrapes": scrapes(failed=(7.0, 8.0))}, "did not stay up"),
+        ({"samples": polled_up(20.0)}, "did not show it within 2 s"),
+        ({"samples": told(away=(7.0, 8.0))}, "did not stay up"),
         ({"leftovers": ("process 7 is stopped",)}, "left behind: process 7"),
     ],
 )
@@ -99,13 +91,13 @@ def test_every_weakness_is_a_finding_with_its_reason(
 
 
 def test_killing_the_sidecar_is_no_broken_promise_if_it_comes_back() -> None:
-    away = scrapes(failed=(INJECT, 7.0))
-    found = findings(outage(kind="kill_sidecar", scrapes=away, extension={}))
+    away = told(away=(INJECT, 7.0))
+    found = findings(outage(kind="kill_sidecar", samples=away, extension={}))
     assert found.sidecar is not None
     assert found.sidecar.stayed_up is True
     assert found.verdict == "held"
     gone = findings(
-        outage(kind="kill_sidecar", scrapes=scrapes(failed=(INJECT, 99)), extension={})
+        outage(kind="kill_sidecar", samples=told(away=(INJECT, 99)), extension={})
     )
     assert "the sidecar: it did not stay up" in gone.reasons
 
@@ -113,7 +105,7 @@ def test_killing_the_sidecar_is_no_broken_promise_if_it_comes_back() -> None:
 def test_a_sidecar_that_is_away_longer_than_users_suffer_tells_nothing_untrue() -> None:
     up = tuple(Sample(at, "up", {}, float(not 5 <= at < 29)) for at in range(31))
     more = {"detect": {"metric": "up == 0", "within_seconds": 2}}
-    said = tuple(sample for sample in told() if sample.at_seconds < 5)
+    said = tuple(s for s in told() if s.at_seconds < 5 and s.metric != "up")
     found = findings(outage(kind="kill_sidecar", extension=more, samples=(*said, *up)))
     assert found.faults[0].signals[0].in_time is True
     assert found.sidecar is not None
@@ -133,6 +125,7 @@ def probed(
     )
     return (
         Sample(0.0, "triton_probe_interval_seconds", {"probe": "synthetic"}, 1.0),
+        *polled_up(to),
         *success,
         *(
             Sample(at, "triton_probe_total", {"model": "m", "outcome": outcome}, count)
@@ -172,7 +165,6 @@ def test_what_a_probe_feels_while_the_fault_is_there_is_true_though_users_are_se
                 slow,
                 inject=INJECT,
                 extension=TIMEOUTS,
-                scrapes=scrapes(),
                 samples=samples,
                 **late,
             )
@@ -204,7 +196,6 @@ def test_where_no_user_was_hurt_it_is_over_when_the_fault_is_gone() -> None:
                 inject=INJECT,
                 revert=REVERT,
                 extension=TIMEOUTS,
-                scrapes=scrapes(),
                 samples=probed((6, until)),
             )
         )
@@ -215,7 +206,7 @@ def test_where_no_user_was_hurt_it_is_over_when_the_fault_is_gone() -> None:
 
 
 def test_trouble_that_any_probe_tells_of_is_held_against_it() -> None:
-    golden = probed((6, 12), probe="golden")[1:]
+    golden = [s for s in probed((6, 12), probe="golden") if s.metric == SUCCESS]
     assert truth((*probed((6, 8)), *golden)) is False
 
 

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from chaoslib.experiment import run_experiment
-from simulated_outages import evidence, poisson, run
+from simulated_outages import Sample, evidence, poisson, run
 
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.measuring.observations import (
     AlertChange,
     Check,
     Evidence,
-    Sample,
-    Scrape,
     Step,
 )
 from loadtests.chaos.results import journal_file
@@ -61,7 +59,6 @@ def whole(repetition: int = 0, **more: Any) -> Evidence:
         ),
         "alerts": (AlertChange(8.0, "TritonDown", {"severity": "page"}, "firing"),),
         "alerts_watched": True,
-        "scrapes": (Scrape(1.0, 0.01, ok=True, resident_bytes=1, open_fds=2),),
         "leftovers": ("something",),
         "problems": ("another thing",),
         "versions": {"triton": "2.51.0"},
@@ -79,9 +76,8 @@ def test_all_that_was_seen_comes_back(tmp_path: Path) -> None:
     assert [findings(one) for one in before] == list(after.findings)
     for old, new in zip(before, after.evidence, strict=True):
         for part in fields(Evidence):
-            if part.name not in {"load", "samples"}:
+            if part.name != "load":
                 assert getattr(old, part.name) == getattr(new, part.name), part.name
-        assert sorted(old.samples, key=str) == sorted(new.samples, key=str)
         assert old.load is not None
         assert new.load is not None
         for part in fields(old.load.requests):
@@ -130,7 +126,6 @@ def test_the_keys_are_those_that_chaos_toolkit_writes() -> None:
 
 def test_what_json_cannot_hold_does_not_spoil_the_journal(tmp_path: Path) -> None:
     odd = whole(
-        samples=(Sample(1.0, "triton_up", {}, float("nan")),),
         checks=(Check(5.0, "during", "p95", float("inf"), met=False),),
         steps=(
             Step(5.0, 0.1, "method", {"name": "x"}, succeeded=True, output=object()),
@@ -140,7 +135,6 @@ def test_what_json_cannot_hold_does_not_spoil_the_journal(tmp_path: Path) -> Non
     file = tmp_path / "journal.json"
     journal_file.write(file, [odd])
     back = journal_file.read(file).evidence[0]
-    assert back.samples == ()
     assert back.checks[0].value is None
     assert len(back.steps[1].output) < 20_000
 
@@ -184,6 +178,10 @@ def test_a_journal_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError):
         journal_file.from_document(document)
     block["load"]["requests"]["count"] -= 1
+    block["series"][0]["values"].pop()
+    with pytest.raises(PlanError, match="found 0 values at 1 times"):
+        journal_file.from_document(document)
+    block["series"].pop(0)
     block["surprise"] = 1
     with pytest.raises(PlanError, match="surprise"):
         journal_file.from_document(document)

@@ -216,13 +216,10 @@ def test_the_embedded_target_is_killed_found_out_and_back(tmp_path: Path) -> Non
     recovery = found.faults[0].recovery
     assert recovery is not None
     assert recovery.state == "recovered", recovery.reason
-    told = [s for s in evidence.samples if s.metric == "triton_run_info"]
-    assert {sample.labels["kind"] for sample in told} == {"chaos"}
-    assert [*dict.fromkeys(sample.labels["phase"] for sample in told)] == [
-        "before",
-        "during",
-        "after",
-    ]
+    told = evidence.of_metric("triton_run_info")
+    assert {one.labels["kind"] for one in told} == {"chaos"}
+    told.sort(key=lambda one: one.at_seconds)
+    assert [one.labels["phase"] for one in told] == ["before", "during", "after"]
     assert list((tmp_path / "state").iterdir()) == []
 
 

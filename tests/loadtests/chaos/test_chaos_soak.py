@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from simulated_outages import evidence
 
-from loadtests.chaos.measuring.observations import Scrape
+from loadtests.chaos.measuring.observations import Series
+from loadtests.chaos.measuring.polling import OPEN_FDS, RESIDENT
 from loadtests.chaos.soak import FAULTS, drawn, soaked
 
 if TYPE_CHECKING:
@@ -36,17 +37,18 @@ def watched(
     # Some pages come and go, and a minute's work is done in a burst.
     noise = rng.normal(scale=15e3, size=at.size) + 30e3 * np.sin(at / 37)
     held = BASE + extra(at) + noise
-    scrapes = tuple(
-        Scrape(
-            float(when),
-            0.002,
-            ok=True,
-            resident_bytes=int(value // PAGE * PAGE),
-            open_fds=20 + int(rng.integers(0, 3) + fds_an_hour * when / 3600),
+    fds = 20 + rng.integers(0, 3, at.size) + (fds_an_hour * at / 3600).astype(int)
+    shown = {"up": at * 0 + 1, RESIDENT: held // PAGE * PAGE, OPEN_FDS: fds}
+    series = tuple(
+        Series(
+            metric=name,
+            labels={},
+            at_seconds=tuple(at.tolist()),
+            values=tuple(values.astype(float).tolist()),
         )
-        for when, value in zip(at, held, strict=True)
+        for name, values in shown.items()
     )
-    return soaked(evidence(None, scrapes=scrapes))
+    return soaked(evidence(None, series=series))
 
 
 @pytest.mark.parametrize("seed", range(5))

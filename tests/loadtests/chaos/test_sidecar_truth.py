@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
-from simulated_outages import evidence, poisson, run
+from simulated_outages import Sample, evidence, poisson, polled_up, run
 
 from loadtests.chaos.measuring.findings import Findings, findings
-from loadtests.chaos.measuring.observations import Event, Sample, Scrape
+from loadtests.chaos.measuring.observations import Event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,8 +64,7 @@ def seen(
     found = evidence(
         run(poisson(200, SECONDS), refuses=hurt),
         extension={"detect": wanted},
-        scrapes=tuple(Scrape(at, 0.004, ok=True) for at in LOOKS),
-        samples=(every(1.0), *samples),
+        samples=(every(1.0), *polled_up(SECONDS), *samples),
     )
     return replace(found, events=events)
 
