@@ -52,7 +52,9 @@ def _report(options: argparse.Namespace, journals: Sequence[Journal]) -> int:
         return codes.get(scorecard.call_of(changes), EXIT_OK)
     # Of one journal each repetition counts; a row of several has its worst one's verdict.
     return _code_of(
-        {one.verdict for one in (journals[0].findings if alone else card.rows)}
+        {one.found.verdict for one in journals[0].repetitions}
+        if alone
+        else {row.verdict for row in card.rows}
     )
 
 

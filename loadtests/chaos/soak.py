@@ -244,7 +244,7 @@ def _slope_of(blocks: np.ndarray) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def document(soak: Soak, judged: Findings) -> Document:
+def soak_document(soak: Soak, judged: Findings) -> Document:
     """Return the report of a soak."""
     back = [fault.recovery.state for fault in judged.faults if fault.recovery]
     served = sum(state in {"recovered", "unaffected"} for state in back)

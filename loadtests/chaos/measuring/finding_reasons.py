@@ -24,7 +24,7 @@ def judged(draft: Findings, evidence: Evidence) -> Findings:
     """The findings with verdict, reasons and notes."""
     failures = tuple(_failures(evidence))
     spoilt = tuple(_spoilt(draft, evidence))
-    weak = tuple(_weaknesses(draft))
+    weak = tuple(_weaknesses(draft, evidence))
     verdict: Verdict = "held"
     if failures:
         verdict = "failed"
@@ -77,7 +77,7 @@ def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _weaknesses(draft: Findings) -> Iterator[str]:
+def _weaknesses(draft: Findings, evidence: Evidence) -> Iterator[str]:
     if draft.deviated:
         missed = (p for p in draft.probes if p.met < p.asked and p.phase != "before")
         told = (
@@ -90,7 +90,7 @@ def _weaknesses(draft: Findings) -> Iterator[str]:
         yield f"{draft.wrong} {_WRONG}"
     if draft.sidecar is not None:
         yield from (f"the sidecar: {broken}" for broken in draft.sidecar.broken)
-    yield from (f"left behind: {left}" for left in draft.leftovers)
+    yield from (f"left behind: {left}" for left in evidence.leftovers)
 
 
 def _lied(draft: Findings) -> bool:

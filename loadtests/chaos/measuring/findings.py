@@ -9,7 +9,6 @@ from exporter.settings import Settings
 from loadtests.chaos.measuring import served
 from loadtests.chaos.measuring.detection import DetectSettings, Signal, signals_of
 from loadtests.chaos.measuring.finding_reasons import judged
-from loadtests.chaos.measuring.observations import Status
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
@@ -61,12 +60,6 @@ class ProbeFindings(Settings):
 class Findings(Settings):
     """All findings on one repetition."""
 
-    title: str
-    repetition: int
-    strength: float | None
-    started_at: float
-    """Unix time."""
-    status: Status
     deviated: bool
     """The steady-state hypothesis did not hold, during the method or after it."""
     verdict: Verdict
@@ -80,8 +73,6 @@ class Findings(Settings):
     faults: tuple[FaultFindings, ...]
     probes: tuple[ProbeFindings, ...]
     sidecar: SidecarPromises | None
-    leftovers: tuple[str, ...]
-    versions: dict[str, str]
 
     @property
     def exit_code(self) -> int:
@@ -143,11 +134,6 @@ def findings(evidence: Evidence) -> Findings:
     spared = {"before", "during"} if watched else {"before"}
     deviated = any(not c.met for c in evidence.checks if c.phase not in spared)
     draft = Findings(
-        title=str(evidence.experiment.get("title", "")),
-        repetition=evidence.repetition,
-        strength=evidence.strength,
-        started_at=evidence.started_at,
-        status=evidence.status,
         deviated=deviated,
         verdict="held",
         reasons=(),
@@ -158,8 +144,6 @@ def findings(evidence: Evidence) -> Findings:
         faults=found,
         probes=tuple(_probes(evidence)),
         sidecar=promises_of(evidence, found),
-        leftovers=evidence.leftovers,
-        versions=dict(evidence.versions),
     )
     return judged(draft, evidence)
 

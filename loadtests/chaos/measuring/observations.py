@@ -148,6 +148,11 @@ class Evidence:
     """Versions of the deployment: "triton", "tritonwatch", models by name."""
 
     @property
+    def title(self) -> str:
+        """Title of the experiment."""
+        return str(self.experiment.get("title", ""))
+
+    @property
     def seen_seconds(self) -> float:
         """Seconds until the last observation."""
         ends = [self.ended_seconds, *(one.at_seconds[-1] for one in self.series)]

@@ -10,12 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.measuring.findings import extension_of
-from loadtests.chaos.report.repetition_report import (
-    outcome,
-    repetition,
-    repetition_name,
-)
-from loadtests.chaos.results.scorecard import MEASURES, call_of
+from loadtests.chaos.report.repetition_report import outcome, repetition
+from loadtests.chaos.results.scorecard import MEASURES, call_of, strength_name
 from pages import units
 from pages.blocks import (
     Document,
@@ -79,14 +75,14 @@ def document(
         )
         about = ", ".join(versions) or "versions unknown"
         return Document("Chaos scorecard", _card(card, changes), (about,))
-    first, count = journal.findings[0], len(journal.findings)
+    first, count = journal.repetitions[0].seen, len(journal.repetitions)
     known = ", ".join(f"{k} {v}" for k, v in sorted(first.versions.items()))
     started = datetime.fromtimestamp(first.started_at, UTC)
     about = (
         f"{started:%Y-%m-%d %H:%M:%S} UTC · {count} repetition{'s' * (count != 1)} · "
         f"{known or 'versions unknown'}"
     )
-    description = str(journal.evidence[0].experiment.get("description", ""))
+    description = str(first.experiment.get("description", ""))
     return Document(journal.title, _journal(journal, card), (description, about))
 
 
@@ -111,17 +107,15 @@ def _card(card: Scorecard, changes: Sequence[Change] | None) -> Iterator[Block]:
 
 
 def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
-    verdicts = {found.verdict for found in journal.findings}
+    verdicts = {found.verdict for _, found in journal.repetitions}
     yield Verdict(*next(told for name, told in _VERDICTS.items() if name in verdicts))
-    if len(journal.findings) > 1:
+    if len(journal.repetitions) > 1:
         yield Items([reason for row in card.rows for reason in row.reasons])
     yield from _rows(card)
-    for place, (seen, found) in enumerate(
-        zip(journal.evidence, journal.findings, strict=True)
-    ):
+    for place, (seen, found) in enumerate(journal.repetitions):
         yield Fold(
-            repetition_name(found),
-            repetition(found, seen),
+            strength_name(f"#{seen.repetition + 1}", seen.strength),
+            repetition(seen, found),
             tone=_VERDICTS[found.verdict][0],
             badge=found.verdict,
             is_open=place == 0,
@@ -175,7 +169,7 @@ def _number(name: str, number: Repeated | None) -> str:
 
 
 def _origin(journal: Journal) -> Facts:
-    evidence = journal.evidence[0]
+    evidence = journal.repetitions[0].seen
     extension = extension_of(evidence.experiment)
     facts: dict[str, Any] = {
         "target": extension.get("target"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadtests.chaos.report import timeline
-from loadtests.chaos.results.scorecard import strength_name
 from pages import units
 from pages.blocks import Facts, Figure, Items, Paragraph, Section, Table
 
@@ -19,29 +18,23 @@ if TYPE_CHECKING:
     from pages.blocks import Block
 
 
-def repetition(found: Findings, seen: Evidence | None = None) -> Iterator[Block]:
-    """Return the blocks of one repetition; plots and steps need its evidence."""
+def repetition(seen: Evidence, found: Findings) -> Iterator[Block]:
+    """Return the blocks of one repetition."""
     if found.reasons:
         yield Items(found.reasons)
     for note in found.notes:
         yield Paragraph(f"note: {note}", soft=True)
-    if seen is not None:
-        yield Section("Over time", map(Figure, timeline.plots(seen, found)))
+    yield Section("Over time", map(Figure, timeline.plots(seen, found)))
     if found.before or found.during or found.after:
         yield Section("What users saw", _users(found))
     for fault in found.faults:
         yield Section(" and ".join(fault.span.kinds), _fault(fault))
     if found.sidecar is not None:
         yield Section("The sidecar", [Facts(_sidecar(found.sidecar))])
-    if found.probes and seen is not None:
+    if found.probes:
         yield Section("The steady-state hypothesis", [_probes(found)])
-    if seen is not None and seen.steps:
+    if seen.steps:
         yield Section("Steps", [_steps(seen)])
-
-
-def repetition_name(found: Findings) -> str:
-    """Return the name of a repetition."""
-    return strength_name(f"#{found.repetition + 1}", found.strength)
 
 
 def outcome(kept: bool | None) -> str:  # noqa: FBT001 - it is the value that is named

@@ -13,7 +13,7 @@ import math
 import platform
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -33,7 +33,7 @@ from loadtests.chaos.measuring.observations import (
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from loadtests.chaos.measuring.observations import Part, Phase
@@ -74,8 +74,6 @@ _SHARED: Final = tuple(
     for field in fields(Evidence)
     if field.name in Repetition.model_fields and field.name != "load"
 )
-
-
 """Fields that evidence and its entry in a journal have alike."""
 
 
@@ -87,37 +85,35 @@ class Block(Settings):
     repetitions: tuple[Repetition, ...] = Field(min_length=1)
 
 
+class Judged(NamedTuple):
+    """A repetition: what was seen, and what follows from it."""
+
+    seen: Evidence
+    found: Findings
+
+
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A journal that was read."""
+    """The repetitions of an experiment, in their order; at least one."""
 
-    source: str
-    evidence: tuple[Evidence, ...]
-    findings: tuple[Findings, ...]
+    repetitions: tuple[Judged, ...]
+
+    @classmethod
+    def of(cls, evidence: Iterable[Evidence]) -> Self:
+        """Judge each repetition."""
+        return cls(tuple(Judged(one, findings(one)) for one in evidence))
 
     @property
     def title(self) -> str:
         """Title of the experiment."""
-        return self.findings[0].title
+        return self.repetitions[0].seen.title
 
 
-def to_document(
-    evidence: Sequence[Evidence], found: Sequence[Findings] | None = None
-) -> dict[str, Any]:
-    """The journal of an experiment's repetitions, in their order.
-
-    Raises:
-        ValueError: there is no repetition.
-    """
-    if not evidence:
-        raise ValueError("found no repetition; a journal is about at least one")
-    judged = [findings(one) for one in evidence] if found is None else list(found)
-    plain = [_plain(one) for one in evidence]
-    block = Block(
-        repetitions=tuple(
-            _repetition(one, of) for one, of in zip(plain, judged, strict=True)
-        )
-    )
+def to_document(journal: Journal) -> dict[str, Any]:
+    """The journal as JSON."""
+    plain = [_plain(one.seen) for one in journal.repetitions]
+    judged = [one.found for one in journal.repetitions]
+    block = Block(repetitions=tuple(map(_repetition, plain, judged)))
     deviated = any(one.deviated for one in judged)
     return {
         **_toolkit_journal(plain, deviated=deviated),
@@ -125,15 +121,13 @@ def to_document(
     }
 
 
-def write(
-    path: Path, evidence: Sequence[Evidence], found: Sequence[Findings] | None = None
-) -> None:
+def write(path: Path, journal: Journal) -> None:
     """Write the file, in full or not at all.
 
     Raises:
         PlanError: it cannot be written.
     """
-    document = to_document(evidence, found)
+    document = to_document(journal)
     data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
     try:
         whole_file.write(path, data, 0o644)
@@ -173,9 +167,10 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
     if not isinstance(experiment, dict):
         raise PlanError("is no whole journal: it holds no experiment", source)
     return Journal(
-        source=source,
-        evidence=tuple(_evidence(one, experiment, source) for one in block.repetitions),
-        findings=tuple(one.findings for one in block.repetitions),
+        tuple(
+            Judged(_evidence(one, experiment, source), one.findings)
+            for one in block.repetitions
+        )
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadtests.chaos.measuring.findings import FaultFindings, Findings
-    from loadtests.chaos.results.journal_file import Journal
+    from loadtests.chaos.results.journal_file import Journal, Judged
 
 FORMAT: Final = "tritonwatch-chaos-scorecard"
 VERSION: Final = 2
@@ -148,8 +148,8 @@ def scorecard(found: Sequence[Journal]) -> Scorecard:
         seen.add(row.key)
     versions: dict[str, set[str]] = {}
     for journal in found:
-        for one in journal.findings:
-            for part, version in one.versions.items():
+        for one in journal.repetitions:
+            for part, version in one.seen.versions.items():
                 versions.setdefault(part, set()).add(version)
     return Scorecard(
         versions={
@@ -248,10 +248,11 @@ def repeated(values: Sequence[float | None]) -> Repeated | None:
 
 def _rows(journal: Journal) -> Iterator[Row]:
     """Yield a row for each strength, in the order in which they were run."""
-    groups: dict[float | None, list[Findings]] = {}
-    for one in journal.findings:
-        groups.setdefault(one.strength, []).append(one)
-    for strength, found in groups.items():
+    groups: dict[float | None, list[Judged]] = {}
+    for one in journal.repetitions:
+        groups.setdefault(one.seen.strength, []).append(one)
+    for strength, judged in groups.items():
+        found = [one.found for one in judged]
         verdicts: list[Verdict] = [one.verdict for one in found]
         kept = [one.sidecar for one in found if one.sidecar is not None]
         each = [_numbers(one) for one in found]
@@ -265,7 +266,7 @@ def _rows(journal: Journal) -> Iterator[Row]:
             lost=_sum([one.lost for one in found]),
             wrong=_sum([one.wrong for one in found]),
             sidecar_kept=all(not one.broken for one in kept) if kept else None,
-            left=sum(len(one.leftovers) for one in found),
+            left=sum(len(one.seen.leftovers) for one in judged),
             reasons=tuple(dict.fromkeys(r for one in found for r in one.reasons)),
             numbers={name: one for name, one in numbers.items() if one is not None},
         )

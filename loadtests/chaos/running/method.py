@@ -84,7 +84,7 @@ class Method:
             part,
             activity.model_dump(mode="json", exclude_unset=True),
             succeeded=problem is None,
-            output=_plain(output),
+            output=output,
             problem=problem,
         )
         self._record.add(step)
@@ -173,12 +173,3 @@ def _number(value: Any) -> float | None:
     if isinstance(value, dict):  # of a program or a URL
         value = value.get("status")
     return float(value) if isinstance(value, bool | int | float) else None
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that JSON can hold."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | None) else str(value)

@@ -19,6 +19,7 @@ from loadtests.chaos.measuring.observations import (
     Step,
 )
 from loadtests.chaos.results import journal_file
+from loadtests.chaos.results.journal_file import Journal
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ def whole(repetition: int = 0, **more: Any) -> Evidence:
 def test_all_that_was_seen_comes_back(tmp_path: Path) -> None:
     before = [whole(0), whole(1, strength=20.0)]
     file = tmp_path / "journal.json"
-    journal_file.write(file, before)
-    after = journal_file.read(file)
-    assert [findings(one) for one in before] == list(after.findings)
-    for old, new in zip(before, after.evidence, strict=True):
+    journal_file.write(file, Journal.of(before))
+    after = journal_file.read(file).repetitions
+    for old, (new, found) in zip(before, after, strict=True):
+        assert found == findings(old) == findings(new)
         for part in fields(Evidence):
             if part.name != "load":
                 assert getattr(old, part.name) == getattr(new, part.name), part.name
@@ -83,7 +84,6 @@ def test_all_that_was_seen_comes_back(tmp_path: Path) -> None:
         for part in fields(old.load.requests):
             one, other = (getattr(e.load.requests, part.name) for e in (old, new))
             assert np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-    assert [findings(one) for one in after.evidence] == list(after.findings)
 
 
 def test_the_keys_are_those_that_chaos_toolkit_writes() -> None:
@@ -108,7 +108,7 @@ def test_the_keys_are_those_that_chaos_toolkit_writes() -> None:
             "rollbacks": [action],
         }
     )
-    ours = journal_file.to_document([whole()])
+    ours = journal_file.to_document(Journal.of([whole()]))
     assert set(theirs) <= set(ours)
     for key in theirs:
         assert type(theirs[key]) is type(ours[key]), key
@@ -133,21 +133,21 @@ def test_what_json_cannot_hold_does_not_spoil_the_journal(tmp_path: Path) -> Non
         ),
     )
     file = tmp_path / "journal.json"
-    journal_file.write(file, [odd])
-    back = journal_file.read(file).evidence[0]
+    journal_file.write(file, Journal.of([odd]))
+    back = journal_file.read(file).repetitions[0].seen
     assert back.checks[0].value is None
     assert len(back.steps[1].output) < 20_000
 
 
 def test_the_worst_status_of_repetitions_is_the_journals() -> None:
     both = [whole(0), replace(whole(1), status="failed")]
-    assert journal_file.to_document(both)["status"] == "failed"
+    assert journal_file.to_document(Journal.of(both))["status"] == "failed"
 
 
 def test_a_repetition_in_which_nothing_was_sent_has_a_journal(tmp_path: Path) -> None:
     file = tmp_path / "journal.json"
-    journal_file.write(file, [whole(load=None)])
-    assert journal_file.read(file).evidence[0].load is None
+    journal_file.write(file, Journal.of([whole(load=None)]))
+    assert journal_file.read(file).repetitions[0].seen.load is None
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_what_is_no_journal_is_refused_with_its_reason(
 
 
 def test_a_journal_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
-    document = journal_file.to_document([whole()])
+    document = journal_file.to_document(Journal.of([whole()]))
     block = document["tritonwatch"]["repetitions"][0]
     block["load"]["requests"]["count"] += 1
     with pytest.raises(PlanError):

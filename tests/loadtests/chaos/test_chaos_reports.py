@@ -14,6 +14,7 @@ from simulated_outages import evidence, poisson, run
 from loadtests.chaos import cli
 from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file, scorecard
+from loadtests.chaos.results.journal_file import Journal
 from loadtests.chaos.results.scorecard import repeated
 from loadtests.errors import PlanError
 from pages import page_html, page_text
@@ -56,11 +57,11 @@ def kept(
     titled = [
         replace(one, experiment={**one.experiment, "title": title}) for one in found
     ]
-    journal_file.write(file, titled)
+    journal_file.write(file, Journal.of(titled))
     return file
 
 
-def reported(journal: journal_file.Journal) -> Document:
+def reported(journal: Journal) -> Document:
     return document(scorecard.scorecard([journal]), journal=journal)
 
 
@@ -92,7 +93,7 @@ def test_a_median_of_few_values_has_their_range() -> None:
 
 def test_repetitions_have_medians_of_what_is_known() -> None:
     found = [repetition(i, outage) for i, outage in enumerate((1.0, 1.1, 1.2))]
-    (whole,) = scorecard.scorecard([_journal(*found)]).rows
+    (whole,) = scorecard.scorecard([journal_of(*found)]).rows
     assert (whole.recovered, whole.repetitions) == (3, 3)
     outage = whole.numbers["outage_seconds"]
     assert outage.median == pytest.approx(1.1, abs=0.06)
@@ -105,7 +106,7 @@ def test_a_sweep_has_a_row_for_each_strength_the_mildest_first() -> None:
     """As the experiment has them: of a quota, less is stronger."""
     found = [repetition(0, 1e-3, at) for at in (100.0, 50.0)]
     found.append(repetition(1, 99.0, 10.0))
-    card = scorecard.scorecard([_journal(*found)])
+    card = scorecard.scorecard([journal_of(*found)])
     assert [row.strength for row in card.rows] == [100.0, 50.0, 10.0]
     assert [row.verdict for row in card.rows] == ["held", "held", "finding"]
 
@@ -150,8 +151,8 @@ def test_two_cards_are_compared_number_by_number(
 
 
 def test_one_repetition_each_shows_no_change_and_a_missing_one_none() -> None:
-    one = scorecard.scorecard([_journal(repetition(0, 1.0))])
-    other = scorecard.scorecard([_journal(repetition(0, 2.0))])
+    one = scorecard.scorecard([journal_of(repetition(0, 1.0))])
+    other = scorecard.scorecard([journal_of(repetition(0, 2.0))])
     changes = scorecard.compared(one, other)
     assert {change.call for change in changes} <= {"unknown", "same"}
     assert scorecard.call_of(changes) == "same"
@@ -159,8 +160,8 @@ def test_one_repetition_each_shows_no_change_and_a_missing_one_none() -> None:
     assert scorecard.call_of(scorecard.compared(one, nothing)) == "unknown"
 
 
-def _journal(*found: Evidence) -> journal_file.Journal:
-    return journal_file.from_document(journal_file.to_document(found))
+def journal_of(*found: Evidence) -> Journal:
+    return Journal.of(found)
 
 
 def test_a_card_that_was_written_is_read_again(tmp_path: Path) -> None:
@@ -188,17 +189,17 @@ def test_the_command_tells_what_was_found_by_its_exit_status(
     assert command("--schema", "scorecard") == 0
 
 
-def swept() -> journal_file.Journal:
+def swept() -> Journal:
     extension = {"sweep": {"setting": "delay_ms", "values": [5, 50]}}
     found = [
         repetition(0, 0.01, 5.0, extension),
         repetition(1, 2.0, 50.0, extension),
     ]
-    return _journal(*found)
+    return journal_of(*found)
 
 
 def test_a_page_holds_everything_itself_and_nothing_from_elsewhere() -> None:
-    for journal in (_journal(repetition()), swept()):
+    for journal in (journal_of(repetition()), swept()):
         page = page_html.render(reported(journal))
         assert page.startswith("<!doctype html>")
         assert not re.search(r"(?:src|href)\s*=|url\(|@import|<script", page)
@@ -221,6 +222,6 @@ def test_what_an_experiment_says_is_text_on_the_page(tmp_path: Path) -> None:
 
 def test_nothing_sent_and_nobody_watching_have_a_page_as_well() -> None:
     bare = evidence(None, status="failed", problems=("it did not come up",))
-    journal = _journal(bare)
+    journal = journal_of(bare)
     assert "it did not come up" in page_html.render(reported(journal))
     assert "FAILED" in page_text.render(reported(journal))
