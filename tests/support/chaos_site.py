@@ -7,7 +7,6 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monitoring import free_port
 from sidecars import SidecarProcess
 
 from exporter.network.listening import bind
@@ -21,7 +20,7 @@ from loadtests.chaos.primitives.process_refs import (
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
-    from loadtests.chaos.network.proxy_client import FaultProxy
+    from loadtests.chaos.site import FaultProxy
 
 MODEL = "digits_fp32"
 _TOKEN = re.compile(r"tw[0-9a-f]{10}")
@@ -34,7 +33,6 @@ class Deployment:
         self.triton = triton
         self.folder = folder
         self.sidecar = self._start_sidecar()
-        control = proxy.control
         self.site: dict[str, Any] = {
             "name": "embedded",
             "grpc": triton.grpc,
@@ -42,11 +40,12 @@ class Deployment:
             "metrics": triton.metrics,
             "repository": str(triton.repository),
             "trace_folder": str(folder / "traces"),
-            "proxy": [str(control.control), control.grpc, control.http],
+            "proxy": [str(proxy.control), proxy.grpc, proxy.http, proxy.pid],
             "sidecar_url": f"http://127.0.0.1:{self.sidecar.port}",
             "peers": {
                 "tap": f"127.0.0.1:{self.tap}",
-                "otlp": f"127.0.0.1:{free_port()}",
+                # Whoever listens: it is only stopped and resumed.
+                "otlp": f"127.0.0.1:{self.tap}",
             },
         }
 

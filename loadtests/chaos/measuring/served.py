@@ -131,11 +131,8 @@ def outage_of(answers: Answers, chosen: Mask, since_seconds: float) -> Outage | 
 class Served(Settings):
     """The requests that were due in one part of a run. None is unknown: there were none."""
 
-    start_seconds: float
-    end_seconds: float
     requests: int
     """Requests sent, or rejected as too many were in flight."""
-    right: int
     lost: int
     """Errors, timeouts, rejected."""
     wrong: int
@@ -150,8 +147,8 @@ class Served(Settings):
     p99: float | None
 
 
-def served(answers: Answers, mine: Mask, start: float, end: float) -> Served:
-    """Return the figures of the chosen requests, which are due from start to end."""
+def served(answers: Answers, mine: Mask) -> Served:
+    """Return the figures of the chosen requests."""
     known = mine & ~answers.unsent
     count, right = int(known.sum()), int((known & answers.right).sum())
     wrong = int((known & (answers.outcome == Outcome.WRONG)).sum())
@@ -160,10 +157,7 @@ def served(answers: Answers, mine: Mask, start: float, end: float) -> Served:
         quantile_of(latency, q) if count else None for q in (0.5, 0.95, 0.99)
     )
     return Served(
-        start_seconds=start,
-        end_seconds=end,
         requests=count,
-        right=right,
         lost=count - right - wrong,
         wrong=wrong,
         unsent=int((mine & answers.unsent).sum()),
@@ -184,7 +178,7 @@ def phases(
     """
     end = answers.until_seconds
     if not faults:
-        return served(answers, np.ones_like(answers.right), 0.0, end), None, None
+        return served(answers, np.ones_like(answers.right)), None, None
     start = min(faults[0].inject_seconds, end)
     reverted = faults[-1].reverted_seconds
     over = end if reverted is None else max(min(reverted, end), start)
@@ -192,7 +186,7 @@ def phases(
     before = (answers.due < start) & (ended < start)
     after = answers.due >= over if over < end else np.zeros_like(before)
     return (
-        served(answers, before, 0.0, start),
-        served(answers, ~before & ~after, start, over),
-        served(answers, after, over, end) if over < end else None,
+        served(answers, before),
+        served(answers, ~before & ~after),
+        served(answers, after) if over < end else None,
     )

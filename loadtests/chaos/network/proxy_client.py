@@ -15,12 +15,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.primitives.process_refs import first_line
-from loadtests.chaos.site import ProxyControl
+from loadtests.chaos.site import FaultProxy
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
@@ -94,21 +93,12 @@ def _line(connection: socket.socket) -> bytes:
     return bytes(received)
 
 
-@dataclass(frozen=True, slots=True)
-class FaultProxy:
-    """A proxy that runs."""
-
-    control: ProxyControl
-    """Its addresses and its control socket."""
-    pid: int
-
-
 @contextlib.contextmanager
 def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]:
     """Run a proxy in front of a server while a block lasts.
 
         with fault_proxy(grpc=triton.grpc, http=triton.http) as proxy:
-            client = InferenceServerClient(proxy.control.grpc)
+            client = InferenceServerClient(proxy.grpc)
 
     Its input is a pipe that only the owner holds, so it ends with the owner, by SIGKILL
     too, and removes its folder.
@@ -143,7 +133,7 @@ def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]
                 "its standard error says why"
             )
         at = json.loads(line)
-        yield FaultProxy(ProxyControl(path, at["grpc"], at["http"]), process.pid)
+        yield FaultProxy(path, at["grpc"], at["http"], process.pid)
     finally:
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None  # noqa: S101 - for the type checker

@@ -38,7 +38,7 @@ _SECONDS: Final = "seconds from the start of the load"
 
 
 def plots(evidence: Evidence, found: Findings) -> Iterator[Plot]:
-    """Yield the course of signals, then requests and latency where any were sent."""
+    """Yield the course of signals, then latency where requests were sent."""
     end = evidence.seen_seconds
     if found.faults or evidence.checks:
         yield _course(evidence, found, end)
@@ -47,7 +47,6 @@ def plots(evidence: Evidence, found: Findings) -> Iterator[Plot]:
     answers = answers_of(evidence.load)
     width = max(end / _SLICES, _LEAST_SLICE_SECONDS)
     edges = np.arange(0.0, answers.until_seconds + width, width)
-    yield _answers(answers, edges, found, end)
     yield _latency(answers, edges, found, end)
 
 
@@ -80,27 +79,6 @@ def _course(evidence: Evidence, found: Findings, end: float) -> Plot:
         Axis(_SECONDS, low=0.0, high=end),
         Axis("", low=0.4, high=5.6, ticks=_ROWS),
         tuple(one for one in series if one.x.size),
-        _marks(found),
-    )
-
-
-def _answers(answers: Answers, edges: Floats, found: Findings, end: float) -> Plot:
-    """Requests due in each slice, and how many of them were answered rightly."""
-    seconds = edges[1:] - edges[:-1]
-    known = ~answers.unsent
-    asked = np.histogram(answers.due[known], edges)[0]
-    right = np.histogram(answers.due[known & answers.right], edges)[0]
-    middles = (edges[1:] + edges[:-1]) / 2
-    most = float((asked / seconds).max(initial=1.0))
-    return Plot(
-        "Requests by when they were due",
-        Axis(_SECONDS, low=0.0, high=end),
-        Axis("a second", low=0.0, high=most * 1.1),
-        (
-            *_shades(found, end, 0.0, most * 1.1),
-            Series("asked", middles, asked / seconds, "area", colour=0),
-            Series("right answers", middles, right / seconds, colour=_GOOD),
-        ),
         _marks(found),
     )
 

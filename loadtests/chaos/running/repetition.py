@@ -68,7 +68,7 @@ class RunOptions:
 
 
 class Repetition:
-    """One time through; also the `Running` of the toolkit's functions."""
+    """One time through; the toolkit's functions speak of it."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def site(loaded) -> Generator[EmbeddedSite]:
     with fault_proxy(grpc=loaded.grpc, http=loaded.http, seed=3) as proxy:
-        yield EmbeddedSite(loaded, proxy=proxy.control)
+        yield EmbeddedSite(loaded, proxy=proxy)
 
 
 def delayed(address: str) -> None:
@@ -146,7 +146,7 @@ def test_two_of_a_kind_are_undone_one_by_one(site: EmbeddedSite, undone: list):
 def test_a_proxy_that_is_gone_has_taken_its_faults_along(loaded):
     fault = NetworkDelay()
     with fault_proxy(grpc=loaded.grpc, http=loaded.http) as proxy:
-        site = EmbeddedSite(loaded, proxy=proxy.control)
+        site = EmbeddedSite(loaded, proxy=proxy)
         record = fault.prepare(site)
         fault.inject(record)
     assert "no fault proxy" in fault.missing(record)[0]
