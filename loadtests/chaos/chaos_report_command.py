@@ -52,7 +52,7 @@ def _report(options: argparse.Namespace, journals: Sequence[Journal]) -> int:
         return codes.get(scorecard.call_of(changes), EXIT_OK)
     # Of one journal each repetition counts; a row of several has its worst one's verdict.
     return _code_of(
-        {one.found.verdict for one in journals[0].repetitions}
+        {one.findings.verdict for one in journals[0].repetitions}
         if alone
         else {row.verdict for row in card.rows}
     )

@@ -110,17 +110,17 @@ def _report(
     sys.stdout.flush()
     if found[-1].status == "interrupted":
         return EXIT_INTERRUPTED
-    return max(one.found.exit_code for one in journal.repetitions)
+    return max(one.findings.exit_code for one in journal.repetitions)
 
 
 def soak(options: argparse.Namespace) -> int:
     """Random faults for a while, and whether anything grows."""
     loaded = drawn(options.minutes, options.seed)
     how = RunOptions(state=state_of(options), progress=_progress(options))
-    ((seen, found),) = _journal(loaded, runner.run(loaded, how), options).repetitions
+    (seen,) = _journal(loaded, runner.run(loaded, how), options).repetitions
     footprint = soaked(seen)
-    sys.stdout.write(page_text.render(soak_document(footprint, found)))
-    return max(found.exit_code, EXIT_FINDING if footprint.broken else 0)
+    sys.stdout.write(page_text.render(soak_document(footprint, seen.findings)))
+    return max(seen.findings.exit_code, EXIT_FINDING if footprint.broken else 0)
 
 
 def _journal(

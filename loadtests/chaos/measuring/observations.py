@@ -6,22 +6,30 @@ requests, faults, checks, metrics and alerts lie on one line.
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads it for journals
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
 from exporter.settings import Settings
-
-if TYPE_CHECKING:
-    from loadtests.result import RunResult
+from loadtests import result_file
+from loadtests.errors import PlanError
+from loadtests.result import RunResult
 
 MAX_ROWS: Final = 500_000
 """Limit of rows of each kind; further ones are dropped, which is reported."""
+_MAX_OUTPUT_CHARACTERS: Final = 10_000
 Phase = Literal["before", "during", "after"]
 Part = Literal["method", "rollbacks"]
 What = Literal[
@@ -116,18 +124,44 @@ class AlertChange:
     state: AlertState
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+def _load_of(value: Any) -> RunResult | None:
+    """A load run, or the one that a journal holds."""
+    if value is None or isinstance(value, RunResult):
+        return value
+    try:
+        return result_file.from_document(value)
+    except PlanError as error:
+        raise ValueError(str(error)) from None
+
+
+def _document_of(load: RunResult | None) -> dict[str, Any] | None:
+    return None if load is None else result_file.to_document(load)
+
+
+if TYPE_CHECKING:
+    LoadRun = RunResult | None
+else:
+    # For pydantic it is what these make of it: a result is no model of its kind.
+    LoadRun = Annotated[
+        Any,
+        PlainValidator(_load_of),
+        PlainSerializer(_document_of),
+        WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "null"}]}),
+    ]
+"""A load run; in a journal as `tritonwatch load run --json` writes it."""
+
+
+class Evidence(Settings):
     """One repetition of one experiment."""
 
-    experiment: Mapping[str, Any]
-    """The whole document, as Chaos Toolkit reads it."""
+    experiment: dict[str, Any] = Field(default={}, exclude=True)
+    """The whole document, as Chaos Toolkit reads it; a journal has it once."""
     started_at: float
     """Unix time of the load's start."""
     ended_seconds: float
     """End of the last rollback."""
     status: Status
-    load: RunResult | None
+    load: LoadRun
     """None where nothing was sent."""
     repetition: int = 0
     strength: float | None = None
@@ -144,7 +178,7 @@ class Evidence:
     """Remains of the faults on the host."""
     problems: tuple[str, ...] = ()
     """Other errors, in sentences."""
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = Field(default={})
     """Versions of the deployment: "triton", "tritonwatch", models by name."""
 
     @property
@@ -275,8 +309,9 @@ class Record:
                 )
                 for (metric, labels), (times, values) in sorted(self._series.items())
             )
+            rows["steps"] = [_plain(step) for step in rows["steps"]]
             return Evidence(
-                experiment=document,
+                experiment=as_json(document),
                 started_at=started_at if load is None else load.about.started_at,
                 ended_seconds=ended - start,
                 load=load,
@@ -287,6 +322,22 @@ class Record:
                 **rows,
                 **more,
             )
+
+
+def as_json(value: Any, most_characters: int | None = None) -> Any:
+    """Return a value that JSON can hold: those of others may be of any type."""
+    text = json.dumps(value, default=str)
+    if most_characters is not None and len(text) > most_characters:
+        return f"{text[:most_characters]}…"
+    return json.loads(text, parse_constant=lambda _: None)
+
+
+def _plain(step: Step) -> Step:
+    return replace(
+        step,
+        activity=as_json(step.activity),
+        output=as_json(step.output, _MAX_OUTPUT_CHARACTERS),
+    )
 
 
 _ROWS: Final[dict[str, type[Row]]] = {

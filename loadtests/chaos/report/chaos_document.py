@@ -75,7 +75,7 @@ def document(
         )
         about = ", ".join(versions) or "versions unknown"
         return Document("Chaos scorecard", _card(card, changes), (about,))
-    first, count = journal.repetitions[0].seen, len(journal.repetitions)
+    first, count = journal.repetitions[0], len(journal.repetitions)
     known = ", ".join(f"{k} {v}" for k, v in sorted(first.versions.items()))
     started = datetime.fromtimestamp(first.started_at, UTC)
     about = (
@@ -107,17 +107,18 @@ def _card(card: Scorecard, changes: Sequence[Change] | None) -> Iterator[Block]:
 
 
 def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
-    verdicts = {found.verdict for _, found in journal.repetitions}
+    verdicts = {one.findings.verdict for one in journal.repetitions}
     yield Verdict(*next(told for name, told in _VERDICTS.items() if name in verdicts))
     if len(journal.repetitions) > 1:
         yield Items([reason for row in card.rows for reason in row.reasons])
     yield from _rows(card)
-    for place, (seen, found) in enumerate(journal.repetitions):
+    for place, one in enumerate(journal.repetitions):
+        verdict = one.findings.verdict
         yield Fold(
-            strength_name(f"#{seen.repetition + 1}", seen.strength),
-            repetition(seen, found),
-            tone=_VERDICTS[found.verdict][0],
-            badge=found.verdict,
+            strength_name(f"#{one.repetition + 1}", one.strength),
+            repetition(one, one.findings),
+            tone=_VERDICTS[verdict][0],
+            badge=verdict,
             is_open=place == 0,
         )
     yield Fold("How to repeat it", [_origin(journal)], in_text=False)
@@ -169,7 +170,7 @@ def _number(name: str, number: Repeated | None) -> str:
 
 
 def _origin(journal: Journal) -> Facts:
-    evidence = journal.repetitions[0].seen
+    evidence = journal.repetitions[0]
     extension = extension_of(evidence.experiment)
     facts: dict[str, Any] = {
         "target": extension.get("target"),

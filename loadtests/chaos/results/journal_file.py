@@ -9,72 +9,38 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 import platform
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import Field
 
 from exporter.settings import Settings
 from exporter.system import whole_file
-from loadtests import json_file, result_file
+from loadtests import json_file
 from loadtests.chaos.measuring.findings import Findings, findings
-from loadtests.chaos.measuring.observations import (
-    AlertChange,
-    Check,
-    Event,
-    Evidence,
-    Series,
-    Status,
-    Step,
-)
+from loadtests.chaos.measuring.observations import Evidence
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from loadtests.chaos.measuring.observations import Part, Phase
+    from loadtests.chaos.measuring.observations import Check, Part, Phase, Status
 
 FORMAT: Final = "tritonwatch-chaos-journal"
 VERSION: Final = 2
 MAX_FILE_BYTES: Final = 1 << 28
-_MAX_OUTPUT_CHARACTERS: Final = 10_000
 _LIBRARY: Final = "chaostoolkit-lib"
 _STATUSES: Final[tuple[Status, ...]] = ("completed", "aborted", "failed", "interrupted")
 """Statuses from best to worst, for several repetitions together."""
 
 
-class Repetition(Settings):
-    """One repetition: its evidence, and its findings."""
+class Judged(Evidence):
+    """One repetition: what was seen, and what follows from it."""
 
-    repetition: int
-    strength: float | None
-    started_at: float
-    ended_seconds: float
-    status: Status
-    load: dict[str, Any] | None
-    """A load run, as `tritonwatch load run --json` writes it."""
-    events: tuple[Event, ...]
-    steps: tuple[Step, ...]
-    checks: tuple[Check, ...]
-    series: tuple[Series, ...]
-    alerts: tuple[AlertChange, ...]
-    alerts_watched: bool
-    leftovers: tuple[str, ...]
-    problems: tuple[str, ...]
-    versions: dict[str, str]
     findings: Findings
-
-
-_SHARED: Final = tuple(
-    field.name
-    for field in fields(Evidence)
-    if field.name in Repetition.model_fields and field.name != "load"
-)
-"""Fields that evidence and its entry in a journal have alike."""
 
 
 class Block(Settings):
@@ -82,14 +48,7 @@ class Block(Settings):
 
     format: Literal["tritonwatch-chaos-journal"] = FORMAT
     version: Literal[2] = VERSION
-    repetitions: tuple[Repetition, ...] = Field(min_length=1)
-
-
-class Judged(NamedTuple):
-    """A repetition: what was seen, and what follows from it."""
-
-    seen: Evidence
-    found: Findings
+    repetitions: tuple[Judged, ...] = Field(min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +60,27 @@ class Journal:
     @classmethod
     def of(cls, evidence: Iterable[Evidence]) -> Self:
         """Judge each repetition."""
-        return cls(tuple(Judged(one, findings(one)) for one in evidence))
+        return cls(
+            tuple(
+                Judged(
+                    **{name: getattr(one, name) for name in Evidence.model_fields},
+                    findings=findings(one),
+                )
+                for one in evidence
+            )
+        )
 
     @property
     def title(self) -> str:
         """Title of the experiment."""
-        return self.repetitions[0].seen.title
+        return self.repetitions[0].title
 
 
 def to_document(journal: Journal) -> dict[str, Any]:
     """The journal as JSON."""
-    plain = [_plain(one.seen) for one in journal.repetitions]
-    judged = [one.found for one in journal.repetitions]
-    block = Block(repetitions=tuple(map(_repetition, plain, judged)))
-    deviated = any(one.deviated for one in judged)
     return {
-        **_toolkit_journal(plain, deviated=deviated),
-        "tritonwatch": block.model_dump(mode="json"),
+        **_toolkit_journal(journal.repetitions),
+        "tritonwatch": Block(repetitions=journal.repetitions).model_dump(mode="json"),
     }
 
 
@@ -168,61 +131,13 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
         raise PlanError("is no whole journal: it holds no experiment", source)
     return Journal(
         tuple(
-            Judged(_evidence(one, experiment, source), one.findings)
+            one.model_copy(update={"experiment": experiment})
             for one in block.repetitions
         )
     )
 
 
-def _repetition(evidence: Evidence, found: Findings) -> Repetition:
-    load = evidence.load
-    return Repetition(
-        **{name: getattr(evidence, name) for name in _SHARED},
-        load=None if load is None else result_file.to_document(load),
-        findings=found,
-    )
-
-
-def _evidence(one: Repetition, experiment: Mapping[str, Any], source: str) -> Evidence:
-    load = one.load
-    return Evidence(
-        **{name: getattr(one, name) for name in _SHARED},
-        experiment=experiment,
-        load=None if load is None else result_file.from_document(load, source),
-    )
-
-
-def _plain(evidence: Evidence) -> Evidence:
-    """Return it with values that JSON can hold: those of others may be of any type."""
-    return replace(
-        evidence,
-        experiment=_as_json(evidence.experiment),
-        events=tuple(replace(e, detail=_as_json(e.detail)) for e in evidence.events),
-        steps=tuple(
-            replace(
-                step,
-                activity=_as_json(step.activity),
-                output=_as_json(step.output, _MAX_OUTPUT_CHARACTERS),
-            )
-            for step in evidence.steps
-        ),
-        checks=tuple(
-            replace(check, value=None)
-            if check.value is not None and not math.isfinite(check.value)
-            else check
-            for check in evidence.checks
-        ),
-    )
-
-
-def _as_json(value: Any, most_characters: int | None = None) -> Any:
-    text = json.dumps(value, default=str)
-    if most_characters is not None and len(text) > most_characters:
-        return f"{text[:most_characters]}…"
-    return json.loads(text, parse_constant=lambda _: None)
-
-
-def _toolkit_journal(evidence: Sequence[Evidence], *, deviated: bool) -> dict[str, Any]:
+def _toolkit_journal(evidence: Sequence[Judged]) -> dict[str, Any]:
     """The journal of an experiment's repetitions, which are one run to Chaos Toolkit.
 
     `steady_states` holds the first state before, the last one after, and every one
@@ -234,10 +149,10 @@ def _toolkit_journal(evidence: Sequence[Evidence], *, deviated: bool) -> dict[st
         "chaoslib-version": _version(),
         "platform": platform.platform(),
         "node": platform.node(),
-        "experiment": dict(first.experiment),
+        "experiment": first.experiment,
         "start": _time(first.started_at),
         "status": max((one.status for one in evidence), key=_STATUSES.index),
-        "deviated": deviated,
+        "deviated": any(one.findings.deviated for one in evidence),
         "steady_states": {
             "before": next(_states(first, "before"), None),
             "after": next(reversed(list(_states(last, "after"))), None),

@@ -149,7 +149,7 @@ def scorecard(found: Sequence[Journal]) -> Scorecard:
     versions: dict[str, set[str]] = {}
     for journal in found:
         for one in journal.repetitions:
-            for part, version in one.seen.versions.items():
+            for part, version in one.versions.items():
                 versions.setdefault(part, set()).add(version)
     return Scorecard(
         versions={
@@ -250,9 +250,9 @@ def _rows(journal: Journal) -> Iterator[Row]:
     """Yield a row for each strength, in the order in which they were run."""
     groups: dict[float | None, list[Judged]] = {}
     for one in journal.repetitions:
-        groups.setdefault(one.seen.strength, []).append(one)
+        groups.setdefault(one.strength, []).append(one)
     for strength, judged in groups.items():
-        found = [one.found for one in judged]
+        found = [one.findings for one in judged]
         verdicts: list[Verdict] = [one.verdict for one in found]
         kept = [one.sidecar for one in found if one.sidecar is not None]
         each = [_numbers(one) for one in found]
@@ -266,7 +266,7 @@ def _rows(journal: Journal) -> Iterator[Row]:
             lost=_sum([one.lost for one in found]),
             wrong=_sum([one.wrong for one in found]),
             sidecar_kept=all(not one.broken for one in kept) if kept else None,
-            left=sum(len(one.seen.leftovers) for one in judged),
+            left=sum(len(one.leftovers) for one in judged),
             reasons=tuple(dict.fromkeys(r for one in found for r in one.reasons)),
             numbers={name: one for name, one in numbers.items() if one is not None},
         )

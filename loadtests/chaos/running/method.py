@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -172,4 +173,5 @@ def _evaluated(
 def _number(value: Any) -> float | None:
     if isinstance(value, dict):  # of a program or a URL
         value = value.get("status")
-    return float(value) if isinstance(value, bool | int | float) else None
+    known = isinstance(value, bool | int | float) and math.isfinite(value)
+    return float(value) if known else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -180,7 +179,7 @@ def test_a_killed_server_is_well_when_it_is_there_again_whatever_is_undone_later
 ):
     ready = Event(REVERT, "server_ready")
     base = outage(samples=probed((6, 12)), extension=TIMEOUTS, revert=11.0)
-    again = replace(base, events=(*base.events, ready))
+    again = base.model_copy(update={"events": (*base.events, ready)})
     for one, told in ((base, True), (again, False)):
         found = findings(one)
         assert found.sidecar is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +54,8 @@ def kept(
     folder.mkdir(exist_ok=True)
     file = folder / f"{name}.json"
     titled = [
-        replace(one, experiment={**one.experiment, "title": title}) for one in found
+        one.model_copy(update={"experiment": {**one.experiment, "title": title}})
+        for one in found
     ]
     journal_file.write(file, Journal.of(titled))
     return file

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -66,7 +65,7 @@ def seen(
         extension={"detect": wanted},
         samples=(every(1.0), *polled_up(SECONDS), *samples),
     )
-    return replace(found, events=events)
+    return found.model_copy(update={"events": events})
 
 
 def told(found: Findings) -> bool | None:
@@ -123,7 +122,7 @@ def test_a_fault_that_outlasts_a_killed_server_is_still_there(
         Event(6.5, "server_ready"),
     )
     found = seen(said((6, until)), *events[:3], outages=((5.0, 6.5),))
-    assert told(findings(replace(found, events=events))) is truth
+    assert told(findings(found.model_copy(update={"events": events}))) is truth
 
 
 @pytest.mark.parametrize(("probe", "truth"), [("synthetic", False), ("golden", True)])
