@@ -44,10 +44,6 @@ class Answers:
         waited = np.minimum(self.ended - self.due, self.timeout_seconds)
         return np.where(self.right, waited, self.timeout_seconds)
 
-    def between(self, start: float, end: float) -> Mask:
-        """Return a mask of the requests due from start to before end."""
-        return (self.due >= start) & (self.due < end)
-
 
 def answers_of(result: RunResult) -> Answers:
     """Return a run's answers from the users' point of view.
