@@ -225,7 +225,10 @@ def call_of(changes: Sequence[Change]) -> Call:
         if change.measure is None or change.call in {"better", "worse"}
     }
     order: tuple[Call, ...] = ("worse", "unknown", "better")
-    return next((call for call in order if call in calls), "same")
+    for call in order:
+        if call in calls:
+            return call
+    return "same"
 
 
 def repeated(values: Sequence[float | None]) -> Repeated | None:
