@@ -133,37 +133,3 @@ def test_a_probe_that_asks_seldom_excuses_itself_alone(
     late = said((6, 12), metric="triton_probe_success", probe=probe)
     samples = (every(10.0, "golden"), *said((6, 7)), *late)
     assert told(findings(seen(samples, *events))) is truth
-
-
-def counted(rises: dict[str, list[float]], *, again: float) -> tuple[Sample, ...]:
-    """Tries by outcome of a sidecar that was started anew: a hundred of each before."""
-    return tuple(
-        Sample(
-            at,
-            "triton_probe_total",
-            {"outcome": outcome},
-            100.0 * (at < again)
-            + sum(time <= at for time in times if (time < again) == (at < again)),
-        )
-        for outcome, times in rises.items()
-        for at in LOOKS
-    )
-
-
-@pytest.mark.parametrize(
-    ("late", "truth"), [([15.5], True), ([15.5, 16.5, 17.5, 18.5, 19.5], False)]
-)
-def test_counters_go_on_where_a_sidecar_was_started_anew(
-    late: list[float], *, truth: bool
-) -> None:
-    timeouts = [5.5, *late]
-    good = [time for time in np.arange(0.5, SECONDS).tolist() if time > late[-1]]
-    samples = counted({"timeout": timeouts, "ok": good}, again=7.0)
-    metric = 'increase(triton_probe_total{outcome="timeout"}) > 0'
-    wanted = {"metric": metric, "within_seconds": 2}
-    found = findings(seen(samples, *FROZEN, wanted=wanted))
-    assert found.faults[0].signals[0].in_time is True
-    assert told(found) is truth
-    first = counted({"timeout": [late[0]], "ok": good}, again=7.0)
-    shown = findings(seen(first, *FROZEN, wanted=wanted)).faults[0].signals
-    assert shown[0].shown_seconds == late[0]
