@@ -41,18 +41,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace, journals: Sequence[Journal]) -> int:
-    card, change = scorecard.scorecard(journals), None
+    card, changes = scorecard.scorecard(journals), None
     if options.against is not None:
-        change = scorecard.compared(scorecard.read(options.against), card)
-    alone = len(journals) == 1 and change is None
-    found = document(card, change, journals[0] if alone else None)
+        changes = scorecard.compared(scorecard.read(options.against), card)
+    alone = len(journals) == 1 and changes is None
+    found = document(card, changes, journals[0] if alone else None)
     publish(options, found, card.model_dump_json(indent=2))
-    if change is not None:
-        calls = {"worse": EXIT_FINDING, "unknown": EXIT_UNKNOWN}
-        return calls.get(change.call, EXIT_OK)
+    if changes is not None:
+        codes = {"worse": EXIT_FINDING, "unknown": EXIT_UNKNOWN}
+        return codes.get(scorecard.call_of(changes), EXIT_OK)
     # Of one journal each repetition counts; a row of several has its worst one's verdict.
     return _code_of(
-        {one.verdict for one in (journals[0].findings if alone else card.rows)}
+        {one.findings.verdict for one in journals[0].repetitions}
+        if alone
+        else {row.verdict for row in card.rows}
     )
 
 

@@ -10,13 +10,14 @@ from exporter.system import whole_file
 from loadtests.announce import announcers_among
 from loadtests.chaos import experiment
 from loadtests.chaos.faults.fault import FaultRefusedError
-from loadtests.chaos.measuring.findings import findings
-from loadtests.chaos.report import repetition_report
+from loadtests.chaos.report.chaos_document import document
 from loadtests.chaos.results import journal_file
+from loadtests.chaos.results.journal_file import Journal
+from loadtests.chaos.results.scorecard import scorecard
 from loadtests.chaos.running import runner
 from loadtests.chaos.running.foreign import validate, with_control
 from loadtests.chaos.running.runner import RunOptions
-from loadtests.chaos.soak import document, drawn, soaked
+from loadtests.chaos.soak import drawn, soak_document, soaked
 from loadtests.chaos.targets.chaos_target import require_allowed
 from loadtests.chaos.undoing.undo_command import state_of
 from pages import page_text
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadtests.chaos.experiment import Loaded
-    from loadtests.chaos.measuring.findings import Findings
     from loadtests.chaos.measuring.observations import Evidence
 
 EXIT_REFUSED: Final = 2
@@ -104,39 +104,33 @@ def _report(
     loaded: Loaded, found: Sequence[Evidence], options: argparse.Namespace
 ) -> int:
     """Write and print the results; return the exit status."""
-    judged = _judged(loaded, found, options)
-    sys.stdout.write(f"{loaded.name}: {loaded.experiment.title}\n")
-    for one in judged:
-        sys.stdout.write(
-            f"  {repetition_report.repetition_name(one)} {one.verdict.upper()}\n"
-        )
-        for line in page_text.blocks_text(repetition_report.repetition(one), "    "):
-            sys.stdout.write(f"{line}\n")
+    journal = _journal(loaded, found, options)
+    report = document(scorecard([journal]), journal=journal)
+    sys.stdout.write(f"{loaded.name}: {page_text.render(report)}")
     sys.stdout.flush()
     if found[-1].status == "interrupted":
         return EXIT_INTERRUPTED
-    return max(one.exit_code for one in judged)
+    return max(one.findings.exit_code for one in journal.repetitions)
 
 
 def soak(options: argparse.Namespace) -> int:
     """Random faults for a while, and whether anything grows."""
     loaded = drawn(options.minutes, options.seed)
     how = RunOptions(state=state_of(options), progress=_progress(options))
-    found = runner.run(loaded, how)
-    judged = _judged(loaded, found, options)
-    footprint = soaked(found[0])
-    sys.stdout.write(page_text.render(document(footprint, judged[0])))
-    return max(judged[0].exit_code, EXIT_FINDING if footprint.broken else 0)
+    (seen,) = _journal(loaded, runner.run(loaded, how), options).repetitions
+    footprint = soaked(seen)
+    sys.stdout.write(page_text.render(soak_document(footprint, seen.findings)))
+    return max(seen.findings.exit_code, EXIT_FINDING if footprint.broken else 0)
 
 
-def _judged(
+def _journal(
     loaded: Loaded, found: Sequence[Evidence], options: argparse.Namespace
-) -> list[Findings]:
+) -> Journal:
     """Judge each repetition; with `--json`, write the journal."""
-    judged = [findings(one) for one in found]
+    journal = Journal.of(found)
     if options.json is not None:
-        journal_file.write(options.json / f"{loaded.name}.json", found, judged)
-    return judged
+        journal_file.write(options.json / f"{loaded.name}.json", journal)
+    return journal
 
 
 def _progress(options: argparse.Namespace) -> Callable[[str], None]:

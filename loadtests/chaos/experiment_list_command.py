@@ -53,5 +53,4 @@ def _settings_of(fault: type[Fault]) -> Iterator[str]:
     own.pop("kind")
     for name, field in sorted(own.items(), key=lambda item: item[0] in shared):
         default = "required" if field.is_required() else repr(field.default)
-        mark = " (strength)" if name == fault.strength else ""
-        yield f"{name}: {default}{mark}"
+        yield f"{name}: {default}"

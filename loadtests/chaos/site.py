@@ -33,7 +33,7 @@ class Site:
     """The model repository, where models may be replaced."""
     trace_folder: Path | None = None
     """Folder in which Triton writes trace files; a volume of its own where possible."""
-    proxy: ProxyControl | None = None
+    proxy: FaultProxy | None = None
     """The TCP proxy between client and Triton, where there is one."""
     sidecar_url: str | None = None
     """URL of the sidecar's pages, like "http://127.0.0.1:8003"."""
@@ -77,7 +77,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyControl:
+class FaultProxy:
     """Addresses of a running fault proxy (`loadtests.chaos.network.proxy`)."""
 
     control: Path
@@ -86,3 +86,4 @@ class ProxyControl:
     """host:port where it listens for Triton's gRPC port."""
     http: str
     """host:port where it listens for Triton's HTTP port."""
+    pid: int

@@ -1,8 +1,8 @@
 """A soak: faults drawn at random, one after another, and whether the sidecar grows.
 
 It is an ordinary experiment whose method is drawn from a seed, so that it is run, undone
-and told like any other; beside that the sidecar's memory, descriptors and threads are
-held against time.
+and told like any other; beside that the sidecar's memory and descriptors are held against
+time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 
 from exporter.settings import Settings
 from loadtests.chaos import experiment
+from loadtests.chaos.measuring.observations import UP
+from loadtests.chaos.measuring.polling import OPEN_FDS, RESIDENT
 from loadtests.chaos.running.activities import TOOLKIT
 from pages.blocks import Document, Facts, Items
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from loadtests.chaos.experiment import Loaded
     from loadtests.chaos.measuring.findings import Findings
-    from loadtests.chaos.measuring.observations import Evidence, Scrape
+    from loadtests.chaos.measuring.observations import Evidence, Series
 
 MODEL: Final = "digits_fp32"
 FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (
@@ -35,11 +37,11 @@ FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (
     ({"kind": "lying_model", "model": MODEL, "lie": "nan"}, 2.0),
     ({"kind": "corrupt_inputs", "model": MODEL}, 2.0),
     ({"kind": "oversized_inputs", "model": MODEL, "megabytes": 8}, 2.0),
-    ({"kind": "network_delay", "mechanism": "proxy", "delay_ms": 50.0}, 2.0),
-    ({"kind": "network_loss", "mechanism": "proxy", "loss_percent": 10.0}, 2.0),
-    ({"kind": "bandwidth", "mechanism": "proxy", "kilobits_per_second": 64.0}, 2.0),
-    ({"kind": "partition", "mechanism": "proxy"}, 2.0),
-    ({"kind": "reset", "mechanism": "proxy"}, 2.0),
+    ({"kind": "network_delay", "delay_ms": 50.0}, 2.0),
+    ({"kind": "network_loss", "loss_percent": 10.0}, 2.0),
+    ({"kind": "bandwidth", "kilobits_per_second": 64.0}, 2.0),
+    ({"kind": "partition"}, 2.0),
+    ({"kind": "reset"}, 2.0),
     ({"kind": "descriptors"}, 2.0),
     ({"kind": "tap_stalled", "side": "sender"}, 2.0),
 )
@@ -54,16 +56,13 @@ _PAUSE_SECONDS: Final = 8.0
 _LONGEST: Final = 90
 """Faults of one soak: a method has an end."""
 _WARM_UP_SHARE: Final = 0.25
-_BLOCK_SECONDS: Final = 10.0
-"""Scrapes of so long count as one value, their median."""
-_MEMORY_BLOCK_SECONDS: Final = 60.0
-"""The same of memory, which goes in steps: blocks within one are one look."""
+_BLOCK_SECONDS: Final = 60.0
+"""Scrapes of so long count as one value, their median: memory goes in steps."""
 _LEAST_BLOCKS: Final = 8
-_KEPT: Final = {True: "yes", False: "no", None: "unknown"}
 _LEAST_SECONDS: Final = 600.0
 """Shorter than that after the warm-up, a slope by the hour says nothing."""
 _FLAT: Final = 4
-"""Descriptors or threads more than after the warm-up: connections come and go."""
+"""Descriptors more than after the warm-up: connections come and go."""
 
 
 class Soak(Settings):
@@ -86,17 +85,6 @@ class Soak(Settings):
     """The same growth over the second half. What fills (windows of five minutes, arenas)
     comes to an end, and then it is less; what leaks goes on."""
     open_fds_growth: int | None
-    threads_growth: int | None
-
-    @property
-    def kept(self) -> bool | None:
-        """True if memory grew less than the limit; None if unknown."""
-        low, high = self.growth_low, self.growth_high
-        if low is None or high is None:
-            return None
-        if high < GROWTH_BYTES_PER_HOUR:
-            return True
-        return False if low > GROWTH_BYTES_PER_HOUR else None
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -113,12 +101,10 @@ class Soak(Settings):
                 f"{late / 1e6:.2g} in the second half; at most "
                 f"{GROWTH_BYTES_PER_HOUR / 1e6:g} are wanted"
             )
-        for what, growth in (
-            ("descriptors", self.open_fds_growth),
-            ("threads", self.threads_growth),
-        ):
-            if growth is not None and growth > _FLAT:
-                told.append(f"{growth} {what} more than after the warm-up")
+        if self.open_fds_growth is not None and self.open_fds_growth > _FLAT:
+            told.append(
+                f"{self.open_fds_growth} descriptors more than after the warm-up"
+            )
         return tuple(told)
 
 
@@ -199,11 +185,11 @@ def _document(
 
 def soaked(evidence: Evidence) -> Soak:
     """Return how the sidecar's footprint went over a soak."""
-    scrapes = [scrape for scrape in evidence.scrapes if scrape.ok]
-    end = scrapes[-1].at_seconds if scrapes else 0.0
+    up = evidence.of_metric(UP)
+    end = up[0].at_seconds[-1] if up else 0.0
     warm = _WARM_UP_SHARE * end
-    scrapes = [scrape for scrape in scrapes if scrape.at_seconds >= warm]
-    resident = _blocks(scrapes, "resident_bytes", _MEMORY_BLOCK_SECONDS)
+    resident = _blocks(evidence.of_metric(RESIDENT), warm)
+    descriptors = _blocks(evidence.of_metric(OPEN_FDS), warm)
     slope = _slope(resident)
     return Soak(
         faults=sum(event.what == "injected" for event in evidence.events),
@@ -214,21 +200,22 @@ def soaked(evidence: Evidence) -> Soak:
         growth_low=slope[1],
         growth_high=slope[2],
         growth_late=None if slope[0] is None else _late(resident),
-        open_fds_growth=_growth(_blocks(scrapes, "open_fds", _BLOCK_SECONDS)),
-        threads_growth=_growth(_blocks(scrapes, "threads", _BLOCK_SECONDS)),
+        open_fds_growth=round(float(descriptors[-1, 1] - descriptors[0, 1]))
+        if len(descriptors) > 1
+        else None,
     )
 
 
-def _blocks(scrapes: Sequence[Scrape], what: str, seconds: float) -> np.ndarray:
+def _blocks(series: Sequence[Series], since: float) -> np.ndarray:
     """(N, 2): the middle of each block in seconds, and the median of its values."""
-    values: dict[int, list[float]] = {}
-    for scrape in scrapes:
-        value = getattr(scrape, what)
-        if value is not None:
-            values.setdefault(int(scrape.at_seconds // seconds), []).append(value)
+    blocks: dict[int, list[float]] = {}
+    for one in series:
+        for at, value in zip(one.at_seconds, one.values, strict=True):
+            if at >= since:
+                blocks.setdefault(int(at // _BLOCK_SECONDS), []).append(value)
     rows = [
-        ((block + 0.5) * seconds, float(np.median(found)))
-        for block, found in sorted(values.items())
+        ((block + 0.5) * _BLOCK_SECONDS, float(np.median(found)))
+        for block, found in sorted(blocks.items())
     ]
     return np.array(rows).reshape(-1, 2)
 
@@ -257,16 +244,7 @@ def _slope_of(blocks: np.ndarray) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def _growth(blocks: np.ndarray) -> int | None:
-    """The last quarter's median over the first quarter's."""
-    if len(blocks) < _LEAST_BLOCKS:
-        return None
-    quarter = len(blocks) // 4
-    first, last = np.median(blocks[:quarter, 1]), np.median(blocks[-quarter:, 1])
-    return round(float(last - first))
-
-
-def document(soak: Soak, judged: Findings) -> Document:
+def soak_document(soak: Soak, judged: Findings) -> Document:
     """Return the report of a soak."""
     back = [fault.recovery.state for fault in judged.faults if fault.recovery]
     served = sum(state in {"recovered", "unaffected"} for state in back)
@@ -276,10 +254,9 @@ def document(soak: Soak, judged: Findings) -> Document:
         f"{_mega(soak.resident_bytes_last)}",
         "growth an hour": f"{_mega(soak.growth_bytes_per_hour)} "
         f"[{_mega(soak.growth_low)}, {_mega(soak.growth_high)}], "
-        f"{_mega(soak.growth_late)} in the second half",
-        f"less than {_mega(GROWTH_BYTES_PER_HOUR)} an hour": _KEPT[soak.kept],
+        f"{_mega(soak.growth_late)} in the second half; wanted are at most "
+        f"{_mega(GROWTH_BYTES_PER_HOUR)}",
         "descriptors": _signed(soak.open_fds_growth),
-        "threads": _signed(soak.threads_growth),
     }
     title = (
         f"soak: {judged.verdict.upper()}; {soak.faults} faults, "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos import faults
 from loadtests.chaos.faults.fault import FaultFailedError
@@ -19,33 +19,10 @@ from loadtests.errors import LoadError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from loadtests.chaos.faults.fault import Fault
     from loadtests.chaos.measuring.live import LiveWindow
-    from loadtests.chaos.site import Site
+    from loadtests.chaos.running.repetition import Repetition
 
 _POLL_SECONDS: Final = 0.05
-
-
-class Running(Protocol):
-    """An experiment that runs, as far as its own actions and probes need it."""
-
-    @property
-    def site(self) -> Site | None:
-        """The deployment that is broken."""
-        ...
-
-    @property
-    def live(self) -> LiveWindow | None:
-        """Availability and latency of the last moment."""
-        ...
-
-    def inject(self, fault: Fault) -> None:
-        """Break something, with a record of how to undo it."""
-        ...
-
-    def undo(self) -> list[str]:
-        """Undo everything; return what is left."""
-        ...
 
 
 class NotRunningError(LoadError):
@@ -58,11 +35,11 @@ class NotRunningError(LoadError):
         )
 
 
-_running: Running | None = None
+_running: Repetition | None = None
 
 
 @contextlib.contextmanager
-def during(run: Running) -> Generator[None]:
+def during(run: Repetition) -> Generator[None]:
     """Make this the experiment that the functions speak of."""
     global _running  # noqa: PLW0603 - Chaos Toolkit calls functions without a context
     before, _running = _running, run
@@ -167,7 +144,7 @@ def _sidecar() -> str:
     return site.sidecar_url.rpartition("//")[2]
 
 
-def _current() -> Running:
+def _current() -> Repetition:
     if _running is None:
         raise NotRunningError("experiment")
     return _running

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import resource
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monitoring import free_port
 from sidecars import SidecarProcess
 
 from exporter.network.listening import bind
@@ -23,7 +20,7 @@ from loadtests.chaos.primitives.process_refs import (
 
 if TYPE_CHECKING:
     from exporter.triton.embedded import EmbeddedTriton
-    from loadtests.chaos.network.proxy_client import FaultProxy
+    from loadtests.chaos.site import FaultProxy
 
 MODEL = "digits_fp32"
 _TOKEN = re.compile(r"tw[0-9a-f]{10}")
@@ -36,7 +33,6 @@ class Deployment:
         self.triton = triton
         self.folder = folder
         self.sidecar = self._start_sidecar()
-        control = proxy.control
         self.site: dict[str, Any] = {
             "name": "embedded",
             "grpc": triton.grpc,
@@ -44,11 +40,12 @@ class Deployment:
             "metrics": triton.metrics,
             "repository": str(triton.repository),
             "trace_folder": str(folder / "traces"),
-            "proxy": [str(control.control), control.grpc, control.http],
+            "proxy": [str(proxy.control), proxy.grpc, proxy.http, proxy.pid],
             "sidecar_url": f"http://127.0.0.1:{self.sidecar.port}",
             "peers": {
                 "tap": f"127.0.0.1:{self.tap}",
-                "otlp": f"127.0.0.1:{free_port()}",
+                # Whoever listens: it is only stopped and resumed.
+                "otlp": f"127.0.0.1:{self.tap}",
             },
         }
 
@@ -122,12 +119,6 @@ def left_on_host(journal: str) -> list[str]:
 
 def _host() -> dict[str, str]:
     seen = {"mount": Path("/proc/self/mounts").read_text()}
-    for command in (("nft", "list", "tables"), ("ip", "netns"), ("ip", "-br", "link")):
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            done = subprocess.run(
-                command, check=False, capture_output=True, text=True, timeout=10
-            )
-            seen[" ".join(command)] = done.stdout
     groups = Path("/sys/fs/cgroup")
     seen["cgroup"] = "\n".join(str(path) for path in groups.glob("**/*tw*"))
     seen["/dev/shm"] = "\n".join(path.name for path in Path("/dev/shm").iterdir())

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import TypeAdapter
 
 from loadtests.chaos.faults import AnyFault, FaultRefusedError
-from loadtests.chaos.site import ProxyControl, Site
+from loadtests.chaos.site import FaultProxy, Site
 from loadtests.chaos.undoing import watchdog
 from loadtests.chaos.undoing.injection import injections
 from loadtests.chaos.undoing.undo_journal import Journal
@@ -197,8 +197,8 @@ def _run(order: dict[str, Any]) -> None:
         if given.get(key):
             given[key] = Path(given[key])
     if given.get("proxy"):
-        control, grpc, http = given["proxy"]
-        given["proxy"] = ProxyControl(Path(control), grpc, http)
+        control, *rest = given["proxy"]
+        given["proxy"] = FaultProxy(Path(control), *rest)
     site = Site(**given)
     state = Path(order["state"])
     if order["quick"]:

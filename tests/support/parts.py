@@ -21,8 +21,6 @@ _PACKAGES = {
     "promtool": "prometheus",
     "amtool": "prometheus-alertmanager",
     "nginx": "nginx-light",
-    "nft": "nftables",
-    "tc": "iproute2",
     "systemd-analyze": "systemd",
 }
 _NOBODY = 65_534

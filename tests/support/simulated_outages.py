@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from loadtests.chaos.measuring.observations import Event, Evidence
+from loadtests.chaos.measuring.observations import Event, Evidence, Series
 from loadtests.result import About, Outcome, Requests, RunResult
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from numpy.typing import ArrayLike, NDArray
 
     Floats = NDArray[np.float64]
@@ -17,6 +19,40 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 1.0
 _SENT_LATE_SECONDS = 1e-4
+
+
+class Sample(NamedTuple):
+    """A value that a sidecar showed."""
+
+    at_seconds: float
+    metric: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def polled_up(
+    seconds: float, *, away: tuple[float, float] = (99, 99)
+) -> tuple[Sample, ...]:
+    """A sidecar that was scraped every quarter of a second, and away in that span."""
+    looks = np.arange(0.0, seconds, 0.25).tolist()
+    return tuple(Sample(at, "up", {}, not away[0] <= at < away[1]) for at in looks)
+
+
+def series_of(samples: Iterable[Sample]) -> tuple[Series, ...]:
+    """The same by series, as they are recorded."""
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], list[Sample]] = {}
+    for one in sorted(samples, key=lambda sample: sample.at_seconds):
+        key = one.metric, tuple(sorted(one.labels.items()))
+        found.setdefault(key, []).append(one)
+    return tuple(
+        Series(
+            metric=metric,
+            labels=dict(labels),
+            at_seconds=tuple(one.at_seconds for one in rows),
+            values=tuple(float(one.value) for one in rows),
+        )
+        for (metric, labels), rows in sorted(found.items())
+    )
 
 
 def poisson(rate: float, seconds: float, seed: int = 1) -> Floats:
@@ -110,6 +146,7 @@ def evidence(
     revert: float | None = None,
     kind: str = "freeze_server",
     extension: dict[str, Any] | None = None,
+    samples: Iterable[Sample] = (),
     **more: Any,
 ) -> Evidence:
     """Of an experiment with one fault."""
@@ -142,5 +179,6 @@ def evidence(
         "status": "completed",
         "load": load,
         "events": tuple(events),
+        "series": series_of(samples),
     }
     return Evidence(**{**given, **more})

@@ -11,7 +11,7 @@ import itertools
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
@@ -88,8 +88,6 @@ class BadRequests(SustainedFault):
 class CorruptInputs(BadRequests):
     """Invalid requests: a tensor is cut short, unknown, or of another dtype."""
 
-    strength: ClassVar[str | None] = "requests_per_second"
-
     kind: Literal["corrupt_inputs"] = "corrupt_inputs"
     seed: int = 0
     """Seed of the defects of each request."""
@@ -118,8 +116,6 @@ class OversizedInputs(BadRequests):
     One at a time, so that the server holds no more than one of them. Their shape has a
     dimension too many, so that a model of any size refuses them.
     """
-
-    strength: ClassVar[str | None] = "megabytes"
 
     kind: Literal["oversized_inputs"] = "oversized_inputs"
     megabytes: int = Field(default=32, ge=1, le=512)

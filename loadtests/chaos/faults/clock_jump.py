@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -37,8 +37,6 @@ _FILE: Final = "FAKETIME_TIMESTAMP_FILE"
 
 class ClockJump(Fault):
     """A wrong clock: the sidecar's dates are off by `seconds`, its durations stay correct."""
-
-    strength: ClassVar[str | None] = "seconds"
 
     kind: Literal["clock_jump"] = "clock_jump"
     seconds: int = Field(default=3600, ge=-(10**9), le=10**9)

@@ -14,7 +14,7 @@ the one that injected was killed at any point.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -32,9 +32,6 @@ __all__ = ["Fault", "FaultFailedError", "FaultRefusedError", "SustainedFault"]
 
 class Fault(Settings):
     """A way to break a deployment. `kind` names it in experiments and journals."""
-
-    strength: ClassVar[str | None] = None
-    """The setting that says how strong it is, for degradation curves."""
 
     @classmethod
     def name(cls) -> str:

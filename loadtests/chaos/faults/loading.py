@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, Literal
 
 from exporter.system.processes import arguments_of
 from loadtests.chaos.faults import needs
@@ -16,66 +13,44 @@ from loadtests.chaos.faults.fault import (
     Fault,
     FaultFailedError,
     FaultRefusedError,
-    SustainedFault,
 )
-from loadtests.chaos.primitives import model_control
+from loadtests.chaos.primitives import model_control, programs
 from loadtests.chaos.primitives.model_control import ControlError
 from loadtests.chaos.primitives.process_refs import new_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from loadtests.chaos.site import Site
 
 _SWITCHES = ("--cache-config", "--response-cache-byte-size")
 
 
-class UnloadModel(SustainedFault):
+class UnloadModel(Fault):
     """An unloaded model: its requests are refused, while the server is live and ready.
 
-    Once, or again and again with a load after each. Triton serves what is under way, then
-    refuses; a load takes as long as the model's start.
+    Triton serves what is under way, then refuses; a load takes as long as the model's
+    start.
     """
-
-    strength: ClassVar[str | None] = "every_seconds"
 
     kind: Literal["unload_model"] = "unload_model"
     model: str
     """One that is loaded."""
-    every_seconds: float | None = Field(default=None, ge=0.1, le=3600.0)
-    """Time for which it stays loaded between two unloads; left out, it is unloaded once."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the server of the model, and the token of the process that unloads it."""
+        """Return the server of the model."""
         needs.controlled(site, self.model)
-        return {
-            "token": new_token(),
-            "http": site.http,
-            "model": self.model,
-            "every_seconds": self.every_seconds,
-        }
+        return {"http": site.http, "model": self.model}
 
     def inject(self, record: dict[str, Any]) -> None:
         """Unload it; requests are refused when this returns."""
-        if record["every_seconds"] is None:
-            _unload(record, wait=False)
-        else:
-            super().inject(record)
-
-    @classmethod
-    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Unload and load."""
-        _unload(record)
-        ready()
-        while True:
-            model_control.load(record["http"], record["model"])
-            time.sleep(record["every_seconds"])
-            _unload(record)
+        try:
+            model_control.unload(record["http"], record["model"], wait=False)
+        except ControlError as error:
+            raise FaultFailedError(
+                f"model {record['model']!r} could not be unloaded: {error}"
+            ) from error
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report a model that is loaded, or that nothing unloads."""
-        if record["every_seconds"] is not None:
-            return super().missing(record)
+        """Report a model that is loaded."""
         try:
             ready = _state(record) == model_control.READY
         except ControlError as error:
@@ -85,7 +60,9 @@ class UnloadModel(SustainedFault):
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """Load it, unless there is no server any more."""
-        super().revert(record)
+        if record.get("every_seconds") is not None:
+            # Of 0.1.0, which could unload it again and again.
+            programs.stop(record["token"])
         try:
             if (
                 model_control.listening(record["http"])
@@ -100,16 +77,15 @@ class UnloadModel(SustainedFault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report the process that unloads it, and a model missing on a live server."""
-        left = super().residue(record)
+        """Report a model missing on a live server."""
         try:
             if model_control.listening(record["http"]):
                 state = _state(record)
                 if state != model_control.READY:
-                    left.append(f"model {record['model']!r} is {state or 'not loaded'}")
+                    return [f"model {record['model']!r} is {state or 'not loaded'}"]
         except ControlError as error:
-            left.append(f"the server does not say what is loaded: {error}")
-        return left
+            return [f"the server does not say what is loaded: {error}"]
+        return []
 
 
 class ResponseCache(Fault):
@@ -215,12 +191,3 @@ def _state(record: dict[str, Any]) -> str:
 
 def _enabled(configuration: dict[str, Any]) -> bool:
     return bool(configuration.get("response_cache", {}).get("enable"))
-
-
-def _unload(record: dict[str, Any], *, wait: bool = True) -> None:
-    try:
-        model_control.unload(record["http"], record["model"], wait=wait)
-    except ControlError as error:
-        raise FaultFailedError(
-            f"model {record['model']!r} could not be unloaded: {error}"
-        ) from error

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
@@ -35,8 +35,6 @@ _NO_FAULT: Final = b'{"fault": "none"}'
 
 class WrappedModel(Fault):
     """A fault over a Python model."""
-
-    strength: ClassVar[str | None] = "share"
 
     model: str
     """A Python model of the repository."""

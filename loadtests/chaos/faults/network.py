@@ -1,77 +1,119 @@
 """Faults of the network: delay, jitter, loss, partition, resets, a narrow link.
 
-They share the server's ports and the mechanism, which is netem, nftables or the proxy.
+All of them act on the fault proxy before the server, and so on the connections through it
+alone. Nothing is changed in the kernel: the effects end with the proxy.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.faults.fault import Fault, FaultFailedError
-from loadtests.chaos.network.effect import Directions, Effect, choose
-from loadtests.chaos.network.kernel_mechanisms import Netem, Nft
-from loadtests.chaos.network.proxy_client import ThroughProxy
+from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
+from loadtests.chaos.network.effect import Directions, Effect
+from loadtests.chaos.network.proxy_client import (
+    ProxyFailedError,
+    ProxyGoneError,
+    ask,
+)
 from loadtests.chaos.primitives.process_refs import new_token
 
 if TYPE_CHECKING:
-    from loadtests.chaos.network.effect import Mechanism
     from loadtests.chaos.site import Site
-
-_MECHANISMS: Final[dict[str, Mechanism]] = {
-    "netem": Netem(),
-    "nft": Nft(),
-    "proxy": ThroughProxy(),
-}
-"""Mechanisms in the order in which `auto` tries them: the least invasive first."""
 
 
 class NetworkFault(Fault):
-    """A fault of the network to the server: for all clients, or those of the proxy."""
+    """A fault of the network for everybody who asks through the fault proxy."""
 
-    mechanism: Literal["auto", "netem", "nft", "proxy"] = Field(default="auto")
-    """`netem`: queueing disciplines of the kernel on loopback (root). `nft`: rules of
-    nftables on loopback (root), which drop and reset and cannot delay. `proxy`: the TCP
-    fault proxy in front of the server. `auto`: the first of them that works here."""
     protocols: tuple[Literal["grpc", "http"], ...] = Field(
         default=("grpc", "http"), min_length=1
     )
     """The server's ports that are affected."""
 
     def effect(self) -> Effect:
-        """Return its effect on packets."""
+        """Return its effect on the bytes of a connection."""
         raise NotImplementedError
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the mechanism, and its parameters."""
-        names = list(_MECHANISMS) if self.mechanism == "auto" else [self.mechanism]
-        name = choose(_MECHANISMS, names, site, self.effect())
-        protocols, token = tuple(dict.fromkeys(self.protocols)), new_token()
-        return {
-            "mechanism": name,
-            "token": token,
-            "effect": self.effect().to_record(),
-            **_MECHANISMS[name].prepare(site, protocols, token),
-        }
+        """Return the proxy's socket, and what to set there."""
+        reason = "no fault proxy stands before the server"
+        if site.proxy is not None:
+            try:
+                ask(site.proxy.control, {"do": "state"})
+            except (ProxyGoneError, ProxyFailedError) as error:
+                reason = str(error)
+            else:
+                return {
+                    "token": new_token(),
+                    "effect": self.effect().to_record(),
+                    "control": str(site.proxy.control),
+                    "protocols": list(dict.fromkeys(self.protocols)),
+                }
+        raise FaultRefusedError(
+            f"the network of {site.name} cannot be made bad: {reason}",
+            "put the fault proxy before it: `target: {proxy: true}`",
+        )
 
     def inject(self, record: dict[str, Any]) -> None:
-        """Make the network bad."""
-        _way(record).inject(record)
+        """Set the effect on the proxy."""
+        command = {key: record[key] for key in ("token", "effect", "protocols")}
+        try:
+            ask(Path(record["control"]), {"do": "set", **command})
+        except (ProxyGoneError, ProxyFailedError) as error:
+            raise FaultFailedError(str(error)) from error
 
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report rules, disciplines or settings that are not there."""
-        return _way(record).missing(record)
+        """Report a proxy that does not run any more, or has another effect set."""
+        try:
+            effect = _effect_of(record)
+        except (ProxyGoneError, ProxyFailedError) as error:
+            return [str(error)]
+        if effect != record["effect"]:
+            return [f"the fault proxy at {record['control']} has it not set"]
+        return []
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Make it good."""
-        _way(record).revert(record)
+        """Clear the effect; without a proxy it has ended already."""
+        _require_proxy(record)
+        try:
+            ask(Path(record["control"]), {"do": "clear", "token": record["token"]})
+        except ProxyGoneError:
+            return
+        except ProxyFailedError as error:
+            raise FaultFailedError(f"{error}; end that proxy") from error
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report rules, disciplines or settings that are there."""
-        return _way(record).residue(record)
+        """Report the effect on the proxy."""
+        _require_proxy(record)
+        try:
+            effect = _effect_of(record)
+        except ProxyGoneError:
+            return []
+        except ProxyFailedError as error:
+            return [str(error)]
+        if effect is None:
+            return []
+        return [f"the fault proxy at {record['control']} has it set"]
+
+
+def _effect_of(record: dict[str, Any]) -> dict[str, Any] | None:
+    faults = ask(Path(record["control"]), {"do": "state"})["faults"]
+    effect: dict[str, Any] | None = faults.get(record["token"], {}).get("effect")
+    return effect
+
+
+def _require_proxy(record: dict[str, Any]) -> None:
+    """Raise for a record of version 0.1.0, whose fault may be in the kernel."""
+    name = record.get("mechanism", "proxy")
+    if name != "proxy":
+        raise FaultFailedError(
+            f"found no mechanism {name!r} in this version; undo the fault with the "
+            "version that injected it"
+        )
 
 
 class NetworkDelay(NetworkFault):
@@ -82,8 +124,6 @@ class NetworkDelay(NetworkFault):
     """Delay of packets in each affected direction."""
     directions: Directions = Field(default="requests")
     """Towards the server, back (`answers`), or both."""
-
-    strength: ClassVar[str | None] = "delay_ms"
 
     def effect(self) -> Effect:
         """Return the delay."""
@@ -100,8 +140,6 @@ class NetworkJitter(NetworkFault):
     """Mean delay. Packets with a negative delay arrive at once."""
     directions: Directions = Field(default="requests")
     """Towards the server, back (`answers`), or both."""
-
-    strength: ClassVar[str | None] = "jitter_ms"
 
     def effect(self) -> Effect:
         """Return the delay and its spread."""
@@ -120,8 +158,6 @@ class NetworkLoss(NetworkFault):
     """Share of all packets, drawn independently."""
     directions: Directions = Field(default="both")
     """Towards the server (`requests`), back (`answers`), or both."""
-
-    strength: ClassVar[str | None] = "loss_percent"
 
     def effect(self) -> Effect:
         """Return the loss."""
@@ -149,8 +185,6 @@ class Reset(NetworkFault):
     reset_percent: float = Field(default=100.0, gt=0, le=100)
     """Share of packets that reset their connection, at both ends."""
 
-    strength: ClassVar[str | None] = "reset_percent"
-
     def effect(self) -> Effect:
         """Return the resets."""
         return Effect(reset_ratio=self.reset_percent / 100)
@@ -165,21 +199,8 @@ class Bandwidth(NetworkFault):
     directions: Directions = Field(default="both")
     """Towards the server (`requests`), back (`answers`), or both."""
 
-    strength: ClassVar[str | None] = "kilobits_per_second"
-
     def effect(self) -> Effect:
         """Return the rate."""
         return Effect(
             bytes_per_second=self.kilobits_per_second * 125, directions=self.directions
         )
-
-
-def _way(record: dict[str, Any]) -> Mechanism:
-    name = record["mechanism"]
-    found = _MECHANISMS.get(name)
-    if found is None:
-        raise FaultFailedError(
-            f"found no mechanism {name!r} in this version; undo the fault with the "
-            "version that injected it"
-        )
-    return found

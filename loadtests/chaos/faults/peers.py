@@ -1,15 +1,13 @@
-"""A peer of the sidecar that accepts and does nothing: frozen, or stood in for.
+"""A peer of the sidecar that accepts and does nothing.
 
-Where a process of this host listens at its address, that process is stopped: the kernel
-takes connections for it, and nobody reads them. Where none does, a process of the fault's
-own listens and never answers.
+The process of this host that listens at its address is stopped: the kernel takes
+connections for it, and nobody reads them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import socket
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 
 ADDRESS: Final = r"^(127\.[0-9.]+|localhost):[0-9]{1,5}$"
 """Addresses of loopback: a fault affects this host alone."""
-_MAX_CONNECTIONS: Final = 256
-_READ_BYTES: Final = 65_536
 _CONNECT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.1
 _HALF_REQUEST: Final = (
@@ -46,56 +42,33 @@ _HALF_REQUEST: Final = (
 
 
 class PeerFault(SustainedFault):
-    """A peer that is stopped, or whose place a process takes that never answers."""
+    """A peer that is stopped. A record without its process is of a fault's own process."""
 
     address: str | None = Field(default=None, pattern=ADDRESS)
     """host:port on loopback, where the target does not know it."""
 
     peer: ClassVar[str]
     """Name of the peer in the site."""
-    stands_in: ClassVar[bool] = True
-    """True if a process may take its place where it does not run."""
 
     def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the process that listens, or the token of the one that will."""
+        """Return the process that listens."""
         address, process = self._found(site)
         return {
             "token": new_token(),
             "address": address,
-            "process": None if process is None else process.to_record(),
+            "process": process.to_record(),
         }
 
     def inject(self, record: dict[str, Any]) -> None:
-        """Stop it, or take its place."""
+        """Stop it."""
         process = _frozen(record)
         if process is None:
             super().inject(record)
         else:
             stop([process])
 
-    @classmethod
-    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Listen, accept, read, and never answer."""
-        with (
-            selectors.DefaultSelector() as selector,
-            socket.create_server(_endpoint(record["address"])) as server,
-        ):
-            selector.register(server, selectors.EVENT_READ)
-            held: list[socket.socket] = []
-            ready()
-            while True:
-                for key, _ in selector.select():
-                    if key.fileobj is server:
-                        connection = server.accept()[0]
-                        selector.register(connection, selectors.EVENT_READ)
-                        held.append(connection)
-                        if len(held) > _MAX_CONNECTIONS:
-                            _let_go(selector, held, held[0])
-                    else:
-                        _read(selector, held, key.fileobj)
-
     def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report a process that is not stopped, or does not stand in."""
+        """Report a process that is not stopped."""
         process = _frozen(record)
         if process is None:
             return super().missing(record)
@@ -105,7 +78,7 @@ class PeerFault(SustainedFault):
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
-        """Resume it, or end its stand-in."""
+        """Resume it."""
         process = _frozen(record)
         if process is None:
             super().revert(record)
@@ -114,13 +87,13 @@ class PeerFault(SustainedFault):
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report a process that is stopped, or stands in."""
+        """Report a process that is stopped."""
         process = _frozen(record)
         if process is None:
             return super().residue(record)
         return [f"process {process.pid} is stopped"] if is_stopped(process) else []
 
-    def _found(self, site: Site) -> tuple[str, ProcessRef | None]:
+    def _found(self, site: Site) -> tuple[str, ProcessRef]:
         address = self.address or site.peers.get(self.peer)
         if address is None:
             raise FaultRefusedError(
@@ -139,11 +112,9 @@ class PeerFault(SustainedFault):
                 f"what listens at {address} is not to be seen from here",
                 "run as its user or as root, on its host",
             )
-        if not self.stands_in:
-            raise FaultRefusedError(
-                f"nobody listens at {address}", f"start the {self.peer} first"
-            )
-        return address, None
+        raise FaultRefusedError(
+            f"nobody listens at {address}", f"start the {self.peer} first"
+        )
 
 
 class OtlpHang(PeerFault):
@@ -160,7 +131,6 @@ class PrometheusAway(PeerFault):
     kind: Literal["prometheus_away"] = "prometheus_away"
 
     peer: ClassVar[str] = "prometheus"
-    stands_in: ClassVar[bool] = False
 
 
 class TapStalled(PeerFault):
@@ -179,7 +149,6 @@ class TapStalled(PeerFault):
     model: str = Field(default="stalled", pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)
     """Model name of those requests. The tap skips one without a subscriber."""
 
-    strength: ClassVar[str | None] = "connections"
     peer: ClassVar[str] = "tap"
 
     def prepare(self, site: Site) -> dict[str, Any]:
@@ -187,10 +156,6 @@ class TapStalled(PeerFault):
         record = {"side": self.side, **super().prepare(site)}
         if self.side == "reader":
             return record
-        if record["process"] is None:
-            raise FaultRefusedError(
-                f"nobody listens at {record['address']}", "start the sidecar"
-            )
         half = _HALF_REQUEST.format(model=self.model)
         more = {"process": None, "connections": self.connections, "half": half}
         return record | more
@@ -198,8 +163,6 @@ class TapStalled(PeerFault):
     @classmethod
     def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
         """Start requests and finish none; replace those that are closed."""
-        if record["side"] == "reader":
-            super().work(record, ready)
         half = record["half"].encode()
         endpoint = _endpoint(record["address"])
         begun = [_begin(endpoint, half) for _ in range(record["connections"])]
@@ -232,27 +195,6 @@ def _listens(address: str) -> bool:
         except OSError:
             return True
     return False
-
-
-def _read(
-    selector: selectors.BaseSelector, held: list[socket.socket], connection: Any
-) -> None:
-    try:
-        if connection.recv(_READ_BYTES):
-            return
-    except OSError:
-        pass
-    _let_go(selector, held, connection)
-
-
-def _let_go(
-    selector: selectors.BaseSelector,
-    held: list[socket.socket],
-    connection: socket.socket,
-) -> None:
-    selector.unregister(connection)
-    held.remove(connection)
-    connection.close()
 
 
 def _begin(endpoint: tuple[str, int], half: bytes) -> socket.socket | None:

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
@@ -102,8 +102,6 @@ class KillServer(_Kill):
 
 class RestartLoop(SustainedFault):
     """A crash loop: each start loads every model, and then the server is killed again."""
-
-    strength: ClassVar[str | None] = "up_seconds"
 
     kind: Literal["restart_loop"] = "restart_loop"
     up_seconds: float = Field(default=1.0, ge=0.0, le=3600.0)

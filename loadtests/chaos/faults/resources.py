@@ -59,8 +59,6 @@ class CpuHog(SustainedFault):
     processes: int | None = Field(default=None, ge=1, le=1024)
     """Number of processes; by default one for each CPU that this program may use."""
 
-    strength: ClassVar[str | None] = "busy_percent"
-
     def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - whatever the site
         """Return how many, how busy, and their token."""
         return {
@@ -112,8 +110,6 @@ class MemoryHog(SustainedFault):
     """Upper limit: taking a gibibyte may last seconds on a virtual machine, and releasing it
     a fifth of a second.
     """
-
-    strength: ClassVar[str | None] = "available_percent"
 
     def prepare(self, site: Site) -> dict[str, Any]:  # noqa: ARG002 - whatever the site
         """Return how much, how much is to be left, and its token."""
@@ -246,7 +242,6 @@ class CpuLimit(GroupLimit):
     cpu_percent: float = Field(default=20.0, ge=1, le=100_000)
     """Share of one CPU's time, for the server and its backend processes together."""
 
-    strength: ClassVar[str | None] = "cpu_percent"
     controller: ClassVar[str] = "cpu"
 
     def limits(self, version: int) -> list[tuple[str, str]]:
@@ -271,7 +266,6 @@ class MemoryLimit(GroupLimit):
     headroom_mebibytes: float = Field(default=64.0, ge=1, le=1_000_000)
     """Memory that the server and its backend processes may still allocate together."""
 
-    strength: ClassVar[str | None] = "headroom_mebibytes"
     controller: ClassVar[str] = "memory"
 
     def limits(self, version: int) -> list[tuple[str, str]]:
@@ -290,8 +284,6 @@ class Descriptors(Fault):
 
     Only the soft limit: it can be raised again without privileges, the hard one cannot.
     """
-
-    strength: ClassVar[str | None] = "spare"
 
     kind: Literal["descriptors"] = "descriptors"
     of: Literal["server", "sidecar"] = Field(default="server")

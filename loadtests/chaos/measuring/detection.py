@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
 from exporter.settings import Settings
-from loadtests.chaos.measuring.signals import (
-    Alerted,
-    Condition,
-    Shown,
-    alerted,
-    shown,
-)
+from loadtests.chaos.measuring.observations import UP
+from loadtests.chaos.measuring.signals import Condition, fired, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from loadtests.chaos.measuring.observations import (
-        AlertChange,
-        Event,
-        Evidence,
-        Sample,
-        What,
-    )
+    from loadtests.chaos.measuring.observations import Event, Evidence, What
     from loadtests.chaos.measuring.recovery import Span
+    from loadtests.chaos.measuring.signals import Shown
 
 
 class DetectSettings(Settings):
@@ -44,141 +34,130 @@ class DetectSettings(Settings):
     alert: str | None = Field(default=None)
     """An alert that has to fire."""
     alert_within_seconds: float = Field(default=180.0, gt=0, le=7200)
-    """Time within which it has to fire."""
-    also: tuple[str, ...] = Field(default=(), max_length=32)
-    """Further conditions that are recorded and reported; none of them has to hold."""
+    """Time from the injection within which it has to fire."""
 
-    @field_validator("metric", "also")
+    @field_validator("metric")
     @classmethod
-    def _are_conditions(
-        cls, value: str | tuple[str, ...] | None
-    ) -> str | tuple[str, ...] | None:
-        for text in (value,) if isinstance(value, str) else value or ():
-            Condition.parse(text)
+    def _is_condition(cls, value: str | None) -> str | None:
+        if value is not None:
+            Condition.parse(value)
         return value
 
     @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """Every condition, the one that has to hold first."""
-        texts = (() if self.metric is None else (self.metric,)) + self.also
-        return tuple(map(Condition.parse, texts))
-
-    @property
-    def metrics(self) -> frozenset[str]:
-        """Names of the metrics that are to be watched."""
-        return frozenset(condition.metric for condition in self.conditions)
+    def condition(self) -> Condition | None:
+        """The condition on the metrics."""
+        return None if self.metric is None else Condition.parse(self.metric)
 
 
-class Detection(Settings):
-    """The signals of one fault. Times are of the load; None did not happen."""
+class Signal(Settings):
+    """A metric or an alert that showed a fault, or had to. Times are of the load."""
 
-    metrics: tuple[Shown, ...]
-    alerts: tuple[Alerted, ...]
-    """Every alert that changed, the first to fire first."""
-    first: Shown | None
-    """The condition that held first."""
-
-
-class Detected(Settings):
-    """A required signal of a fault, and whether it came in time. None is unknown."""
-
-    metric: str | None
-    metric_after_seconds: float | None
-    """Time from the injection."""
-    metric_since_effect_seconds: float | None = None
-    """Time since the fault was in effect; 0 where it showed before."""
-    metric_within_seconds: float
-    metric_in_time: bool | None
-    alert: str | None
-    alert_after_seconds: float | None
-    """Time from the injection to firing."""
-    alert_within_seconds: float
-    alert_in_time: bool | None
+    name: str
+    """The condition on the metrics, or the alert."""
+    kind: Literal["metric", "alert"]
+    shown_seconds: float | None
+    """When the condition began to hold, or the alert fired."""
+    last_seconds: float | None
+    """When the condition was last seen to hold; when the alert had ended to fire, null
+    where it had not."""
+    after_seconds: float | None = None
+    """Time that is held against the limit: of a metric since the fault was in effect, of an
+    alert since the injection."""
+    within_seconds: float | None = None
+    """The limit; null for alerts that fired and did not have to."""
+    in_time: bool | None = None
+    """Null is unknown, with its reason in the note, or not asked for."""
     note: str = ""
-    """Reason why it cannot be determined."""
 
 
-def detection_of(
-    samples: Sequence[Sample],
-    alerts: Sequence[AlertChange],
-    conditions: Sequence[Condition],
-    span: Span,
-    begun: Mapping[Condition, float] | None = None,
-) -> Detection:
-    """Return how the fault of a span was detected, up to the next one.
-
-    `begun` is when the fault was begun that a condition is about, where that is not the
-    span's first: what held for another one's sake shows nothing of it.
-    """
-    since = begun or {}
-    found = tuple(
-        shown(
-            samples,
-            condition,
-            since.get(condition, span.inject_seconds),
-            span.next_seconds,
-        )
-        for condition in conditions
-    )
-    known = [one for one in found if one.held_seconds is not None]
-    return Detection(
-        metrics=found,
-        alerts=tuple(alerted(alerts, span.inject_seconds, span.next_seconds)),
-        first=min(known, key=lambda one: one.held_seconds or 0.0, default=None),
-    )
-
-
-def detected(
+def signals_of(
     evidence: Evidence,
-    detection: Detection,
     span: Span,
-    wanted: DetectSettings,
+    wanted: Sequence[DetectSettings],
     first_bad_seconds: float | None = None,
-) -> Detected:
-    """Return whether a fault was shown as it was wanted.
+) -> tuple[Signal, ...]:
+    """Return how the fault of a span was detected, up to the next one.
 
     `first_bad_seconds` is when the first request was due that its users found bad.
     """
-    start = span.inject_seconds
-    end = evidence.seen_seconds if span.next_seconds is None else span.next_seconds
-    seen = end - start
-    told = next((s for s in detection.metrics if s.condition == wanted.metric), None)
-    metric_after = _since(None if told is None else told.held_seconds, start)
-    effect = in_effect(evidence.events, span, wanted.fault, first_bad_seconds)
-    since_effect = None
-    if metric_after is not None:
-        since_effect = max(start + metric_after - effect, 0.0)
-    metric_met = _in_time(since_effect, wanted.within_seconds, end - effect)
-    alert = next((a for a in detection.alerts if a.name == wanted.alert), None)
-    alert_after = _since(None if alert is None else alert.firing_seconds, start)
-    alert_met = _in_time(alert_after, wanted.alert_within_seconds, seen)
-    notes = []
-    if wanted.metric is not None and not evidence.scrapes:
-        metric_met = None
-        notes.append(f"no sidecar was there to show {wanted.metric}")
-    elif told is not None and told.before and metric_after is None:
-        metric_met = None
-        notes.append(f"{wanted.metric} held before the fault already")
-    if wanted.alert is not None and not evidence.alerts_watched:
-        alert_met = None
-        notes.append(f"no Prometheus was there to fire {wanted.alert}")
-    elif alert is not None and alert.before:
-        alert_met = None
-        notes.append(f"{wanted.alert} fired before the fault already")
-    elif wanted.alert is not None and alert_met is None:
-        notes.append(f"{wanted.alert} was watched for {seen:.3g} s only")
-    return Detected(
-        metric=wanted.metric,
-        metric_after_seconds=metric_after,
-        metric_since_effect_seconds=since_effect,
-        metric_within_seconds=wanted.within_seconds,
-        metric_in_time=None if wanted.metric is None else metric_met,
-        alert=wanted.alert,
-        alert_after_seconds=alert_after,
-        alert_within_seconds=wanted.alert_within_seconds,
-        alert_in_time=None if wanted.alert is None else alert_met,
-        note="; ".join(notes),
+    alerts = fired(evidence.alerts, span.inject_seconds, span.next_seconds)
+    found = []
+    for one in wanted:
+        if one.condition is not None:
+            effect = in_effect(evidence.events, span, one.fault, first_bad_seconds)
+            found.append(_metric(evidence, span, one, effect))
+        if one.alert is not None:
+            mine = [alert for alert in alerts if alert.name == one.alert]
+            found.append(_alert(evidence, span, one, mine[0] if mine else None))
+    named = {one.alert for one in wanted}
+    return (*found, *_others(alert for alert in alerts if alert.name not in named))
+
+
+def _metric(
+    evidence: Evidence, span: Span, wanted: DetectSettings, effect: float
+) -> Signal:
+    condition = wanted.condition
+    assert condition is not None  # noqa: S101 - the caller has looked
+    # What held for another fault's sake shows nothing of this one.
+    begun = begun_at(evidence.events, span, wanted.fault)
+    seen = shown(evidence.series, condition, begun, span.next_seconds)
+    after = None
+    if seen.first_seconds is not None:
+        after = max(seen.first_seconds - effect, 0.0)
+    in_time = _in_time(after, wanted.within_seconds, _end(evidence, span) - effect)
+    note = ""
+    if not evidence.of_metric(UP):
+        in_time, note = None, f"no sidecar was there to show {condition.text}"
+    elif seen.before and after is None:
+        in_time, note = None, f"{condition.text} held before the fault already"
+    return Signal(
+        name=condition.text,
+        kind="metric",
+        shown_seconds=seen.first_seconds,
+        last_seconds=seen.last_seconds,
+        after_seconds=after,
+        within_seconds=wanted.within_seconds,
+        in_time=in_time,
+        note=note,
     )
+
+
+def _alert(
+    evidence: Evidence, span: Span, wanted: DetectSettings, seen: Shown | None
+) -> Signal:
+    at = None if seen is None else seen.first_seconds
+    after = None if at is None else at - span.inject_seconds
+    watched = _end(evidence, span) - span.inject_seconds
+    in_time = _in_time(after, wanted.alert_within_seconds, watched)
+    note = ""
+    if not evidence.alerts_watched:
+        in_time, note = None, f"no Prometheus was there to fire {wanted.alert}"
+    elif seen is not None and seen.before:
+        in_time, note = None, f"{wanted.alert} fired before the fault already"
+    elif in_time is None:
+        note = f"{wanted.alert} was watched for {watched:.3g} s only"
+    return Signal(
+        name=wanted.alert or "",
+        kind="alert",
+        shown_seconds=at,
+        last_seconds=None if seen is None else seen.last_seconds,
+        after_seconds=after,
+        within_seconds=wanted.alert_within_seconds,
+        in_time=in_time,
+        note=note,
+    )
+
+
+def _others(alerts: Iterable[Shown]) -> Iterator[Signal]:
+    """Yield alerts that fired and did not have to."""
+    for alert in alerts:
+        if alert.first_seconds is not None:
+            yield Signal(
+                name=alert.name,
+                kind="alert",
+                shown_seconds=alert.first_seconds,
+                last_seconds=alert.last_seconds,
+            )
 
 
 def in_effect(
@@ -192,6 +171,7 @@ def in_effect(
     Injecting takes a while: processes are started, models loaded anew. It is over when
     the fault was seen to be there, and where users feel it before, it is there.
     """
+    events = tuple(events)
     begun = begun_at(events, span, kind)
     verified = _first(events, span, kind, "injected")
     known = [at for at in (verified, first_bad_seconds) if at is not None]
@@ -220,8 +200,8 @@ def _first(
     )
 
 
-def _since(at: float | None, start: float) -> float | None:
-    return None if at is None else at - start
+def _end(evidence: Evidence, span: Span) -> float:
+    return evidence.seen_seconds if span.next_seconds is None else span.next_seconds
 
 
 def _in_time(after: float | None, within: float, seen: float) -> bool | None:

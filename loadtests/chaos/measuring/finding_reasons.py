@@ -9,9 +9,9 @@ from loadtests.engine.sender_verdict import MAX_UNSENT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loadtests.chaos.measuring.detection import Signal
     from loadtests.chaos.measuring.findings import FaultFindings, Findings, Verdict
     from loadtests.chaos.measuring.observations import Evidence
-    from loadtests.chaos.measuring.recovery import Recovery
 
 RESOLUTION_SECONDS: Final = 0.05
 """Resolution of durations; a sender that is later makes the result inconclusive."""
@@ -24,7 +24,7 @@ def judged(draft: Findings, evidence: Evidence) -> Findings:
     """The findings with verdict, reasons and notes."""
     failures = tuple(_failures(evidence))
     spoilt = tuple(_spoilt(draft, evidence))
-    weak = tuple(_weaknesses(draft))
+    weak = tuple(_weaknesses(draft, evidence))
     verdict: Verdict = "held"
     if failures:
         verdict = "failed"
@@ -77,7 +77,7 @@ def _spoilt(draft: Findings, evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _weaknesses(draft: Findings) -> Iterator[str]:
+def _weaknesses(draft: Findings, evidence: Evidence) -> Iterator[str]:
     if draft.deviated:
         missed = (p for p in draft.probes if p.met < p.asked and p.phase != "before")
         told = (
@@ -90,7 +90,7 @@ def _weaknesses(draft: Findings) -> Iterator[str]:
         yield f"{draft.wrong} {_WRONG}"
     if draft.sidecar is not None:
         yield from (f"the sidecar: {broken}" for broken in draft.sidecar.broken)
-    yield from (f"left behind: {left}" for left in draft.leftovers)
+    yield from (f"left behind: {left}" for left in evidence.leftovers)
 
 
 def _lied(draft: Findings) -> bool:
@@ -103,40 +103,27 @@ def _unmet(fault: FaultFindings) -> Iterator[str]:
     if recovery is not None and recovery.state not in {"recovered", "unaffected"}:
         state = recovery.state.replace("_", " ")
         yield f"{name}: recovery {state}: {recovery.reason}"
-    if recovery is not None and _relapsed(fault, recovery):
+    if recovery is not None and recovery.relapses:
         yield f"{name}: bad again {recovery.relapses} times after it had been good"
-    for one in fault.detected:
-        if one.metric_in_time is False:
-            shown = _late(one.metric_since_effect_seconds, one.metric_within_seconds)
-            yield f"{name}: {one.metric} {shown}"
-        if one.alert_in_time is False:
-            shown = _late(one.alert_after_seconds, one.alert_within_seconds)
-            yield f"{name}: {one.alert} {shown}"
+    for one in fault.signals:
+        if one.in_time is False:
+            yield f"{name}: {one.name} {_late(one)}"
 
 
-def _relapsed(fault: FaultFindings, recovery: Recovery) -> bool:
-    """Return whether requests failed again after the fault was gone."""
-    held, reverted = recovery.first_held_seconds, fault.span.reverted_seconds
-    if not recovery.relapses or held is None or reverted is None:
-        return False
-    return held >= reverted
-
-
-def _late(after: float | None, within: float) -> str:
-    if after is None:
-        return f"did not show it within {within:g} s"
-    return f"showed it after {after:.3g} s; {within:g} s are allowed"
+def _late(signal: Signal) -> str:
+    if signal.after_seconds is None:
+        return f"did not show it within {signal.within_seconds:g} s"
+    return (
+        f"showed it after {signal.after_seconds:.3g} s; "
+        f"{signal.within_seconds:g} s are allowed"
+    )
 
 
 def _notes(draft: Findings, evidence: Evidence) -> Iterator[str]:
     if draft.wrong and _lied(draft):
         yield f"{draft.wrong} {_WRONG}; that was the fault"
     for fault in draft.faults:
-        yield from (one.note for one in fault.detected if one.note)
-        recovery = fault.recovery
-        relapses = 0 if recovery is None else recovery.relapses
-        if recovery is not None and relapses and not _relapsed(fault, recovery):
-            yield f"bad again {relapses} times while the fault was there"
+        yield from (one.note for one in fault.signals if one.note)
     if evidence.load is not None:
         # Its warnings hold the sender's delay against the latency of one request, of
         # which nothing is told here.

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from exporter.settings import Settings
 from loadtests.chaos.measuring import served
-from loadtests.chaos.measuring.detection import (
-    Detected,
-    Detection,
-    DetectSettings,
-    begun_at,
-    detected,
-    detection_of,
-)
+from loadtests.chaos.measuring.detection import DetectSettings, Signal, signals_of
 from loadtests.chaos.measuring.finding_reasons import judged
-from loadtests.chaos.measuring.observations import UP, Status
 from loadtests.chaos.measuring.recovery import (
     Recovery,
     RecoverySettings,
@@ -26,18 +18,13 @@ from loadtests.chaos.measuring.recovery import (
     spans,
 )
 from loadtests.chaos.measuring.served import answers_of
-from loadtests.chaos.measuring.sidecar_promises import (
-    Fault,
-    SidecarPromises,
-    promises_of,
-)
+from loadtests.chaos.measuring.sidecar_promises import SidecarPromises, promises_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from loadtests.chaos.measuring.observations import Check, Evidence, Phase
     from loadtests.chaos.measuring.served import Answers
-    from loadtests.chaos.measuring.signals import Shown
 
 EXTENSION: Final = "tritonwatch"
 """Name of our block among the extensions of an experiment."""
@@ -53,8 +40,8 @@ class FaultFindings(Settings):
     span: Span
     recovery: Recovery | None
     """None where nothing was sent."""
-    detection: Detection
-    detected: tuple[Detected, ...]
+    signals: tuple[Signal, ...]
+    """The metrics and alerts that had to show it, and the other alerts that fired."""
 
 
 class ProbeFindings(Settings):
@@ -73,12 +60,6 @@ class ProbeFindings(Settings):
 class Findings(Settings):
     """All findings on one repetition."""
 
-    title: str
-    repetition: int
-    strength: float | None
-    started_at: float
-    """Unix time."""
-    status: Status
     deviated: bool
     """The steady-state hypothesis did not hold, during the method or after it."""
     verdict: Verdict
@@ -90,11 +71,8 @@ class Findings(Settings):
     during: served.Served | None
     after: served.Served | None
     faults: tuple[FaultFindings, ...]
-    budget: served.Budget | None
     probes: tuple[ProbeFindings, ...]
     sidecar: SidecarPromises | None
-    leftovers: tuple[str, ...]
-    versions: dict[str, str]
 
     @property
     def exit_code(self) -> int:
@@ -146,30 +124,16 @@ def findings(evidence: Evidence) -> Findings:
     wanted = detect_settings(evidence.experiment)
     faults = spans(evidence.events, settings.hold_seconds)
     answers = None if evidence.load is None else answers_of(evidence.load)
-    asked = [_meant(span, faults, wanted) for span in faults]
     found = tuple(
-        _fault(evidence, answers, span, settings, mine)
-        for span, mine in zip(faults, asked, strict=True)
-    )
-    promises = promises_of(
-        evidence,
-        [
-            Fault(one.span, one.recovery, _lasting(one.detection, mine))
-            for one, mine in zip(found, asked, strict=True)
-        ],
+        _fault(evidence, answers, span, settings, _meant(span, faults, wanted))
+        for span in faults
     )
     phases = (None, None, None) if answers is None else served.phases(answers, faults)
-    bad = sum(0 if one.recovery is None else one.recovery.bad_requests for one in found)
     # "watch": while it is broken the hypothesis is looked at, and need not hold.
     watched = extension_of(evidence.experiment).get("during") == "watch"
     spared = {"before", "during"} if watched else {"before"}
     deviated = any(not c.met for c in evidence.checks if c.phase not in spared)
     draft = Findings(
-        title=str(evidence.experiment.get("title", "")),
-        repetition=evidence.repetition,
-        strength=evidence.strength,
-        started_at=evidence.started_at,
-        status=evidence.status,
         deviated=deviated,
         verdict="held",
         reasons=(),
@@ -178,13 +142,8 @@ def findings(evidence: Evidence) -> Findings:
         during=phases[1],
         after=phases[2],
         faults=found,
-        budget=None
-        if answers is None or not faults
-        else served.budget(answers, bad, settings, faults[0].inject_seconds),
         probes=tuple(_probes(evidence)),
-        sidecar=promises,
-        leftovers=evidence.leftovers,
-        versions=dict(evidence.versions),
+        sidecar=promises_of(evidence, found),
     )
     return judged(draft, evidence)
 
@@ -213,37 +172,12 @@ def _fault(
     if answers is not None:
         limit = latency_limit(answers, settings, span.inject_seconds)
         recovery = recovery_of(answers, span, settings, limit)
-    begun = {
-        condition: begun_at(evidence.events, span, one.fault)
-        for one in wanted
-        for condition in one.conditions
-    }
-    detection = detection_of(
-        evidence.samples, evidence.alerts, tuple(begun), span, begun
-    )
     felt = None if recovery is None else recovery.first_bad_seconds
     return FaultFindings(
         span=span,
         recovery=recovery,
-        detection=detection,
-        detected=tuple(
-            detected(evidence, detection, span, one, felt) for one in wanted
-        ),
+        signals=signals_of(evidence, span, wanted, felt),
     )
-
-
-def _lasting(detection: Detection, wanted: Sequence[DetectSettings]) -> list[Shown]:
-    """Return the required conditions on the sidecar's metrics.
-
-    One that is away says nothing, so nothing that is not so either.
-    """
-    required = {
-        c.text
-        for one in wanted
-        for c in one.conditions[:1]
-        if one.metric and c.metric != UP
-    }
-    return [shown for shown in detection.metrics if shown.condition in required]
 
 
 def _probes(evidence: Evidence) -> Iterator[ProbeFindings]:

@@ -6,17 +6,30 @@ requests, faults, checks, metrics and alerts lie on one line.
 
 from __future__ import annotations
 
+import json
+import math
 import threading
 import time
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads it for journals
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from loadtests.result import RunResult
+from pydantic import (
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
+
+from exporter.settings import Settings
+from loadtests import result_file
+from loadtests.errors import PlanError
+from loadtests.result import RunResult
 
 MAX_ROWS: Final = 500_000
 """Limit of rows of each kind; further ones are dropped, which is reported."""
+_MAX_OUTPUT_CHARACTERS: Final = 10_000
 Phase = Literal["before", "during", "after"]
 Part = Literal["method", "rollbacks"]
 What = Literal[
@@ -80,14 +93,25 @@ class Check:
     """True if it is within the tolerance; False for unknown values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The value of one series of the sidecar, polled."""
+class Series(Settings):
+    """One series of the sidecar, polled every quarter of a second.
 
-    at_seconds: float
+    A failed poll, an absent series and a value that is no number leave nothing; `up` alone
+    has a value for each poll.
+    """
+
     metric: str
-    labels: Mapping[str, str]
-    value: float
+    labels: dict[str, str]
+    at_seconds: tuple[float, ...] = Field(min_length=1)
+    values: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _has_a_value_for_each_time(self) -> Series:
+        if len(self.values) != len(self.at_seconds):
+            raise ValueError(
+                f"found {len(self.values)} values at {len(self.at_seconds)} times"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +124,44 @@ class AlertChange:
     state: AlertState
 
 
-@dataclass(frozen=True, slots=True)
-class Scrape:
-    """One scrape of the sidecar, and the resources of its process."""
-
-    at_seconds: float
-    seconds: float
-    ok: bool
-    resident_bytes: int | None = None
-    open_fds: int | None = None
-    threads: int | None = None
-    """Threads of its process, where that runs on this host."""
+def _load_of(value: Any) -> RunResult | None:
+    """A load run, or the one that a journal holds."""
+    if value is None or isinstance(value, RunResult):
+        return value
+    try:
+        return result_file.from_document(value)
+    except PlanError as error:
+        raise ValueError(str(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+def _document_of(load: RunResult | None) -> dict[str, Any] | None:
+    return None if load is None else result_file.to_document(load)
+
+
+if TYPE_CHECKING:
+    LoadRun = RunResult | None
+else:
+    # For pydantic it is what these make of it: a result is no model of its kind.
+    LoadRun = Annotated[
+        Any,
+        PlainValidator(_load_of),
+        PlainSerializer(_document_of),
+        WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "null"}]}),
+    ]
+"""A load run; in a journal as `tritonwatch load run --json` writes it."""
+
+
+class Evidence(Settings):
     """One repetition of one experiment."""
 
-    experiment: Mapping[str, Any]
-    """The whole document, as Chaos Toolkit reads it."""
+    experiment: dict[str, Any] = Field(default={}, exclude=True)
+    """The whole document, as Chaos Toolkit reads it; a journal has it once."""
     started_at: float
     """Unix time of the load's start."""
     ended_seconds: float
     """End of the last rollback."""
     status: Status
-    load: RunResult | None
+    load: LoadRun
     """None where nothing was sent."""
     repetition: int = 0
     strength: float | None = None
@@ -132,32 +169,38 @@ class Evidence:
     events: tuple[Event, ...] = ()
     steps: tuple[Step, ...] = ()
     checks: tuple[Check, ...] = ()
-    samples: tuple[Sample, ...] = ()
-    """Samples of the sidecar's metrics, every quarter of a second. A failed poll leaves none,
-    and so does an absent series.
-    """
+    series: tuple[Series, ...] = ()
+    """Metrics of the sidecar; none without one."""
     alerts: tuple[AlertChange, ...] = ()
     alerts_watched: bool = False
     """True if a Prometheus with the shipped rules was polled throughout."""
-    scrapes: tuple[Scrape, ...] = ()
     leftovers: tuple[str, ...] = ()
     """Remains of the faults on the host."""
     problems: tuple[str, ...] = ()
     """Other errors, in sentences."""
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = Field(default={})
     """Versions of the deployment: "triton", "tritonwatch", models by name."""
+
+    @property
+    def title(self) -> str:
+        """Title of the experiment."""
+        return str(self.experiment.get("title", ""))
 
     @property
     def seen_seconds(self) -> float:
         """Seconds until the last observation."""
-        ends = [self.ended_seconds]
-        ends += [rows[-1].at_seconds for rows in (self.samples, self.scrapes) if rows]
+        ends = [self.ended_seconds, *(one.at_seconds[-1] for one in self.series)]
         if self.load is not None:
             ends.append(self.load.duration_seconds)
         return max(ends)
 
+    def of_metric(self, name: str) -> list[Series]:
+        """Return the series of a metric."""
+        return [one for one in self.series if one.metric == name]
 
-Row: TypeAlias = Event | Step | Check | Sample | AlertChange | Scrape
+
+_Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+Row: TypeAlias = Event | Step | Check | AlertChange
 
 
 class Record:
@@ -174,6 +217,8 @@ class Record:
         self.leftovers: list[str] = []
         self.versions: dict[str, str] = {}
         self._rows: dict[type[Row], list[Row]] = {}
+        self._series: dict[_Key, tuple[list[float], list[float]]] = {}
+        self._values = 0
         self._problems: list[str] = []
         self._began = time.perf_counter()
         self._began_at = time.time()
@@ -206,9 +251,26 @@ class Record:
             if len(rows) < MAX_ROWS:
                 rows.append(row)
                 return
-        self.problem(
-            f"more than {MAX_ROWS} {type(row).__name__} rows; no more are kept"
-        )
+        self._is_full(type(row).__name__)
+
+    def value(
+        self, at: float, metric: str, labels: Mapping[str, str], value: float
+    ) -> None:
+        """Record a value of a series."""
+        if not math.isfinite(value):
+            return
+        with self._lock:
+            if self._values < MAX_ROWS:
+                self._values += 1
+                key = metric, tuple(sorted(labels.items()))
+                times, values = self._series.setdefault(key, ([], []))
+                times.append(at)
+                values.append(value)
+                return
+        self._is_full("metric")
+
+    def _is_full(self, kind: str) -> None:
+        self.problem(f"more than {MAX_ROWS} {kind} rows; no more are kept")
 
     def evidence(
         self,
@@ -238,8 +300,18 @@ class Record:
                 )
                 for name, kind in _ROWS.items()
             }
+            rows["series"] = tuple(
+                Series(
+                    metric=metric,
+                    labels=dict(labels),
+                    at_seconds=tuple(at - start for at in times),
+                    values=tuple(values),
+                )
+                for (metric, labels), (times, values) in sorted(self._series.items())
+            )
+            rows["steps"] = [_plain(step) for step in rows["steps"]]
             return Evidence(
-                experiment=document,
+                experiment=as_json(document),
                 started_at=started_at if load is None else load.about.started_at,
                 ended_seconds=ended - start,
                 load=load,
@@ -252,11 +324,25 @@ class Record:
             )
 
 
+def as_json(value: Any, most_characters: int | None = None) -> Any:
+    """Return a value that JSON can hold: those of others may be of any type."""
+    text = json.dumps(value, default=str)
+    if most_characters is not None and len(text) > most_characters:
+        return f"{text[:most_characters]}…"
+    return json.loads(text, parse_constant=lambda _: None)
+
+
+def _plain(step: Step) -> Step:
+    return replace(
+        step,
+        activity=as_json(step.activity),
+        output=as_json(step.output, _MAX_OUTPUT_CHARACTERS),
+    )
+
+
 _ROWS: Final[dict[str, type[Row]]] = {
     "events": Event,
     "steps": Step,
     "checks": Check,
-    "samples": Sample,
     "alerts": AlertChange,
-    "scrapes": Scrape,
 }

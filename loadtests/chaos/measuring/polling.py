@@ -6,27 +6,27 @@ import contextlib
 import json
 import time
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from exporter.errors import TritonError
 from exporter.output.exposition import parse_text
 from exporter.triton.http import HttpClient
-from loadtests.chaos.measuring.observations import UP, AlertChange, Sample, Scrape
+from loadtests.chaos.measuring.observations import UP, AlertChange
 from loadtests.chaos.running.pace import Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterable
 
     from loadtests.chaos.measuring.observations import AlertState, Record
-    from loadtests.chaos.primitives.process_refs import ProcessRef
 
 EVERY_SECONDS: Final = 0.25
 _TIMEOUT_SECONDS: Final = 1.0
-_RESIDENT: Final = "process_resident_memory_bytes"
-_OPEN_FDS: Final = "process_open_fds"
+RESIDENT: Final = "process_resident_memory_bytes"
+OPEN_FDS: Final = "process_open_fds"
 ALWAYS: Final = frozenset(
     {
+        RESIDENT,
+        OPEN_FDS,
         "triton_up",
         "triton_model_ready",
         "triton_model_serving",
@@ -57,49 +57,22 @@ class _Watch(Pace):
 class SidecarWatch(_Watch):
     """Records a sidecar's metrics."""
 
-    def __init__(
-        self,
-        url: str,
-        metrics: frozenset[str],
-        record: Record,
-        process: Callable[[], ProcessRef | None],
-    ) -> None:
+    def __init__(self, url: str, metrics: Iterable[str], record: Record) -> None:
         super().__init__(url, record)
-        self._process = process
-        self._wanted = metrics | ALWAYS
+        self._wanted = ALWAYS.union(metrics)
 
     def _look(self) -> None:
-        began = time.perf_counter()
         try:
             page = self._client.get("/metrics", timeout_seconds=_TIMEOUT_SECONDS)
             series = list(parse_text(page))
         except (TritonError, ValueError):
-            taken = time.perf_counter() - began
-            self._record.add(Scrape(began, taken, ok=False))
-            self._keep(began + taken, UP, {}, 0.0)
+            self._record.value(time.perf_counter(), UP, {}, 0.0)
             return
-        ended = time.perf_counter()
-        self._keep(ended, UP, {}, 1.0)
-        own = {name: value for name, _, value in series}
-        self._record.add(
-            Scrape(
-                began,
-                ended - began,
-                ok=True,
-                resident_bytes=_whole(own.get(_RESIDENT)),
-                open_fds=_whole(own.get(_OPEN_FDS)),
-                threads=_threads(self._process()),
-            ),
-        )
+        now = time.perf_counter()
+        self._record.value(now, UP, {}, 1.0)
         for name, labels, value in series:
             if name in self._wanted:
-                self._keep(ended, name, labels, value)
-
-    def _keep(
-        self, at: float, name: str, labels: Mapping[str, str], value: float
-    ) -> None:
-        row = Sample(at, name, dict(labels), value)
-        self._record.add(row)
+                self._record.value(now, name, labels, value)
 
 
 class AlertWatch(_Watch):
@@ -144,16 +117,3 @@ def versions_of(http: str) -> dict[str, str]:
     with contextlib.suppress(ValueError, LookupError, TypeError):
         found["triton"] = str(json.loads(fetch(http, "/v2") or b"")["version"])
     return found
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _threads(process: ProcessRef | None) -> int | None:
-    if process is None:
-        return None
-    try:
-        return sum(1 for _ in Path(f"/proc/{process.pid}/task").iterdir())
-    except OSError:
-        return None

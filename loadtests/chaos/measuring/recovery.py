@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadtests.chaos.measuring.observations import Event
-    from loadtests.chaos.measuring.served import Answers, Mask
+    from loadtests.chaos.measuring.served import Answers
     from loadtests.chaos.measuring.windows import Stretch
 
 _LEAST_BASELINE: Final = 20
 """Right answers before the fault, below which no limit of latency is made of them."""
-_DAY_SECONDS: Final = 86_400.0
 _ROUNDING_SECONDS: Final = 1e-6
 
 State = Literal["unaffected", "recovered", "not_recovered", "unknown"]
@@ -47,10 +46,6 @@ class RecoverySettings(Settings):
     """The limit, relative to the 99th percentile before the fault."""
     latency_limit_seconds: float | None = Field(default=None, gt=0, le=3600)
     """The limit itself, in place of the factor."""
-    objective_ratio: float = Field(default=0.999, gt=0, lt=1)
-    """Share of requests that has to be good, of which the error budget is made."""
-    budget_window_seconds: float = Field(default=30 * _DAY_SECONDS, gt=0)
-    """Period of the error budget."""
 
 
 class Span(Settings):
@@ -78,28 +73,16 @@ class Recovery(Settings):
     """Later than that is late."""
     first_bad_seconds: float | None = None
     """Time at which the first bad request of the first bad window was due."""
-    noticed_seconds: float | None = None
-    """Time of the first effect on a user: an error, or a wait beyond the limit."""
-    first_good_seconds: float | None = None
-    """Time of the first correct answer after that."""
-    first_held_seconds: float | None = None
-    """Due time of the first good request in good windows that lasted `hold_seconds`."""
     recovered_seconds: float | None = None
-    """SLO-recovered: the same, without a relapse until the end of the observation. Later than
-    `first_held_seconds` where there were relapses before.
-    """
+    """SLO-recovered: due time of the first good request of good windows that lasted
+    `hold_seconds` and, but for late moments shorter than a window, to the end of the
+    observation."""
     relapses: int = 0
-    """Times that requests failed, or were late for longer than a window, after good
-    windows had lasted for `hold_seconds`.
-    """
-    blips: int = 0
-    """Times that they were just late then, or long after a fault without effect, for at most
-    one window: that happens without any fault.
+    """Times that requests failed, or were late for longer than a window, after the fault
+    was gone and good windows had lasted for `hold_seconds`.
     """
     outage: Outage | None = None
     bad_requests: int = 0
-    bad_request_seconds: float = 0.0
-    """Time that users waited for bad answers or in vain: sum of bad requests' latencies."""
 
 
 def spans(events: Sequence[Event], hold_seconds: float) -> list[Span]:
@@ -172,7 +155,6 @@ def recovery_of(
         limit_seconds=limit_seconds,
         outage=outage_of(answers, chosen & ~answers.unsent, span.inject_seconds),
         bad_requests=int(bad.sum()),
-        bad_request_seconds=float(answers.latency[bad].sum()),
     )
     judged = Judged(
         due=answers.due[chosen],
@@ -189,34 +171,7 @@ def recovery_of(
         quantile=settings.quantile,
     )
     course = _Course(settings, span, judged, until, found)
-    if course.effect is not None:
-        measured = _marked(measured, answers, bad, chosen, found[course.effect])
     return course.concluded(measured)
-
-
-def _marked(
-    recovery: Recovery, answers: Answers, bad: Mask, chosen: Mask, first: Stretch
-) -> Recovery:
-    """Return it with the first bad, noticed and good times of the first bad windows."""
-    place = np.flatnonzero(chosen)[first.first_due : first.last_due]
-    first_bad = float(answers.due[place[bad[place]][0]])
-    later = bad & (answers.due >= first_bad)
-    limit = recovery.limit_seconds
-    told = np.where(
-        answers.right,
-        np.inf,
-        np.minimum(answers.ended, answers.due + answers.timeout_seconds),
-    )
-    if limit is not None:
-        told = np.minimum(told, answers.due + limit)
-    noticed = float(told[later].min())
-    good = answers.ended[answers.right & chosen & (answers.ended > noticed)]
-    found = {
-        "first_bad_seconds": first_bad,
-        "noticed_seconds": noticed,
-        "first_good_seconds": float(good.min()) if good.size else None,
-    }
-    return recovery.model_copy(update=found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +196,13 @@ class _Course:
 
     def _is_later(self, stretch: Stretch) -> bool:
         """Return whether it is a short late spell, long after the fault was undone."""
+        since = stretch.start_seconds - self.settings.hold_seconds
+        return self._is_short(stretch) and self._is_gone_at(since)
+
+    def _is_gone_at(self, seconds: float) -> bool:
+        """Return whether the fault was seen to be undone by then."""
         reverted = self.span.reverted_seconds
-        if reverted is None or not self._is_short(stretch):
-            return False
-        return stretch.start_seconds > reverted + self.settings.hold_seconds
+        return reverted is not None and seconds >= reverted
 
     def _is_short(self, stretch: Stretch) -> bool:
         """Just late, and for no longer than a window."""
@@ -265,6 +223,9 @@ class _Course:
             found = self._never_bad()
         else:
             found = self._followed(self.found[self.effect :])
+        if self.effect is not None:
+            first = self.found[self.effect]
+            found["first_bad_seconds"] = self._due(first, good=False)
         return measured.model_copy(update=found)
 
     @property
@@ -276,24 +237,19 @@ class _Course:
 
     def _followed(self, after: list[Stretch]) -> dict[str, object]:
         """Relapses, and the stretch that held and had none after it."""
-        first: Stretch | None = None
         held: Stretch | None = None
-        relapses = blips = 0
+        relapses = 0
         for stretch in after:
             if stretch.grade == GOOD and held is None and self._holds(stretch):
                 held = stretch
-                first = first or stretch
-            elif stretch.grade == BAD and held is not None:
-                if self._is_short(stretch):
-                    blips += 1
-                else:
-                    relapses += 1
-                    held = None
-        found: dict[str, object] = {
-            "first_held_seconds": None if first is None else self._due(first),
-            "relapses": relapses,
-            "blips": blips,
-        }
+            elif (
+                stretch.grade == BAD
+                and held is not None
+                and not self._is_short(stretch)
+            ):
+                relapses += self._is_gone_at(self._due(held))
+                held = None
+        found: dict[str, object] = {"relapses": relapses}
         if held is None:
             return found | self._not_held(after[-1])
         due = self._due(held)
@@ -304,14 +260,11 @@ class _Course:
         }
 
     def _never_bad(self) -> dict[str, object]:
-        found: dict[str, object] = {
-            "blips": sum(stretch.grade == BAD for stretch in self.found)
-        }
         if any(stretch.grade == UNKNOWN for stretch in self.found):
-            return found | {"reason": "too little was asked to tell"}
+            return {"reason": "too little was asked to tell"}
         if self._seen < self.settings.hold_seconds - _ROUNDING_SECONDS:
-            return found | self._ended_early(self._seen)
-        return found | {
+            return self._ended_early(self._seen)
+        return {
             "state": "unaffected",
             "reason": "no window was bad while it could be the fault's",
         }
@@ -342,11 +295,12 @@ class _Course:
         needed = self.settings.hold_seconds - self.settings.window_seconds
         return stretch.grade == GOOD and stretch.seconds >= needed - _ROUNDING_SECONDS
 
-    def _due(self, stretch: Stretch) -> float:
-        """Return when the first good request of a stretch was due.
+    def _due(self, stretch: Stretch, *, good: bool = True) -> float:
+        """Return when the first good request of a stretch was due, or the first bad one.
 
         The quantile lets some of the first be late still, and then they are.
         """
-        good = ~(self.judged.late | self.judged.failed | self.judged.unknown)
-        first = stretch.first_due + int(good[stretch.first_due :].argmax())
+        bad = self.judged.late | self.judged.failed
+        wanted = ~(bad | self.judged.unknown) if good else bad
+        first = stretch.first_due + int(wanted[stretch.first_due :].argmax())
         return float(self.judged.due[first])

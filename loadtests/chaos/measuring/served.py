@@ -1,4 +1,4 @@
-"""The requests of a run as their users saw them: service by phase, outage, error budget."""
+"""The requests of a run as their users saw them: service by phase, and the outage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import Field
 
 from exporter.settings import Settings
 from loadtests.errors import PlanError
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
     from collections.abc import Sequence
 
-    from loadtests.chaos.measuring.recovery import RecoverySettings, Span
+    from loadtests.chaos.measuring.recovery import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,6 @@ class Answers:
         """Seconds (N,) a user waited; the timeout for requests without a correct answer."""
         waited = np.minimum(self.ended - self.due, self.timeout_seconds)
         return np.where(self.right, waited, self.timeout_seconds)
-
-    def between(self, start: float, end: float) -> Mask:
-        """Return a mask of the requests due from start to before end."""
-        return (self.due >= start) & (self.due < end)
 
 
 def answers_of(result: RunResult) -> Answers:
@@ -85,10 +80,6 @@ class Outage(Settings):
     end_seconds: float
     """Time of the next correct answer; without one, when the last request was given up."""
     ended: bool
-    at_most_seconds: float
-    """Time from the correct answer before to the one after."""
-    blind_seconds: float
-    """Longest part of it without a waiting request: by so much it may be shorter."""
 
     @property
     def seconds(self) -> float:
@@ -127,30 +118,17 @@ def outage_of(answers: Answers, chosen: Mask, since_seconds: float) -> Outage | 
             start_seconds=start,
             end_seconds=high,
             ended=bool(rights.size and high <= rights[-1]),
-            at_most_seconds=high - low,
-            blind_seconds=_longest_hole(due[there], given_up[there], start, high),
         )
         if best is None or found.seconds > best.seconds:
             best = found
     return best
 
 
-def _longest_hole(starts: Floats, ends: Floats, low: float, high: float) -> float:
-    """The longest time between low and high that none of the spans covers."""
-    order = np.argsort(starts, kind="stable")
-    starts = np.append(np.clip(starts[order], low, high), high)
-    reached = np.maximum.accumulate(np.append(low, np.clip(ends[order], low, high)))
-    return float(np.max(starts - reached, initial=0.0))
-
-
 class Served(Settings):
     """The requests that were due in one part of a run. None is unknown: there were none."""
 
-    start_seconds: float
-    end_seconds: float
     requests: int
     """Requests sent, or rejected as too many were in flight."""
-    right: int
     lost: int
     """Errors, timeouts, rejected."""
     wrong: int
@@ -165,21 +143,8 @@ class Served(Settings):
     p99: float | None
 
 
-class Budget(Settings):
-    """The error budget spent, from a fault's injection to the end of the load."""
-
-    objective_ratio: float
-    window_seconds: float
-    bad_ratio: float | None
-    """Share of bad requests: no right answer, or beyond the limit of latency."""
-    burn_rate: float | None
-    """That share over the share allowed: 1 uses the budget up at the end of its window."""
-    burnt_ratio: float | None = Field(default=None)
-    """Share of the whole window's budget, at this rate of requests."""
-
-
-def served(answers: Answers, mine: Mask, start: float, end: float) -> Served:
-    """Return the figures of the chosen requests, which are due from start to end."""
+def served(answers: Answers, mine: Mask) -> Served:
+    """Return the figures of the chosen requests."""
     known = mine & ~answers.unsent
     count, right = int(known.sum()), int((known & answers.right).sum())
     wrong = int((known & (answers.outcome == Outcome.WRONG)).sum())
@@ -188,10 +153,7 @@ def served(answers: Answers, mine: Mask, start: float, end: float) -> Served:
         quantile_of(latency, q) if count else None for q in (0.5, 0.95, 0.99)
     )
     return Served(
-        start_seconds=start,
-        end_seconds=end,
         requests=count,
-        right=right,
         lost=count - right - wrong,
         wrong=wrong,
         unsent=int((mine & answers.unsent).sum()),
@@ -212,7 +174,7 @@ def phases(
     """
     end = answers.until_seconds
     if not faults:
-        return served(answers, np.ones_like(answers.right), 0.0, end), None, None
+        return served(answers, np.ones_like(answers.right)), None, None
     start = min(faults[0].inject_seconds, end)
     reverted = faults[-1].reverted_seconds
     over = end if reverted is None else max(min(reverted, end), start)
@@ -220,32 +182,7 @@ def phases(
     before = (answers.due < start) & (ended < start)
     after = answers.due >= over if over < end else np.zeros_like(before)
     return (
-        served(answers, before, 0.0, start),
-        served(answers, ~before & ~after, start, over),
-        served(answers, after, over, end) if over < end else None,
-    )
-
-
-def budget(
-    answers: Answers,
-    bad_requests: int,
-    settings: RecoverySettings,
-    since_seconds: float,
-) -> Budget:
-    """Return the error budget spent since the fault."""
-    known = ~answers.unsent
-    asked = int((known & (answers.due >= since_seconds)).sum())
-    allowed = 1.0 - settings.objective_ratio
-    # A request that was due before the fault and was hit by it is bad, too.
-    ratio = min(bad_requests / asked, 1.0) if asked else None
-    whole = 0.0
-    if answers.until_seconds > 0:
-        rate = float(known.sum()) / answers.until_seconds
-        whole = allowed * rate * settings.budget_window_seconds
-    return Budget(
-        objective_ratio=settings.objective_ratio,
-        window_seconds=settings.budget_window_seconds,
-        bad_ratio=ratio,
-        burn_rate=None if ratio is None else ratio / allowed,
-        burnt_ratio=bad_requests / whole if whole else None,
+        served(answers, before),
+        served(answers, ~before & ~after),
+        served(answers, after) if over < end else None,
     )

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
-
-from exporter.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from loadtests.chaos.measuring.observations import AlertChange, Sample
+    from loadtests.chaos.measuring.observations import AlertChange, Series
 
     Labels = tuple[tuple[str, str], ...]
 
@@ -30,8 +29,6 @@ _WANTED: Final = (
     "want one like 'triton_probe_success{model=\"m\"} == 0' or "
     "'increase(triton_probe_total{outcome=\"error\"}) > 0'"
 )
-_OUTCOME: Final = "outcome"
-"""The label by which counters distinguish good outcomes from bad."""
 _COUNTER: Final = "_total"
 """Suffix of counters; a clock's time may go back, so it is not one."""
 
@@ -115,212 +112,115 @@ def _fits(found: str, operator: str, wanted: str) -> bool:
     return (re.fullmatch(wanted, found) is not None) == (operator == "=~")
 
 
-class Shown(Settings):
-    """The span in which a condition on the metrics held."""
-
-    condition: str
-    before: bool | None
-    """True if it held before the fault, and so shows nothing. None: never seen."""
-    labels: dict[str, str] | None = None
-    """Labels of the series that showed it first."""
-    held_seconds: float | None = None
-    """Time at which it first held for a series for which it had not."""
-    cleared_seconds: float | None = None
-    """Time from which it held for none of them, until the end. A counter never falls: failed
-    attempts are over when the next one was counted as another outcome, and no more as this
-    one.
-    """
-    last_seconds: float | None = None
-    """Time at which it was last seen to hold, or such a counter to rise."""
-
-
-class Alerted(Settings):
-    """The states of an alert after a fault."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """When a signal reported trouble, in seconds of the load. None: it never did."""
 
     name: str
-    before: bool
-    """True if it was firing before."""
-    pending_seconds: float | None = None
-    firing_seconds: float | None = None
-    resolved_seconds: float | None = None
-    """Time at which it stopped firing; None while it fires."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """One series: whether a condition held before, since when, and until when."""
-
+    """The condition's text, or the alert."""
     before: bool = False
-    began: float | None = None
-    last: float = 0.0
-    ended: float | None = None
+    """It did so before the fault already."""
+    first_seconds: float | None = None
+    last_seconds: float | None = None
+    """When it was last seen to report it: a condition to hold, a counter to rise, an
+    alert to fire."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the series that showed it first."""
 
 
 def shown(
-    samples: Iterable[Sample], condition: Condition, start: float, end: float | None
+    series: Iterable[Series], condition: Condition, start: float, end: float | None
 ) -> Shown:
-    """Return when a condition held from `start` to `end`, in seconds of the load."""
-    series: dict[Labels, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        if sample.metric == condition.metric:
-            series[tuple(sorted(sample.labels.items()))].append(sample)
-    if condition.increase and condition.metric.endswith(_COUNTER):
-        series = {labels: _counted_on(values) for labels, values in series.items()}
-    mine = {
-        labels: values
-        for labels, values in series.items()
-        if condition.matches(condition.metric, dict(labels))
-    }
-    # NaN says neither that it holds nor that it does not.
-    looks = sorted(
-        {
-            value.at_seconds
-            for values in mine.values()
-            for value in values
-            if not math.isnan(value.value)
-        }
-    )
-    seen = bool(looks) and looks[0] < start
-    found = {
-        labels: _of_series(values, condition, (start, end), looks)
-        for labels, values in mine.items()
-    }
-    before = any(one.before for one in found.values()) if seen else None
-    held = {labels: one for labels, one in found.items() if one.began is not None}
+    """Return when a condition on the metrics held from `start` to `end`."""
+    mine = [one for one in series if condition.matches(one.metric, one.labels)]
+    looked_before = any(one.at_seconds[0] < start for one in mine)
+    before = False
+    held: list[tuple[list[float], Series]] = []
+    for one in mine:
+        known = bisect_left(one.at_seconds, start)
+        values = _values(one, condition, known, looked_before=looked_before)
+        if not condition.increase and any(map(condition.holds, values[:known][-1:])):
+            before = True
+            continue
+        at = [
+            look
+            for look, value, last in zip(
+                one.at_seconds, values, [0.0, *values], strict=False
+            )
+            if start <= look < _until(end)
+            and condition.holds(value)
+            and not (condition.increase and value == last)
+        ]
+        if at:
+            held.append((at, one))
     if not held:
-        return Shown(condition=condition.text, before=before)
-    if condition.increase:
-        others = {key: rows for key, rows in series.items() if key not in mine}
-        held = {
-            labels: _counted_otherwise(one, mine[labels], others, end)
-            for labels, one in held.items()
-        }
-    first = min(held, key=lambda labels: held[labels].began or 0.0)
-    ends = [one.ended for one in held.values()]
-    known = [at for at in ends if at is not None]
+        return Shown(condition.text, before=before)
+    at, first = min(held, key=lambda found: found[0][0])
     return Shown(
-        condition=condition.text,
+        name=condition.text,
         before=before,
-        labels=dict(first),
-        held_seconds=held[first].began,
-        cleared_seconds=max(known) if len(known) == len(ends) else None,
-        last_seconds=max(one.last for one in held.values()),
+        first_seconds=at[0],
+        last_seconds=max(at[-1] for at, _ in held),
+        labels=first.labels,
     )
 
 
-def _counted_on(values: Sequence[Sample]) -> list[Sample]:
-    """The same counter without resets: one that fell was begun anew at 0.
+def _values(
+    series: Series, condition: Condition, known: int, *, looked_before: bool
+) -> list[float]:
+    """The values to compare; of an increase, what was added since the fault.
 
-    Another process counts then, and what was counted before stays so.
+    `known` is how many of the looks were before it. A series that appears later counts
+    from 0 where others were seen before, and else from its first value.
     """
-    found, lost, before = [], 0.0, 0.0
-    for sample in values:
-        if sample.value < before:
-            lost += before
-        if not math.isnan(sample.value):
-            before = sample.value
-        found.append(replace(sample, value=sample.value + lost))
-    return found
-
-
-def _of_series(
-    values: Sequence[Sample],
-    condition: Condition,
-    span: tuple[float, float | None],
-    looks: Sequence[float],
-) -> _Held:
-    """`looks` are when any series was seen that the condition is about.
-
-    One that is gone while others are there says nothing any more.
-    """
-    start, end = span
-    earlier = [v.value for v in values if v.at_seconds < start]
-    later = [v for v in values if start <= v.at_seconds < _until(end)]
+    values = list(series.values)
+    if not condition.increase:
+        return values
+    if condition.metric.endswith(_COUNTER):
+        # A counter that fell was begun anew at 0, by another process.
+        lost = 0.0
+        for place, (last, value) in enumerate(pairwise(series.values), 1):
+            lost += last if value < last else 0.0
+            values[place] += lost
     base = 0.0
-    if condition.increase and earlier:
-        base = earlier[-1]
-    elif condition.increase and later and looks[0] >= start:
-        # A counter without an earlier value has no known increase.
-        base = later[0].value
-    elif earlier and condition.holds(earlier[-1]):
-        return _Held(before=True)
-    holding = [v.at_seconds for v in later if condition.holds(v.value - base)]
-    if not holding:
-        return _Held()
-    ended = next((at for at in looks if holding[-1] < at < _until(end)), None)
-    return _Held(began=holding[0], last=holding[-1], ended=ended)
+    if known:
+        base = values[known - 1]
+    elif not looked_before:
+        base = values[0]
+    return [value - base for value in values]
 
 
-def _counted_otherwise(
-    held: _Held,
-    values: Sequence[Sample],
-    others: Mapping[Labels, Sequence[Sample]],
-    end: float | None,
-) -> _Held:
-    """Until the same was counted as another outcome, and no more as this one.
-
-    As it was where that is not so, or the series knows no outcomes.
-    """
-    mine = [v for v in values if v.at_seconds < _until(end)]
-    labels = dict(mine[0].labels)
-    if held.ended is not None or labels.pop(_OUTCOME, None) is None:
-        return held
-    rises = (b.at_seconds for a, b in pairwise(mine) if b.value != a.value)
-    last = max(rises, default=mine[0].at_seconds)
-    otherwise = (
-        b.at_seconds
-        for key, rows in others.items()
-        if {name: value for name, value in key if name != _OUTCOME} == labels
-        for a, b in pairwise(rows)
-        if b.value > a.value and last < b.at_seconds < _until(end)
-    )
-    return replace(held, last=last, ended=min(otherwise, default=None))
-
-
-def _until(end: float | None) -> float:
-    return math.inf if end is None else end
-
-
-def alerted(
+def fired(
     changes: Iterable[AlertChange], start: float, end: float | None
-) -> list[Alerted]:
-    """Return the alerts that fired from `start` to `end`, the first one first."""
+) -> list[Shown]:
+    """Return when each alert fired from `start` to `end`, the first one first.
+
+    One over all its series: it fires while one of them does. `last_seconds` is when that
+    was over, None while it goes on.
+    """
     names: dict[str, list[AlertChange]] = defaultdict(list)
     for change in sorted(changes, key=lambda c: c.at_seconds):
         if change.at_seconds < _until(end):
             names[change.name].append(change)
-    found = (_one_alert(name, mine, start) for name, mine in names.items())
-    return sorted(filter(None, found), key=lambda alert: _until(alert.firing_seconds))
+    found = [_one_alert(name, mine, start) for name, mine in names.items()]
+    known = (one for one in found if one.before or one.first_seconds is not None)
+    return sorted(known, key=lambda one: _until(one.first_seconds))
 
 
-def _one_alert(
-    name: str, changes: Sequence[AlertChange], start: float
-) -> Alerted | None:
-    """Return one alert over all its series: it fires while one of them does."""
-    states: dict[tuple[tuple[str, str], ...], str] = {}
+def _one_alert(name: str, changes: Sequence[AlertChange], start: float) -> Shown:
+    firing: set[Labels] = set()
     before = False
-    pending = firing = resolved = None
+    first = last = None
     for change in changes:
-        states[tuple(sorted(change.labels.items()))] = change.state
+        labels = tuple(sorted(change.labels.items()))
+        (firing.add if change.state == "firing" else firing.discard)(labels)
         if change.at_seconds < start:
-            before = "firing" in states.values()
-            continue
-        at = change.at_seconds
-        if change.state == "pending" and pending is None:
-            pending = at
-        if change.state == "firing" and not before and firing is None:
-            firing = at
-        fires = "firing" in states.values()
-        resolved = (
-            at if firing is not None and not fires and resolved is None else resolved
-        )
-        resolved = None if fires else resolved
-    if pending is firing is resolved is None and not before:
-        return None
-    return Alerted(
-        name=name,
-        before=before,
-        pending_seconds=pending,
-        firing_seconds=firing,
-        resolved_seconds=resolved,
-    )
+            before = bool(firing)
+        elif firing and not before and first is None:
+            first = change.at_seconds
+        last = None if firing else change.at_seconds
+    return Shown(name, before, first, None if first is None else last)
+
+
+def _until(end: float | None) -> float:
+    return math.inf if end is None else end

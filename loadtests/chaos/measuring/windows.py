@@ -39,8 +39,6 @@ class Stretch:
     end_seconds: float
     first_due: int
     """Index of the first request of the first window; the next one where it is empty."""
-    last_due: int
-    """One after the last request of the first window."""
     failed: bool
     """True if a request of one of the windows failed; bad ones may just be late."""
 
@@ -88,7 +86,7 @@ def stretches(
     end = np.searchsorted(due, middles + window_seconds)
     failed = _within(judged.failed, first, end) > 0
     grades = _grades(judged, failed, first, end, quantile)
-    return list(_joined(grades, failed, lows, highs, first, end))
+    return list(_joined(grades, failed, lows, highs, first))
 
 
 def _grades(
@@ -123,7 +121,6 @@ def _joined(
     lows: Floats,
     highs: Floats,
     first: NDArray[np.intp],
-    end: NDArray[np.intp],
 ) -> Iterator[Stretch]:
     changes = np.flatnonzero(np.diff(grades)) + 1
     edges = [0, *changes.tolist(), grades.size]
@@ -134,6 +131,5 @@ def _joined(
                 start_seconds=float(lows[a]),
                 end_seconds=float(highs[b - 1]),
                 first_due=int(first[a]),
-                last_due=int(end[a]),
                 failed=bool(failed[a:b].any()),
             )

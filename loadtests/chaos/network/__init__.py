@@ -1,1 +1,1 @@
-"""Network effects, and the mechanisms that make them."""
+"""The fault proxy: a TCP proxy whose wire can be made bad."""

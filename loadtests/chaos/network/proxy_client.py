@@ -1,4 +1,4 @@
-"""The fault proxy from outside: its process, its commands, and faults through it.
+"""The fault proxy from outside: its process and its commands.
 
 ask(control, {"do": "set", "token": "tw1", "effect": {...}, "protocols": ["grpc"]})
 ask(control, {"do": "clear", "token": "tw1"})
@@ -15,19 +15,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.primitives.process_refs import first_line
-from loadtests.chaos.site import ProxyControl
-from loadtests.errors import FaultFailedError, LoadError
+from loadtests.chaos.site import FaultProxy
+from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
-    from loadtests.chaos.network.effect import Effect
-    from loadtests.chaos.site import Site
+    from collections.abc import Generator
 
 _SECONDS: Final = 2.0
 _START_SECONDS: Final = 15.0
@@ -97,21 +93,12 @@ def _line(connection: socket.socket) -> bytes:
     return bytes(received)
 
 
-@dataclass(frozen=True, slots=True)
-class FaultProxy:
-    """A proxy that runs."""
-
-    control: ProxyControl
-    """Its addresses and its control socket."""
-    pid: int
-
-
 @contextlib.contextmanager
 def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]:
     """Run a proxy in front of a server while a block lasts.
 
         with fault_proxy(grpc=triton.grpc, http=triton.http) as proxy:
-            client = InferenceServerClient(proxy.control.grpc)
+            client = InferenceServerClient(proxy.grpc)
 
     Its input is a pipe that only the owner holds, so it ends with the owner, by SIGKILL
     too, and removes its folder.
@@ -146,7 +133,7 @@ def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]
                 "its standard error says why"
             )
         at = json.loads(line)
-        yield FaultProxy(ProxyControl(path, at["grpc"], at["http"]), process.pid)
+        yield FaultProxy(path, at["grpc"], at["http"], process.pid)
     finally:
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None  # noqa: S101 - for the type checker
@@ -157,72 +144,3 @@ def fault_proxy(*, grpc: str, http: str, seed: int = 0) -> Generator[FaultProxy]
             process.kill()
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-class ThroughProxy:
-    """Every effect, without root, on connections through the proxy and no others."""
-
-    def refusal(self, site: Site, effect: Effect) -> str | None:  # noqa: ARG002 - it has all of them
-        """Require a proxy that answers."""
-        if site.proxy is None:
-            return "no fault proxy stands before the server"
-        try:
-            ask(site.proxy.control, {"do": "state"})
-        except (ProxyGoneError, ProxyFailedError) as error:
-            return str(error)
-        return None
-
-    def prepare(
-        self,
-        site: Site,
-        protocols: Sequence[str],
-        token: str,  # noqa: ARG002 - part of each command
-    ) -> dict[str, Any]:
-        """Return the proxy's socket, and the protocols."""
-        assert site.proxy is not None  # noqa: S101 - seen by refusal
-        return {"control": str(site.proxy.control), "protocols": list(protocols)}
-
-    def inject(self, record: dict[str, Any]) -> None:
-        """Set it."""
-        command = {key: record[key] for key in ("token", "effect", "protocols")}
-        try:
-            ask(Path(record["control"]), {"do": "set", **command})
-        except (ProxyGoneError, ProxyFailedError) as error:
-            raise FaultFailedError(str(error)) from error
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report a proxy that does not run any more, or has another effect set."""
-        try:
-            effect = _effect_of(record)
-        except (ProxyGoneError, ProxyFailedError) as error:
-            return [str(error)]
-        if effect != record["effect"]:
-            return [f"the fault proxy at {record['control']} has it not set"]
-        return []
-
-    def revert(self, record: dict[str, Any]) -> None:
-        """Clear the effect; without a proxy it has ended already."""
-        try:
-            ask(Path(record["control"]), {"do": "clear", "token": record["token"]})
-        except ProxyGoneError:
-            return
-        except ProxyFailedError as error:
-            raise FaultFailedError(f"{error}; end that proxy") from error
-
-    def residue(self, record: dict[str, Any]) -> list[str]:
-        """Report the fault on the proxy."""
-        try:
-            effect = _effect_of(record)
-        except ProxyGoneError:
-            return []
-        except ProxyFailedError as error:
-            return [str(error)]
-        if effect is None:
-            return []
-        return [f"the fault proxy at {record['control']} has it set"]
-
-
-def _effect_of(record: dict[str, Any]) -> dict[str, Any] | None:
-    faults = ask(Path(record["control"]), {"do": "state"})["faults"]
-    effect: dict[str, Any] | None = faults.get(record["token"], {}).get("effect")
-    return effect

@@ -38,7 +38,7 @@ _SECONDS: Final = "seconds from the start of the load"
 
 
 def plots(evidence: Evidence, found: Findings) -> Iterator[Plot]:
-    """Yield the course of signals, then requests and latency where any were sent."""
+    """Yield the course of signals, then latency where requests were sent."""
     end = evidence.seen_seconds
     if found.faults or evidence.checks:
         yield _course(evidence, found, end)
@@ -47,26 +47,31 @@ def plots(evidence: Evidence, found: Findings) -> Iterator[Plot]:
     answers = answers_of(evidence.load)
     width = max(end / _SLICES, _LEAST_SLICE_SECONDS)
     edges = np.arange(0.0, answers.until_seconds + width, width)
-    yield _answers(answers, edges, found, end)
     yield _latency(answers, edges, found, end)
 
 
 def _course(evidence: Evidence, found: Findings, end: float) -> Plot:
     """A row each: fault, users, checks, metrics, alerts."""
     recoveries = [f.recovery for f in found.faults if f.recovery is not None]
-    metrics = [one for fault in found.faults for one in fault.detection.metrics]
-    alerts = [one for fault in found.faults for one in fault.detection.alerts]
     bad = _spans(((r.first_bad_seconds, r.recovered_seconds) for r in recoveries), end)
-    shown = _spans(((m.held_seconds, m.cleared_seconds) for m in metrics), end)
-    pending = _spans(((a.pending_seconds, a.firing_seconds) for a in alerts), end)
-    fired = _spans(((a.firing_seconds, a.resolved_seconds) for a in alerts), end)
+    shown, fired = (
+        _spans(
+            (
+                (one.shown_seconds, one.last_seconds)
+                for fault in found.faults
+                for one in fault.signals
+                if one.kind == kind
+            ),
+            end,
+        )
+        for kind in ("metric", "alert")
+    )
     series = (
         *_bars("fault", [_effect(f, end) for f in found.faults], 5.0, _FAULT),
         *_bars("not served", bad, 4.0, _BAD),
         _dots("met", [c for c in evidence.checks if c.met], 3.0, _GOOD),
         _dots("not met", [c for c in evidence.checks if not c.met], 3.0, _BAD),
         *_bars("shown", shown, 2.0, _SIGNAL),
-        *_bars("pending", pending, 1.0, 0),
         *_bars("" if shown else "shown", fired, 1.0, _SIGNAL),
     )
     return Plot(
@@ -74,27 +79,6 @@ def _course(evidence: Evidence, found: Findings, end: float) -> Plot:
         Axis(_SECONDS, low=0.0, high=end),
         Axis("", low=0.4, high=5.6, ticks=_ROWS),
         tuple(one for one in series if one.x.size),
-        _marks(found),
-    )
-
-
-def _answers(answers: Answers, edges: Floats, found: Findings, end: float) -> Plot:
-    """Requests due in each slice, and how many of them were answered rightly."""
-    seconds = edges[1:] - edges[:-1]
-    known = ~answers.unsent
-    asked = np.histogram(answers.due[known], edges)[0]
-    right = np.histogram(answers.due[known & answers.right], edges)[0]
-    middles = (edges[1:] + edges[:-1]) / 2
-    most = float((asked / seconds).max(initial=1.0))
-    return Plot(
-        "Requests by when they were due",
-        Axis(_SECONDS, low=0.0, high=end),
-        Axis("a second", low=0.0, high=most * 1.1),
-        (
-            *_shades(found, end, 0.0, most * 1.1),
-            Series("asked", middles, asked / seconds, "area", colour=0),
-            Series("right answers", middles, right / seconds, colour=_GOOD),
-        ),
         _marks(found),
     )
 

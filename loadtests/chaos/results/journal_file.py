@@ -9,143 +9,88 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 import platform
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import Field
 
 from exporter.settings import Settings
 from exporter.system import whole_file
-from loadtests import json_file, result_file
+from loadtests import json_file
 from loadtests.chaos.measuring.findings import Findings, findings
-from loadtests.chaos.measuring.observations import (
-    AlertChange,
-    Check,
-    Event,
-    Evidence,
-    Sample,
-    Scrape,
-    Status,
-    Step,
-)
+from loadtests.chaos.measuring.observations import Evidence
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from loadtests.chaos.measuring.observations import Part, Phase
+    from loadtests.chaos.measuring.observations import Check, Part, Phase, Status
 
 FORMAT: Final = "tritonwatch-chaos-journal"
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FILE_BYTES: Final = 1 << 28
-_MAX_OUTPUT_CHARACTERS: Final = 10_000
 _LIBRARY: Final = "chaostoolkit-lib"
 _STATUSES: Final[tuple[Status, ...]] = ("completed", "aborted", "failed", "interrupted")
 """Statuses from best to worst, for several repetitions together."""
 
 
-class PolledSeries(Settings):
-    """One series of the sidecar."""
+class Judged(Evidence):
+    """One repetition: what was seen, and what follows from it."""
 
-    metric: str
-    labels: dict[str, str]
-    at_seconds: tuple[float, ...]
-    values: tuple[float, ...]
-
-
-class Repetition(Settings):
-    """One repetition: its evidence, and its findings."""
-
-    repetition: int
-    strength: float | None
-    started_at: float
-    ended_seconds: float
-    status: Status
-    load: dict[str, Any] | None
-    """A load run, as `tritonwatch load run --json` writes it."""
-    events: tuple[Event, ...]
-    steps: tuple[Step, ...]
-    checks: tuple[Check, ...]
-    series: tuple[PolledSeries, ...]
-    alerts: tuple[AlertChange, ...]
-    alerts_watched: bool
-    scrapes: tuple[Scrape, ...]
-    leftovers: tuple[str, ...]
-    problems: tuple[str, ...]
-    versions: dict[str, str]
     findings: Findings
-
-
-_SHARED: Final = tuple(
-    field.name
-    for field in fields(Evidence)
-    if field.name in Repetition.model_fields and field.name != "load"
-)
-
-
-"""Fields that evidence and its entry in a journal have alike."""
 
 
 class Block(Settings):
     """Our block of a journal."""
 
     format: Literal["tritonwatch-chaos-journal"] = FORMAT
-    version: Literal[1] = VERSION
-    repetitions: tuple[Repetition, ...] = Field(min_length=1)
+    version: Literal[2] = VERSION
+    repetitions: tuple[Judged, ...] = Field(min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A journal that was read."""
+    """The repetitions of an experiment, in their order; at least one."""
 
-    source: str
-    evidence: tuple[Evidence, ...]
-    findings: tuple[Findings, ...]
+    repetitions: tuple[Judged, ...]
+
+    @classmethod
+    def of(cls, evidence: Iterable[Evidence]) -> Self:
+        """Judge each repetition."""
+        return cls(
+            tuple(
+                Judged(
+                    **{name: getattr(one, name) for name in Evidence.model_fields},
+                    findings=findings(one),
+                )
+                for one in evidence
+            )
+        )
 
     @property
     def title(self) -> str:
         """Title of the experiment."""
-        return self.findings[0].title
+        return self.repetitions[0].title
 
 
-def to_document(
-    evidence: Sequence[Evidence], found: Sequence[Findings] | None = None
-) -> dict[str, Any]:
-    """The journal of an experiment's repetitions, in their order.
-
-    Raises:
-        ValueError: there is no repetition.
-    """
-    if not evidence:
-        raise ValueError("found no repetition; a journal is about at least one")
-    judged = [findings(one) for one in evidence] if found is None else list(found)
-    plain = [_plain(one) for one in evidence]
-    block = Block(
-        repetitions=tuple(
-            _repetition(one, of) for one, of in zip(plain, judged, strict=True)
-        )
-    )
-    deviated = any(one.deviated for one in judged)
+def to_document(journal: Journal) -> dict[str, Any]:
+    """The journal as JSON."""
     return {
-        **_toolkit_journal(plain, deviated=deviated),
-        "tritonwatch": block.model_dump(mode="json"),
+        **_toolkit_journal(journal.repetitions),
+        "tritonwatch": Block(repetitions=journal.repetitions).model_dump(mode="json"),
     }
 
 
-def write(
-    path: Path, evidence: Sequence[Evidence], found: Sequence[Findings] | None = None
-) -> None:
+def write(path: Path, journal: Journal) -> None:
     """Write the file, in full or not at all.
 
     Raises:
         PlanError: it cannot be written.
     """
-    document = to_document(evidence, found)
+    document = to_document(journal)
     data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
     try:
         whole_file.write(path, data, 0o644)
@@ -185,86 +130,14 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
     if not isinstance(experiment, dict):
         raise PlanError("is no whole journal: it holds no experiment", source)
     return Journal(
-        source=source,
-        evidence=tuple(_evidence(one, experiment, source) for one in block.repetitions),
-        findings=tuple(one.findings for one in block.repetitions),
-    )
-
-
-def _repetition(evidence: Evidence, found: Findings) -> Repetition:
-    load = evidence.load
-    return Repetition(
-        **{name: getattr(evidence, name) for name in _SHARED},
-        load=None if load is None else result_file.to_document(load),
-        series=tuple(_series(evidence.samples)),
-        findings=found,
-    )
-
-
-def _evidence(one: Repetition, experiment: Mapping[str, Any], source: str) -> Evidence:
-    load = one.load
-    return Evidence(
-        **{name: getattr(one, name) for name in _SHARED},
-        experiment=experiment,
-        load=None if load is None else result_file.from_document(load, source),
-        samples=tuple(_samples(one.series)),
-    )
-
-
-def _series(samples: Sequence[Sample]) -> Iterator[PolledSeries]:
-    """Yield the samples by series. A value that is no number is left out."""
-
-    def name(sample: Sample) -> tuple[str, tuple[tuple[str, str], ...]]:
-        return sample.metric, tuple(sorted(sample.labels.items()))
-
-    known = [sample for sample in samples if math.isfinite(sample.value)]
-    for (metric, labels), group in groupby(sorted(known, key=name), key=name):
-        mine = sorted(group, key=lambda sample: sample.at_seconds)
-        yield PolledSeries(
-            metric=metric,
-            labels=dict(labels),
-            at_seconds=tuple(sample.at_seconds for sample in mine),
-            values=tuple(sample.value for sample in mine),
+        tuple(
+            one.model_copy(update={"experiment": experiment})
+            for one in block.repetitions
         )
-
-
-def _samples(series: Sequence[PolledSeries]) -> Iterator[Sample]:
-    for one in series:
-        for at, value in zip(one.at_seconds, one.values, strict=True):
-            yield Sample(at, one.metric, one.labels, value)
-
-
-def _plain(evidence: Evidence) -> Evidence:
-    """Return it with values that JSON can hold: those of others may be of any type."""
-    return replace(
-        evidence,
-        experiment=_as_json(evidence.experiment),
-        events=tuple(replace(e, detail=_as_json(e.detail)) for e in evidence.events),
-        steps=tuple(
-            replace(
-                step,
-                activity=_as_json(step.activity),
-                output=_as_json(step.output, _MAX_OUTPUT_CHARACTERS),
-            )
-            for step in evidence.steps
-        ),
-        checks=tuple(
-            replace(check, value=None)
-            if check.value is not None and not math.isfinite(check.value)
-            else check
-            for check in evidence.checks
-        ),
     )
 
 
-def _as_json(value: Any, most_characters: int | None = None) -> Any:
-    text = json.dumps(value, default=str)
-    if most_characters is not None and len(text) > most_characters:
-        return f"{text[:most_characters]}…"
-    return json.loads(text, parse_constant=lambda _: None)
-
-
-def _toolkit_journal(evidence: Sequence[Evidence], *, deviated: bool) -> dict[str, Any]:
+def _toolkit_journal(evidence: Sequence[Judged]) -> dict[str, Any]:
     """The journal of an experiment's repetitions, which are one run to Chaos Toolkit.
 
     `steady_states` holds the first state before, the last one after, and every one
@@ -276,10 +149,10 @@ def _toolkit_journal(evidence: Sequence[Evidence], *, deviated: bool) -> dict[st
         "chaoslib-version": _version(),
         "platform": platform.platform(),
         "node": platform.node(),
-        "experiment": dict(first.experiment),
+        "experiment": first.experiment,
         "start": _time(first.started_at),
         "status": max((one.status for one in evidence), key=_STATUSES.index),
-        "deviated": deviated,
+        "deviated": any(one.findings.deviated for one in evidence),
         "steady_states": {
             "before": next(_states(first, "before"), None),
             "after": next(reversed(list(_states(last, "after"))), None),

@@ -57,7 +57,7 @@ def companions(target: Target, site: Site, around: Surroundings) -> Generator[No
             from loadtests.chaos.network.proxy_client import fault_proxy  # noqa: PLC0415
 
             proxy = fault_proxy(grpc=site.grpc, http=site.http, seed=around.seed)
-            site.proxy = stack.enter_context(proxy).control
+            site.proxy = stack.enter_context(proxy)
         if target.sidecar is not None:
             over = dict(target.sidecar)
             if target.collector:

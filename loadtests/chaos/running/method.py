@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -84,7 +85,7 @@ class Method:
             part,
             activity.model_dump(mode="json", exclude_unset=True),
             succeeded=problem is None,
-            output=_plain(output),
+            output=output,
             problem=problem,
         )
         self._record.add(step)
@@ -172,13 +173,5 @@ def _evaluated(
 def _number(value: Any) -> float | None:
     if isinstance(value, dict):  # of a program or a URL
         value = value.get("status")
-    return float(value) if isinstance(value, bool | int | float) else None
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that JSON can hold."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | None) else str(value)
+    known = isinstance(value, bool | int | float) and math.isfinite(value)
+    return float(value) if known else None

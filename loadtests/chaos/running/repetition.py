@@ -68,7 +68,7 @@ class RunOptions:
 
 
 class Repetition:
-    """One time through; also the `Running` of the toolkit's functions."""
+    """One time through; the toolkit's functions speak of it."""
 
     def __init__(
         self,
@@ -213,10 +213,9 @@ class Repetition:
             self._load = stack.enter_context(self._loading(stack))
         self._announce(stack)
         if self._site is not None and self._site.sidecar_url is not None:
-            metrics = frozenset[str]().union(*(one.metrics for one in detect))
-            watch = SidecarWatch(
-                self._site.sidecar_url, metrics, record, self._site.sidecar
-            )
+            conditions = filter(None, (one.condition for one in detect))
+            metrics = {condition.metric for condition in conditions}
+            watch = SidecarWatch(self._site.sidecar_url, metrics, record)
             stack.enter_context(watch)
         if self._site is not None and self._site.prometheus_url is not None:
             stack.enter_context(AlertWatch(self._site.prometheus_url, record))

@@ -136,4 +136,4 @@ def test_an_experiment_on_it_holds(container: TritonContainer, tmp_path: Path) -
     (fault,) = judged.faults
     assert fault.recovery is not None
     assert fault.recovery.state == "recovered"
-    assert fault.detected[0].metric_in_time is True
+    assert fault.signals[0].in_time is True

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from chaoslib.experiment import run_experiment
-from simulated_outages import evidence, poisson, run
+from simulated_outages import Sample, evidence, poisson, run
 
 from loadtests.chaos.measuring.findings import findings
 from loadtests.chaos.measuring.observations import (
     AlertChange,
     Check,
     Evidence,
-    Sample,
-    Scrape,
+    Record,
     Step,
 )
 from loadtests.chaos.results import journal_file
+from loadtests.chaos.results.journal_file import Journal
 from loadtests.errors import PlanError
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ def whole(repetition: int = 0, **more: Any) -> Evidence:
         ),
         "alerts": (AlertChange(8.0, "TritonDown", {"severity": "page"}, "firing"),),
         "alerts_watched": True,
-        "scrapes": (Scrape(1.0, 0.01, ok=True, resident_bytes=1, open_fds=2),),
         "leftovers": ("something",),
         "problems": ("another thing",),
         "versions": {"triton": "2.51.0"},
@@ -74,20 +73,18 @@ def whole(repetition: int = 0, **more: Any) -> Evidence:
 def test_all_that_was_seen_comes_back(tmp_path: Path) -> None:
     before = [whole(0), whole(1, strength=20.0)]
     file = tmp_path / "journal.json"
-    journal_file.write(file, before)
-    after = journal_file.read(file)
-    assert [findings(one) for one in before] == list(after.findings)
-    for old, new in zip(before, after.evidence, strict=True):
-        for part in fields(Evidence):
-            if part.name not in {"load", "samples"}:
-                assert getattr(old, part.name) == getattr(new, part.name), part.name
-        assert sorted(old.samples, key=str) == sorted(new.samples, key=str)
+    journal_file.write(file, Journal.of(before))
+    after = journal_file.read(file).repetitions
+    for old, new in zip(before, after, strict=True):
+        assert new.findings == findings(old) == findings(new)
+        for part in Evidence.model_fields:
+            if part != "load":
+                assert getattr(old, part) == getattr(new, part), part
         assert old.load is not None
         assert new.load is not None
         for part in fields(old.load.requests):
             one, other = (getattr(e.load.requests, part.name) for e in (old, new))
             assert np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-    assert [findings(one) for one in after.evidence] == list(after.findings)
 
 
 def test_the_keys_are_those_that_chaos_toolkit_writes() -> None:
@@ -112,7 +109,7 @@ def test_the_keys_are_those_that_chaos_toolkit_writes() -> None:
             "rollbacks": [action],
         }
     )
-    ours = journal_file.to_document([whole()])
+    ours = journal_file.to_document(Journal.of([whole()]))
     assert set(theirs) <= set(ours)
     for key in theirs:
         assert type(theirs[key]) is type(ours[key]), key
@@ -129,31 +126,33 @@ def test_the_keys_are_those_that_chaos_toolkit_writes() -> None:
 
 
 def test_what_json_cannot_hold_does_not_spoil_the_journal(tmp_path: Path) -> None:
-    odd = whole(
-        samples=(Sample(1.0, "triton_up", {}, float("nan")),),
-        checks=(Check(5.0, "during", "p95", float("inf"), met=False),),
-        steps=(
-            Step(5.0, 0.1, "method", {"name": "x"}, succeeded=True, output=object()),
-            Step(5.0, 0.1, "method", {"name": "x"}, succeeded=True, output="y" * 10**6),
-        ),
+    record = Record()
+    record.value(1.0, "triton_up", {}, float("nan"))
+    for output in (object(), "y" * 10**6):
+        record.add(Step(5.0, 0.1, "method", {"x": 1}, succeeded=True, output=output))
+    odd = record.evidence(
+        {"title": "t", "of": object()},
+        origin=None,
+        load=None,
+        ended=6.0,
+        status="completed",
     )
     file = tmp_path / "journal.json"
-    journal_file.write(file, [odd])
-    back = journal_file.read(file).evidence[0]
-    assert back.samples == ()
-    assert back.checks[0].value is None
+    journal_file.write(file, Journal.of([odd]))
+    (back,) = journal_file.read(file).repetitions
+    assert back.series == ()
     assert len(back.steps[1].output) < 20_000
 
 
 def test_the_worst_status_of_repetitions_is_the_journals() -> None:
-    both = [whole(0), replace(whole(1), status="failed")]
-    assert journal_file.to_document(both)["status"] == "failed"
+    both = [whole(0), whole(1, status="failed")]
+    assert journal_file.to_document(Journal.of(both))["status"] == "failed"
 
 
 def test_a_repetition_in_which_nothing_was_sent_has_a_journal(tmp_path: Path) -> None:
     file = tmp_path / "journal.json"
-    journal_file.write(file, [whole(load=None)])
-    assert journal_file.read(file).evidence[0].load is None
+    journal_file.write(file, Journal.of([whole(load=None)]))
+    assert journal_file.read(file).repetitions[0].load is None
 
 
 @pytest.mark.parametrize(
@@ -178,12 +177,16 @@ def test_what_is_no_journal_is_refused_with_its_reason(
 
 
 def test_a_journal_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
-    document = journal_file.to_document([whole()])
+    document = journal_file.to_document(Journal.of([whole()]))
     block = document["tritonwatch"]["repetitions"][0]
     block["load"]["requests"]["count"] += 1
     with pytest.raises(PlanError):
         journal_file.from_document(document)
     block["load"]["requests"]["count"] -= 1
+    block["series"][0]["values"].pop()
+    with pytest.raises(PlanError, match="found 0 values at 1 times"):
+        journal_file.from_document(document)
+    block["series"].pop(0)
     block["surprise"] = 1
     with pytest.raises(PlanError, match="surprise"):
         journal_file.from_document(document)

@@ -55,11 +55,9 @@ def test_a_hang_of_a_second_is_reported_as_one(rate: int, seed: int) -> None:
     assert found.outage is not None
     assert found.outage.ended
     assert found.outage.seconds == pytest.approx(1.0, abs=0.05)
-    assert found.outage.seconds <= found.outage.at_most_seconds
     assert found.state == "recovered"
     assert found.recovered_seconds is not None
     assert found.first_bad_seconds == pytest.approx(INJECT, abs=0.05)
-    assert found.first_good_seconds == pytest.approx(INJECT + 1, abs=0.05)
     assert found.recovered_seconds == pytest.approx(INJECT + 1, abs=0.06)
 
 
@@ -70,7 +68,6 @@ def test_a_timeout_shorter_than_the_hang_changes_nothing_of_its_length() -> None
     assert found.outage.seconds == pytest.approx(3.0, abs=0.05)
     lost = load.requests.count(Outcome.TIMEOUT)
     assert lost == pytest.approx(300 * 2.5, rel=0.2)
-    assert found.bad_request_seconds >= 0.5 * lost
 
 
 def test_a_server_that_refuses_is_out_until_it_answers_rightly() -> None:
@@ -80,7 +77,6 @@ def test_a_server_that_refuses_is_out_until_it_answers_rightly() -> None:
     assert found.outage.seconds == pytest.approx(1.6, abs=0.06)
     assert found.recovered_seconds == pytest.approx(6.6, abs=0.06)
     assert found.bad_requests == load.requests.count(Outcome.ERROR)
-    assert found.bad_request_seconds == pytest.approx(found.bad_requests * 1.0)
 
 
 @pytest.mark.parametrize(("good_for", "first_holds"), [(4.9, False), (5.2, True)])
@@ -88,17 +84,16 @@ def test_a_late_relapse_is_not_missed(good_for: float, *, first_holds: bool) -> 
     """Good for 4.9 s and then bad again is no recovery; it counts from after that."""
     back = 6.0 + good_for
     load = run(poisson(200, 25), refuses=((INJECT, 6.0), (back, back + 0.5)))
-    found = measured(load)
+    found = measured(load, reverted=6.0)
     assert found.state == "recovered"
     assert found.recovered_seconds == pytest.approx(back + 0.5, abs=0.05)
-    held = 6.0 if first_holds else back + 0.5
-    assert found.first_held_seconds == pytest.approx(held, abs=0.05)
     assert found.relapses == int(first_holds)
+    assert measured(load, reverted=back).relapses == 0
 
 
 def test_a_relapse_to_the_end_is_no_recovery_however_long_it_was_good() -> None:
     load = run(poisson(200, 30), refuses=((INJECT, 6.0), (20.0, 30.0)))
-    found = measured(load)
+    found = measured(load, reverted=6.0)
     assert found.state == "not_recovered"
     assert found.recovered_seconds is None
     assert found.relapses == 1
@@ -123,7 +118,6 @@ def test_a_run_that_ends_soon_after_the_fault_says_nothing() -> None:
 def test_never_back_is_not_recovered_and_its_outage_has_no_end() -> None:
     found = measured(run(poisson(200, 15), hangs=((INJECT, 99.0),)))
     assert found.state == "not_recovered"
-    assert found.first_good_seconds is None
     assert found.outage is not None
     assert not found.outage.ended
     assert found.outage.seconds == pytest.approx(11.0, abs=0.1)
@@ -153,8 +147,6 @@ def test_silence_between_bad_and_good_is_not_taken_for_good() -> None:
     assert found.state == "recovered"
     assert found.recovered_seconds is not None
     assert found.recovered_seconds >= 9.0
-    assert found.outage is not None
-    assert found.outage.blind_seconds == pytest.approx(3.0, abs=0.05)
 
 
 def test_wrong_answers_are_bad_however_fast_they_come() -> None:
@@ -180,27 +172,23 @@ def test_a_late_spell_of_no_window_is_no_relapse_once_it_has_held() -> None:
     """Which happens without any fault; one that is longer, or an error, is a relapse."""
     due = poisson(200, 25)
     down = ((INJECT, 6.0),)
-    blip = measured(run(due, refuses=down, slow=((15.0, 15.2),)))
+    blip = measured(run(due, refuses=down, slow=((15.0, 15.2),)), reverted=6.0)
     assert blip.state == "recovered"
     assert blip.recovered_seconds == pytest.approx(6.0, abs=0.05)
-    assert (blip.blips, blip.relapses) == (1, 0)
-    spell = measured(run(due, refuses=down, slow=((15.0, 17.0),)))
+    assert blip.relapses == 0
+    spell = measured(run(due, refuses=down, slow=((15.0, 17.0),)), reverted=6.0)
     assert spell.recovered_seconds == pytest.approx(17.0, abs=0.1)
-    assert (spell.blips, spell.relapses) == (0, 1)
-    error = measured(run(due, refuses=(*down, (15.0, 15.02))))
+    assert spell.relapses == 1
+    error = measured(run(due, refuses=(*down, (15.0, 15.02))), reverted=6.0)
     assert error.recovered_seconds == pytest.approx(15.0, abs=0.1)
-    assert (error.blips, error.relapses) == (0, 1)
+    assert error.relapses == 1
 
 
 def test_a_late_spell_long_after_a_fault_that_nobody_felt_is_not_its_effect() -> None:
     due = poisson(200, 25)
     late = run(due, slow=((18.0, 18.1),))
     found = measured(late, reverted=7.0)
-    assert (found.state, found.blips, found.first_bad_seconds) == (
-        "unaffected",
-        1,
-        None,
-    )
+    assert (found.state, found.first_bad_seconds) == ("unaffected", None)
     assert measured(late, reverted=17.0).state == "recovered"
     long = measured(run(due, slow=((18.0, 20.0),)), reverted=7.0)
     assert long.first_bad_seconds == pytest.approx(18.0, abs=0.05)
@@ -237,14 +225,12 @@ def test_an_interrupted_run_is_judged_by_what_was_sent() -> None:
 
 
 def test_requests_that_were_under_way_are_hit_as_well() -> None:
-    """Sent before the fault and lost to it: bad, and noticed when it failed."""
+    """Sent before the fault and lost to it."""
     due = poisson(200, 20)
     load = run(due, latency=0.05, refuses=((INJECT, 6.0),))
     found = measured(load)
     assert found.first_bad_seconds is not None
     assert INJECT - 0.06 < found.first_bad_seconds < INJECT
-    assert found.noticed_seconds is not None
-    assert found.noticed_seconds >= INJECT
 
 
 def test_another_fault_ends_what_is_said_of_the_one_before() -> None:
@@ -368,8 +354,6 @@ def test_recovered_is_never_claimed_while_anything_is_bad(
     found = measured(load)
     if found.state == "recovered":
         assert found.recovered_seconds is not None
-        assert found.first_held_seconds is not None
-        assert found.first_held_seconds <= found.recovered_seconds
         ok = load.requests.outcome == Outcome.OK
         assert ok[due >= found.recovered_seconds].all()
         # The first good request may be due a while after the last bad one.

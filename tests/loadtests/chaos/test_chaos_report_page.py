@@ -12,7 +12,8 @@ from simulated_outages import evidence, poisson, run
 
 from loadtests.chaos.measuring.observations import AlertChange, Check
 from loadtests.chaos.report.chaos_document import document
-from loadtests.chaos.results import journal_file, scorecard
+from loadtests.chaos.results import scorecard
+from loadtests.chaos.results.journal_file import Journal
 from pages import page_html
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def browser(require_commands: Callable[..., None]) -> Generator[Browser]:
         running.close()
 
 
-def journal() -> journal_file.Journal:
+def journal() -> Journal:
     load = run(poisson(100, 20), refuses=((5.0, 6.5),))
     seen = evidence(
         load,
@@ -52,7 +53,7 @@ def journal() -> journal_file.Journal:
         alerts_watched=True,
         leftovers=("a process with a name that is longer than a phone is wide " * 3,),
     )
-    return journal_file.from_document(journal_file.to_document([seen]))
+    return Journal.of([seen])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -98,7 +98,9 @@ def test_the_command_tells_what_it_found(
     assert cli.main(["chaos", "run", str(file), *state]) == 2
     assert "not on the allow-list" in capsys.readouterr().err
     assert cli.main(["chaos", "run", str(file), *state, "--allow", NAME]) == 1
-    assert capsys.readouterr().out.startswith("frozen: Test\n  #1 FINDING\n")
+    said = capsys.readouterr().out
+    assert said.startswith("frozen: Test\n")
+    assert "FINDING" in said
 
 
 def test_a_command_that_is_killed_leaves_nothing_of_its_own_target(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from simulated_outages import evidence
 
-from loadtests.chaos.measuring.observations import Scrape
+from loadtests.chaos.measuring.observations import Series
+from loadtests.chaos.measuring.polling import OPEN_FDS, RESIDENT
 from loadtests.chaos.soak import FAULTS, drawn, soaked
 
 if TYPE_CHECKING:
@@ -36,25 +37,24 @@ def watched(
     # Some pages come and go, and a minute's work is done in a burst.
     noise = rng.normal(scale=15e3, size=at.size) + 30e3 * np.sin(at / 37)
     held = BASE + extra(at) + noise
-    scrapes = tuple(
-        Scrape(
-            float(when),
-            0.002,
-            ok=True,
-            resident_bytes=int(value // PAGE * PAGE),
-            open_fds=20 + int(rng.integers(0, 3) + fds_an_hour * when / 3600),
-            threads=24,
+    fds = 20 + rng.integers(0, 3, at.size) + (fds_an_hour * at / 3600).astype(int)
+    shown = {"up": at * 0 + 1, RESIDENT: held // PAGE * PAGE, OPEN_FDS: fds}
+    series = tuple(
+        Series(
+            metric=name,
+            labels={},
+            at_seconds=tuple(at.tolist()),
+            values=tuple(values.astype(float).tolist()),
         )
-        for when, value in zip(at, held, strict=True)
+        for name, values in shown.items()
     )
-    return soaked(evidence(None, scrapes=scrapes))
+    return soaked(evidence(None, series=series))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_leak_is_found(seed):
     soak = watched(lambda at: 5e6 * at / 3600, seed)
     assert soak.growth_low < 5e6 < soak.growth_high
-    assert soak.kept is False
     assert any("resident memory" in told for told in soak.broken)
 
 
@@ -76,9 +76,8 @@ def test_windows_that_fill_are_no_leak(seed):
 def test_one_that_stays_as_it_is_keeps_its_promise(seed):
     soak = watched(np.zeros_like, seed)
     assert soak.growth_low <= 0 <= soak.growth_high
-    assert soak.kept is True
     assert soak.broken == ()
-    assert soak.open_fds_growth == soak.threads_growth == 0
+    assert soak.open_fds_growth == 0
 
 
 def test_an_interval_holds_the_growth_of_steps_that_come_at_any_time():
@@ -104,7 +103,7 @@ def test_descriptors_that_are_not_closed_are_found():
 
 def test_of_two_minutes_no_slope_is_told():
     soak = watched(lambda at: 5e6 * at / 3600, 1, minutes=2)
-    assert soak.growth_bytes_per_hour is soak.growth_late is soak.kept is None
+    assert soak.growth_bytes_per_hour is soak.growth_late is None
     assert soak.open_fds_growth is not None
 
 

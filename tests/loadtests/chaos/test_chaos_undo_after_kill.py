@@ -32,13 +32,7 @@ MODELS = Path(__file__).parents[3] / "deploy" / "models"
 QUICK = ({"kind": "freeze_server"}, {"kind": "kill_stub"})
 """One whose undo is a signal, and one whose undo asks the server."""
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-OTHER_WAYS: tuple[dict[str, Any], ...] = (
-    {"kind": "network_delay", "mechanism": "proxy"},
-    {"kind": "network_loss", "mechanism": "nft"},
-    {"kind": "partition", "mechanism": "nft"},
-    {"kind": "tap_stalled", "side": "sender"},
-    {"kind": "unload_model", "every_seconds": 0.1},
-)
+OTHER_WAYS: tuple[dict[str, Any], ...] = ({"kind": "tap_stalled", "side": "sender"},)
 """Of faults that can be done otherwise than by default."""
 EVERY = (*({"kind": kind} for kind in sorted(FAULTS)), *OTHER_WAYS)
 EARLY_POINTS = 5

@@ -20,7 +20,6 @@ from waiting import patience, wait_until
 from loadtests.chaos.network.effect import Effect
 from loadtests.chaos.network.proxy import MAX_FAULTS
 from loadtests.chaos.network.proxy_client import (
-    FaultProxy,
     ProxyFailedError,
     ProxyGoneError,
     ask,
@@ -32,6 +31,8 @@ from loadtests.chaos.primitives.process_refs import ProcessRef
 if TYPE_CHECKING:
     import socket
     from collections.abc import Generator
+
+    from loadtests.chaos.site import FaultProxy
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def proxy(echoed: TcpServer) -> Generator[FaultProxy]:
 
 @pytest.fixture
 def client(proxy: FaultProxy) -> Generator[socket.socket]:
-    with connect(proxy.control.grpc) as connection:
+    with connect(proxy.grpc) as connection:
         yield connection
 
 
@@ -59,16 +60,16 @@ def test_it_is_controlled_in_a_folder_with_a_long_name(
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     with fault_proxy(grpc=echoed.address, http=echoed.address) as running:
-        assert ask(running.control.control, {"do": "state"})["faults"] == {}
-        assert running.control.control.is_relative_to(folder)
+        assert ask(running.control, {"do": "state"})["faults"] == {}
+        assert running.control.is_relative_to(folder)
     assert list(folder.iterdir()) == []
     with pytest.raises(ProxyGoneError):
-        ask(running.control.control, {"do": "state"})
+        ask(running.control, {"do": "state"})
 
 
 def set_effect(proxy: FaultProxy, *, of: str = "tw1", **effect: object) -> None:
     ask(
-        proxy.control.control,
+        proxy.control,
         {
             "do": "set",
             "token": of,
@@ -79,11 +80,11 @@ def set_effect(proxy: FaultProxy, *, of: str = "tw1", **effect: object) -> None:
 
 
 def clear(proxy: FaultProxy, of: str = "tw1") -> None:
-    ask(proxy.control.control, {"do": "clear", "token": of})
+    ask(proxy.control, {"do": "clear", "token": of})
 
 
 def state(proxy: FaultProxy) -> dict:
-    return ask(proxy.control.control, {"do": "state"})
+    return ask(proxy.control, {"do": "state"})
 
 
 def round_trip(connection: socket.socket, data: bytes = b"x" * 100) -> float:
@@ -121,14 +122,14 @@ def test_a_delay_is_added_once_a_round_trip_for_one_direction_and_twice_for_both
 
 def test_only_the_protocol_that_is_named_is_hit(proxy):
     set_effect(proxy, delay_seconds=0.2)
-    with connect(proxy.control.http) as other, connect(proxy.control.grpc) as hit:
+    with connect(proxy.http) as other, connect(proxy.grpc) as hit:
         assert round_trip(hit) >= 0.4
         assert min(round_trip(other) for _ in range(5)) < 0.2
 
 
 def test_a_narrow_link_takes_as_long_as_its_bits_and_is_shared(proxy):
     set_effect(proxy, bytes_per_second=200_000.0, directions="requests")
-    with connect(proxy.control.grpc) as first, connect(proxy.control.grpc) as second:
+    with connect(proxy.grpc) as first, connect(proxy.grpc) as second:
         started = time.perf_counter()
         data = b"y" * 50_000
         first.sendall(data)
@@ -145,7 +146,7 @@ def test_in_a_partition_nothing_arrives_and_afterwards_all_of_it(proxy, client):
     client.settimeout(0.5)
     with pytest.raises(TimeoutError):
         client.recv(1)
-    with connect(proxy.control.grpc, 0.5) as newcomer:
+    with connect(proxy.grpc, 0.5) as newcomer:
         newcomer.sendall(b"new")
         with pytest.raises(TimeoutError):
             newcomer.recv(1)
@@ -166,7 +167,7 @@ def test_answers_alone_can_be_lost(echoed):
     with (
         TcpServer(note) as server,
         fault_proxy(grpc=server.address, http=server.address) as proxy,
-        connect(proxy.control.grpc) as connection,
+        connect(proxy.grpc) as connection,
     ):
         round_trip(connection)
         set_effect(proxy, partitioned=True, directions="answers")
@@ -190,7 +191,7 @@ def test_a_reset_reaches_both_ends():
     with (
         TcpServer(serve) as server,
         fault_proxy(grpc=server.address, http=server.address) as proxy,
-        connect(proxy.control.grpc) as connection,
+        connect(proxy.grpc) as connection,
     ):
         assert receive(connection, 5) == b"hello"
         set_effect(proxy, reset_ratio=1.0)
@@ -205,7 +206,7 @@ def test_a_server_that_is_gone_is_a_reset_for_the_client(echoed, proxy):
     echoed.close()
 
     def ask() -> None:
-        with connect(proxy.control.grpc) as connection:
+        with connect(proxy.grpc) as connection:
             connection.sendall(b"x")
             connection.recv(1)
 
@@ -229,7 +230,7 @@ def test_a_reader_that_stops_costs_bounded_memory():
         before = resident_bytes(proxy.pid)
         set_effect(proxy, delay_seconds=0.01)
         for _ in range(4):
-            connection = connections.enter_context(connect(proxy.control.grpc, 0.3))
+            connection = connections.enter_context(connect(proxy.grpc, 0.3))
             with contextlib.suppress(TimeoutError):
                 while True:
                     sent += connection.send(bytes(1 << 20))
@@ -259,7 +260,7 @@ def resident_bytes(pid: int) -> int:
 )
 def test_what_it_cannot_do_it_says(proxy, command, said):
     with pytest.raises(ProxyFailedError, match=said):
-        ask(proxy.control.control, command)
+        ask(proxy.control, command)
     assert state(proxy)["faults"] == {}
 
 
@@ -279,10 +280,10 @@ def test_nobody_there_is_told_apart_from_a_refusal(tmp_path: Path):
 
 OWNER = """
 import sys, time
-from loadtests.chaos.network.proxy_client import FaultProxy, fault_proxy
+from loadtests.chaos.network.proxy_client import fault_proxy
 from loadtests.chaos.network.wire import ALL_HELD_BYTES
 with fault_proxy(grpc=sys.argv[1], http=sys.argv[1]) as proxy:
-    print(proxy.pid, proxy.control.control, flush=True)
+    print(proxy.pid, proxy.control, flush=True)
     time.sleep(60)
 """
 

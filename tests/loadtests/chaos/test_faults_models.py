@@ -51,13 +51,6 @@ def test_an_unloaded_model_is_refused_and_comes_back(site, client) -> None:
     assert client.double() == "right"
 
 
-def test_a_model_that_comes_and_goes_is_there_in_the_end(site, client) -> None:
-    with in_effect(UnloadModel(model="double", every_seconds=0.1), site):
-        wait_until(lambda: client.double() == "right", "it is loaded")
-        wait_until(lambda: client.double() != "right", "it is unloaded")
-    assert client.double() == "right"
-
-
 def test_a_model_of_a_server_that_is_gone_needs_no_load(site, client) -> None:
     record = recorded(UnloadModel(model="double"), site)
     UnloadModel(model="double").inject(record)

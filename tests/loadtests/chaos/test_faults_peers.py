@@ -92,32 +92,6 @@ def test_a_collector_that_hangs_costs_its_pushes_and_nothing_else(
         site.beside.wait(lambda page: page.value(IN_A_ROW, kind="metrics") == 0, 20)
 
 
-def test_where_there_is_no_collector_one_that_hangs_is_stood_in(
-    site: EmbeddedSite, undone: list
-):
-    fault = OtlpHang()
-    record = injected(fault, site, undone)
-    assert record["process"] is None
-    with connect(record["address"], 0.3) as connection:
-        connection.sendall(b"POST / HTTP/1.1\r\n\r\n")
-        with pytest.raises(TimeoutError):
-            connection.recv(1)
-    rises(site.beside, EXPORTS, outcome="failed")
-    is_undone(fault, record)
-    with pytest.raises(ConnectionRefusedError):
-        connect(record["address"])
-
-
-def test_a_stand_in_lets_go_of_those_that_hang_up(undone: list):
-    fault = OtlpHang(address=f"127.0.0.1:{free_port()}")
-    record = injected(fault, empty_site(), undone)
-    for _ in range(300):
-        connect(record["address"]).close()
-    with connect(record["address"], 0.3) as connection, pytest.raises(TimeoutError):
-        connection.recv(1)
-    assert fault.missing(record) == []
-
-
 def test_a_tap_whose_reader_stops_takes_connections_and_answers_none(
     site: EmbeddedSite, undone: list
 ):
