@@ -165,13 +165,21 @@ def flooded_calls(target: Target) -> Attempts:
     return grpc_calls(target, "ModelInfer", grpc_request())
 
 
+HALF_SENT: Final = (
+    b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 2000000\r\n\r\n{"
+)
+
+
 def half_sent_bodies(target: Target) -> Attempts:
     """Bodies of which one byte comes."""
-    head = (
-        b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Content-Length: 1000\r\n\r\n{"
-    )
-    return holding(lambda: saying(target.tap, head), 2 * CONNECTIONS["tap"])
+    return holding(lambda: saying(target.tap, HALF_SENT), 2 * CONNECTIONS["tap"])
+
+
+def half_sent_megabytes(target: Target) -> Attempts:
+    """Bodies of which half comes, more than may wait."""
+    source, body = elsewhere(target.tap), HALF_SENT + b" " * 1_000_000
+    return holding(lambda: saying(target.tap, body, source), CONNECTIONS["tap"])
 
 
 def unread_scrape(address: Address, path: bytes = b"/metrics") -> socket.socket:
@@ -381,6 +389,7 @@ ATTACKS: Final = (
     Attack(messageless_streams, "grpc", 20),
     Attack(flooded_calls, "grpc", 20),
     Attack(half_sent_bodies, per_second=200),
+    Attack(half_sent_megabytes, per_second=20),
     Attack(span_bombs, per_second=10),
     Attack(zipped_spaces, per_second=10),
     Attack(half_joined_spans, per_second=10),
