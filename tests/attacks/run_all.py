@@ -43,6 +43,9 @@ RECOVERY_SECONDS: Final = 45.0
 IN_TIME_SECONDS: Final = 1.0
 POSTS_SHARE: Final = 0.99
 _ATTACKER: Final = Path(__file__).with_name("attacker.py")
+_PRIORITY: Final = (
+    "Attackers run at the lowest priority: a real one has a machine of its own."
+)
 _HEADS: Final = (
     "attack", "tried", "let through", "scrapes in 1 s", "slowest", "posts taken",
     "not serving", "probe", "resident",
@@ -172,7 +175,7 @@ def report(found: dict[str, list[Spell]], notes: Sequence[str]) -> Document:
                 Section(name, [Table(_HEADS, [each.row for each in several])])
                 for name, several in found.items()
             ),
-            *(Paragraph(note, soft=True) for note in notes),
+            *(Paragraph(note, soft=True) for note in (_PRIORITY, *notes)),
         ],
     )
 
@@ -250,7 +253,9 @@ def _of_others(arguments: argparse.Namespace) -> Attacked:
     }
     tls = trusting_authority(arguments.cafile) if url.scheme == "https" else None
     reader = Reader(web, tls, arguments.authorization)
-    return Attacked(arguments.url, Target(web, **taps), reader)
+    # Strangers speak TLS as well.
+    files = (arguments.cafile or "",) if tls else ()
+    return Attacked(arguments.url, Target((*web, *files), **taps), reader)
 
 
 if __name__ == "__main__":
