@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -86,7 +87,7 @@ class Spell:
     def row(self) -> list[str]:
         """The row of the report's table."""
         tallies = dict(self.seen.tallies)
-        scrapes = tallies.pop("scrape")
+        scrapes, probe = tallies.pop("scrape"), self.seen.probe_seconds
         return [
             self.name,
             str(self.tried),
@@ -95,7 +96,7 @@ class Spell:
             f"{scrapes.worst * 1e3:.0f} ms",
             ", ".join(f"{kind} {t.share():.1%}" for kind, t in tallies.items()) or "-",
             str(self.seen.not_serving),
-            f"{self.seen.probe_seconds * 1e3:.1f} ms",
+            "-" if math.isnan(probe) else f"{probe * 1e3:.1f} ms",
             f"{self.seen.resident_bytes / 1e6:.0f} MB",
         ]
 
