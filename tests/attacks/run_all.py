@@ -66,15 +66,17 @@ class Spell:
     def faults(self) -> list[str]:
         """What is not as it should be."""
         tallies = self.seen.tallies
-        late = tallies["scrape"].share(IN_TIME_SECONDS) < 1
+        scrapes = tallies["scrape"]
+        late = sum(seconds > IN_TIME_SECONDS for seconds in scrapes.seconds)
         posts = [kind for kind in tallies if kind != "scrape"]
         return [
             *(["attempts were let through"] if self.let_through else []),
             *(
-                [f"scrapes failed or took over a second {_most(tallies['scrape'])}"]
+                [f"{late} of {scrapes.tried} scrapes took over a second"]
                 if late
                 else []
             ),
+            *([f"scrapes failed {_most(scrapes)}"] if scrapes.failures else []),
             *(
                 f"{kind} posts were refused {_most(tallies[kind])}"
                 for kind in posts
