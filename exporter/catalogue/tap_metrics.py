@@ -53,8 +53,9 @@ ADMISSION_REFUSED: Final = MetricSpec(
     "Connections and requests turned away by listener and reason: crowded (the listener"
     " was full, and the connection that had waited longest was ended), calls (as many"
     " gRPC calls waited for their message as may, and the one that had waited longest was"
-    " ended, of the address with most), bytes (gRPC messages of the sender's address that"
-    " wait to be read take more than they leave free), descriptors (the process has no file descriptor left), handshake (TLS failed or took too long),"
+    " ended, of the address with most), bytes (bodies or messages of the sender's address that"
+    " wait to be read take more than they leave free), descriptors (the process has no"
+    " file descriptor left), handshake (TLS failed or took too long),"
     " passwords (too many wait to be checked), cross_site (sent by a web page of another"
     " site), memory (more is resident than tritonwatch_admission_memory_limit_bytes).",
     ("listener", "reason"),

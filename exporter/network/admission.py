@@ -44,10 +44,10 @@ CONNECTIONS: Final[dict[Listener, int]] = {"web": 128, "tap": 128, "grpc": 64}
 """Connections at once, by listener."""
 CALLS: Final = 64
 """gRPC calls at once that wait for a message; each may hold a part of one in memory."""
-MESSAGE_BYTES: Final = 32 << 20
-"""Limit of all gRPC messages together that wait to be processed."""
-_MESSAGE_OVERHEAD: Final = 4_096
-"""Bytes that an empty message takes, with its place in the queue."""
+HELD_BYTES: Final = 32 << 20
+"""Limit of all bodies or messages of a listener that are read or wait to be processed."""
+_OVERHEAD_BYTES: Final = 4_096
+"""Bytes that an empty body takes, with its place in the queue."""
 _DESCRIPTORS: Final[dict[Listener, int]] = {"web": 1, "tap": 1, "grpc": 3}
 """File descriptors of one connection: gRPC's are relayed over a Unix socket."""
 OWN_DESCRIPTORS: Final = 256
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 class CrowdedError(Exception):
-    """All places are taken, and no visitor is idle."""
+    """There is no room: all places are taken and no visitor is idle, or no bytes are left."""
 
 
 class Visitor:
@@ -171,38 +171,11 @@ class Entrance(Places):
         self.parsing = parsing
         self.calls = Places(CALLS, self.refused, "calls")
         """Places for calls, where one connection carries many requests at once."""
-        self._held: Counter[str] = Counter()
+        self.held_limit = HELD_BYTES
+        self.held: Counter[str] = Counter()
+        """Bytes of bodies that are read or wait, by address."""
         self._listener = listener
-        self._memory = memory or MemoryBudget(None)
-
-    def hold(self, address: str, number: int) -> bool:
-        """Reserve memory for a message of `number` bytes; return False if there is none.
-
-        `let_go` releases it. Beyond its first message an address may not hold more than it
-        leaves free (Choudhury and Hahne 1998, dynamic queue length thresholds): one alone
-        holds a half, and the next still finds as much.
-        """
-        own = self._held[address]
-        number += _MESSAGE_OVERHEAD
-        free = MESSAGE_BYTES - self._held.total() - number
-        if free < 0 or (own and own + number > free):
-            self.refused["bytes"] += 1
-            return False
-        self._held[address] += number
-        return True
-
-    def let_go(self, address: str, number: int) -> None:
-        """Release the memory of a message that has been processed."""
-        self._held[address] -= number + _MESSAGE_OVERHEAD
-        if not self._held[address]:
-            del self._held[address]
-
-    def lacks_memory(self) -> bool:
-        """Return whether data must be refused since too much memory is in use; count it."""
-        if not self._memory.exceeded:
-            return False
-        self.refused["memory"] += 1
-        return True
+        self.memory = memory or MemoryBudget(None)
 
     def samples(self) -> Iterator[Sample]:
         """Yield the open connections, their limit, and refusals by reason."""
@@ -212,6 +185,44 @@ class Entrance(Places):
         for reason in get_args(Reason):
             number = self.refused[reason]
             yield Sample(catalogue.ADMISSION_REFUSED, number, (*labels, reason))
+
+
+class Held:
+    """The bytes that one body or message of an address holds, released once."""
+
+    def __init__(self, entrance: Entrance, address: str) -> None:
+        self._entrance = entrance
+        self._address = address
+        self._bytes = 0
+
+    def add(self, number: int) -> None:
+        """Hold more.
+
+        Beyond one body an address may not hold more than it leaves free (Choudhury and
+        Hahne 1998, dynamic queue length thresholds): one alone holds a half, and the next
+        still finds as much.
+
+        Raises:
+            CrowdedError: with the reason.
+        """
+        entrance, own = self._entrance, self._bytes
+        number += 0 if own else _OVERHEAD_BYTES
+        if entrance.memory.exceeded:
+            entrance.refused["memory"] += 1
+            raise CrowdedError("too much memory is in use")
+        free = entrance.held_limit - entrance.held.total() - number
+        others = entrance.held[self._address] - own
+        if free < 0 or (others and others + own + number > free):
+            entrance.refused["bytes"] += 1
+            raise CrowdedError("too many bodies of this address wait to be read")
+        entrance.held[self._address] += number
+        self._bytes += number
+
+    def let_go(self) -> None:
+        """Release all of it; safe to call more than once."""
+        self._entrance.held[self._address] -= self._bytes
+        self._entrance.held += Counter()  # drops what is zero
+        self._bytes = 0
 
 
 class Admission:

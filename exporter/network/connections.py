@@ -50,6 +50,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._waits_since = 0.0
         self._asked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._answered: Any = None
+        """The request that is being answered, with others perhaps behind it."""
 
     def connection_made(  # type: ignore[override]
         self, transport: asyncio.Transport
@@ -57,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Accept the connection."""
         super().connection_made(transport)
         self._wait(HEAD_SECONDS)
-        self._visitor.end = transport.abort
+        self._visitor.end = self._abort
         self._visitor.idle_since = self._idle_since
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -67,6 +69,18 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         # uvicorn keeps its timer, and with it the connection, where one was broken off.
         self._unset_keepalive_if_required()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _abort(self) -> None:
+        """Close the connection at once: later answers are not written."""
+        # A TLS transport would raise an error for each of them.
+        for cycle in (self._answered, self.cycle):
+            if cycle is not None:
+                cycle.disconnected = True
+        self.transport.abort()
 
     @property
     def waits(self) -> bool:
@@ -113,7 +127,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.get_write_buffer_size() and left > 0:
             self._timer = self.loop.call_later(left, self._late)
         else:
-            self.transport.abort()
+            self._abort()
 
     @property
     def _answer_left(self) -> float:
@@ -131,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._held_bytes += len(data)
         super().data_received(data)
         if self._held_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.transport.abort()
+            self._abort()
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -155,7 +169,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._held_bytes = 0
         if len(self.pipeline) >= MAX_AHEAD:
             # Not answered 400: that would stand before the answers still to come.
-            self.transport.abort()
+            self._abort()
             raise _HeadError
         if not self._stalled:
             self._unset_timer()

@@ -20,7 +20,7 @@ import structlog
 
 from exporter import catalogue
 from exporter.network.addresses import host_port
-from exporter.network.admission import network_of
+from exporter.network.admission import CrowdedError, Held, network_of
 from exporter.network.browsers import sent_by_a_page
 from exporter.network.listening import bind, make_server
 from exporter.runtime.health import Workers
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-MAX_HELD_BYTES: Final = 32 << 20
-"""Limit of all bodies together that are being read or wait to be processed."""
-MAX_WAITING: Final = 1000
-"""Limit of the number of bodies that wait to be processed."""
 READ_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 2.0
 _WINDOWS: Final = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
@@ -70,17 +66,13 @@ class Tap:
         routes: Callable[[], Iterable[TapRoute]],
         entrance: Entrance,
         *,
-        max_held_bytes: int = MAX_HELD_BYTES,
         read_seconds: float = READ_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._routes = routes
         self._entrance = entrance
-        self._max_held_bytes = max_held_bytes
         self._read_seconds = read_seconds
         self._answer_seconds = answer_seconds
-        self._held_bytes = 0
-        self._waiting = 0
         self._workers: dict[str, Workers] = {}
         self._exact: dict[str, TapRoute] = {}
         self._patterns: tuple[tuple[re.Pattern[str], TapRoute], ...] = ()
@@ -224,90 +216,51 @@ class Tap:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        held = _Held(self)
+        peer = network_of((scope.get("client") or ("",))[0])
+        held = Held(self._entrance, peer)
         try:
             async with asyncio.timeout(self._read_seconds):
                 raw = await _read(route, headers, receive, held)
-            peer = network_of((scope.get("client") or ("",))[0])
             head = TapRequest(b"", raw, headers, scope["path"], peer)
             return await self._work(route, head, held)
         except _RefusedError as refused:
             answer = refused.answer
+        except CrowdedError as crowded:
+            answer = _overloaded(str(crowded))
         except TimeoutError:
             answer = refusal(
                 "timeout",
                 HTTPStatus.REQUEST_TIMEOUT,
                 f"the body did not come within {self._read_seconds:g} s",
             )
-        finally:
-            held.release()
+        held.let_go()
         self._count(route, answer)
         return answer
 
     async def _work(
-        self, route: TapRoute, request: TapRequest, held: _Held
+        self, route: TapRoute, request: TapRequest, held: Held
     ) -> TapAnswer:
         workers = self._workers.get(route.source)
         if workers is None:
-            raise _RefusedError(_overloaded("the tap is closing"))
-        if self._waiting >= MAX_WAITING:
-            raise _RefusedError(_overloaded("too many bodies wait to be read"))
+            raise CrowdedError("the tap is closing")
         slot = self._entrance.parsing
         future = workers.submit(slot.run, _answer, route, request)
-        held.keep_until(future)
-        self._waiting += 1
-        future.add_done_callback(lambda done: self._worked(route, done))
+        # Even when its sender no longer waits.
+        future.add_done_callback(lambda done: self._worked(route, done, held))
         seconds = route.answer_seconds or self._answer_seconds
         done, _ = await asyncio.wait({future}, timeout=seconds)
         return future.result() if done else route.busy_answer
 
-    def _worked(self, route: TapRoute, done: asyncio.Future[TapAnswer]) -> None:
-        """Count the outcome of a body, even if its sender no longer waits."""
-        self._waiting -= 1
+    def _worked(
+        self, route: TapRoute, done: asyncio.Future[TapAnswer], held: Held
+    ) -> None:
+        held.let_go()
         if not done.cancelled() and done.exception() is None:
             self._count(route, done.result())
 
-    def hold(self, number: int) -> None:
-        """Account for further bytes; raise when there are too many."""
-        if self._held_bytes + number > self._max_held_bytes:
-            raise _RefusedError(_overloaded("too many bodies wait to be read"))
-        if number and self._entrance.lacks_memory():
-            raise _RefusedError(_overloaded("too much memory is in use"))
-        self._held_bytes += number
-
-    def let_go(self, number: int) -> None:
-        """The opposite of `hold`."""
-        self._held_bytes -= number
-
-
-class _Held:
-    """The bytes one request holds, given back once."""
-
-    def __init__(self, tap: Tap) -> None:
-        self._tap = tap
-        self._bytes = 0
-        self._kept = False
-
-    def add(self, number: int) -> None:
-        self._tap.hold(number)
-        self._bytes += number
-
-    def keep_until(self, future: asyncio.Future[TapAnswer]) -> None:
-        """Keep the body's bytes accounted until the worker ends, even without its sender."""
-        self._kept = True
-        future.add_done_callback(lambda _: self._let_go())
-
-    def release(self) -> None:
-        if not self._kept:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        self._tap.let_go(self._bytes)
-        self._bytes = 0
-
 
 async def _read(
-    route: TapRoute, headers: dict[str, str], receive: Receive, held: _Held
+    route: TapRoute, headers: dict[str, str], receive: Receive, held: Held
 ) -> bytes:
     limit = route.max_body_bytes
     declared = headers.get("content-length", "0")

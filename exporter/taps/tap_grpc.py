@@ -17,7 +17,7 @@ import structlog
 
 from exporter import catalogue
 from exporter.network.addresses import host_port
-from exporter.network.admission import CONNECTIONS
+from exporter.network.admission import CONNECTIONS, CrowdedError, Held
 from exporter.network.grpc_core import grpc
 from exporter.network.listening import Acceptor, bind
 from exporter.runtime.health import Workers
@@ -277,25 +277,28 @@ class GrpcTap:
     async def _work(
         self, route: MessageRoute, message: bytes, sender: str
     ) -> tuple[Outcome, str]:
-        size = len(message)
-        if self._workers is None or self._entrance.lacks_memory():
-            self._outcomes[route.source, "overloaded"] += 1
-            return "overloaded", "too much memory is in use"
-        if not self._entrance.hold(sender, size):
-            self._outcomes[route.source, "overloaded"] += 1
-            return "overloaded", "too many messages of this address wait to be read"
+        if self._workers is None:
+            return self._overloaded(route, "the tap is closing")
+        held = Held(self._entrance, sender)
+        try:
+            held.add(len(message))
+        except CrowdedError as crowded:
+            return self._overloaded(route, str(crowded))
         future = self._workers.submit(self._entrance.parsing.run, route.take, message)
-        future.add_done_callback(lambda done: self._worked(route, done, sender, size))
+        future.add_done_callback(lambda done: self._worked(route, done, held))
         done, _ = await asyncio.wait({future}, timeout=self._answer_seconds)
         return future.result() if done else ("accepted", "")
+
+    def _overloaded(self, route: MessageRoute, reason: str) -> tuple[Outcome, str]:
+        self._outcomes[route.source, "overloaded"] += 1
+        return "overloaded", reason
 
     def _worked(
         self,
         route: MessageRoute,
         done: asyncio.Future[tuple[Outcome, str]],
-        sender: str,
-        size: int,
+        held: Held,
     ) -> None:
-        self._entrance.let_go(sender, size)
+        held.let_go()
         if not done.cancelled() and done.exception() is None:
             self._outcomes[route.source, done.result()[0]] += 1

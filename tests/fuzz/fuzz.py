@@ -25,7 +25,10 @@ READERS = [
     "json",
 ]
 
-with atheris.instrument_imports(include=READERS):
+LEAKING = ["exporter.taps.foreign_json"]
+"""Compares arrays, of which atheris keeps every result: 2 GB after a minute."""
+
+with atheris.instrument_imports(include=READERS, exclude=LEAKING):
     from fuzz_targets import TARGETS
 
 if __name__ == "__main__":

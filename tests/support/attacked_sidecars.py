@@ -45,7 +45,10 @@ class Attacked:
 def attacked(
     folder: Path, *, tls: bool, within: Sequence[str] = ()
 ) -> Generator[Attacked]:
-    """With `tls` its pages want a client's certificate and a password."""
+    """With `tls` its pages want a client's certificate and a password.
+
+    Strangers have such a certificate, and no password.
+    """
     with FakeTriton([FakeModel("m")]) as fake:
         tap, grpc = free_port(), free_port()
         arguments, security = _security(folder) if tls else ([], {})
@@ -54,9 +57,14 @@ def attacked(
         try:
             process.wait_listening()
             web = ("127.0.0.1", process.port)
+            files = ("authority.pem", "client.pem", "client.key") if tls else ()
             yield Attacked(
                 "mTLS and password" if tls else "plain HTTP",
-                Target(web, ("127.0.0.1", tap), ("127.0.0.1", grpc)),
+                Target(
+                    (*web, *(str(folder / each) for each in files)),
+                    ("127.0.0.1", tap),
+                    ("127.0.0.1", grpc),
+                ),
                 Reader(web, **security),
                 process,
             )

@@ -7,6 +7,7 @@ got what is to be refused. What it holds open it gives up when it is closed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import http.client
 import itertools
@@ -19,16 +20,19 @@ from typing import TYPE_CHECKING, Final
 
 import bombs
 from mirror_bodies import grpc_request
+from web_files import trusting_authority
 
 from exporter.network.admission import CONNECTIONS
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Generator, Iterable
 
     Attempts = Generator[bool, None, None]
-    Address = tuple[str, int]
 
-NOWHERE: Final = ("", 0)
+Address = tuple[str | int, ...]
+"""Host and port; for TLS the file of the authority, and certificate and key if wanted."""
+NOWHERE: Final[Address] = ("", 0)
 """The pages of a target that is a tap alone."""
 TIMEOUT_SECONDS: Final = 5.0
 JSON: Final = {"content-type": "application/json"}
@@ -53,7 +57,22 @@ class Target:
 
 def connected(address: Address, source: str = "") -> socket.socket:
     """A connection that says nothing; `source` is the address that it comes from."""
-    return socket.create_connection(address, TIMEOUT_SECONDS, (source, 0))
+    host, port, *files = address
+    plain = socket.create_connection((host, port), TIMEOUT_SECONDS, (source, 0))
+    return spoken(plain, str(host), *map(str, files))
+
+
+def spoken(plain: socket.socket, host: str, *files: str) -> socket.socket:
+    """The connection after a TLS handshake, where there are files for one."""
+    return _context(*files).wrap_socket(plain, server_hostname=host) if files else plain
+
+
+@functools.cache
+def _context(authority: str, *pair: str) -> ssl.SSLContext:
+    context = trusting_authority(authority or None)
+    if pair:
+        context.load_cert_chain(*pair)
+    return context
 
 
 def saying(address: Address, text: bytes, source: str = "") -> socket.socket:
@@ -65,7 +84,7 @@ def saying(address: Address, text: bytes, source: str = "") -> socket.socket:
 
 def elsewhere(address: Address) -> str:
     """Another address than that of honest clients, where the machine has one."""
-    return "127.0.0.2" if address[0].startswith("127.") else ""
+    return "127.0.0.2" if str(address[0]).startswith("127.") else ""
 
 
 def holding(connect: Callable[[], socket.socket], most: int) -> Attempts:
@@ -101,9 +120,11 @@ def sent(
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> int:
     """The status of the answer to one POST; 0 where there is none."""
-    connection = http.client.HTTPConnection(*address, timeout=timeout_seconds)
+    connection = http.client.HTTPConnection(str(address[0]), timeout=timeout_seconds)
     with contextlib.closing(connection):
         try:
+            connection.sock = connected(address)
+            connection.sock.settimeout(timeout_seconds)
             # Refused on its head, a request may not be let finish.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.request("POST", path, body, headers)
@@ -137,7 +158,7 @@ def asked(address: Address, path: bytes) -> int:
 
 def idle_connections(target: Target) -> Attempts:
     """Connections that say nothing, to a TLS listener not even hello."""
-    return holding(lambda: connected(target.web), 2 * CONNECTIONS["web"])
+    return holding(lambda: connected(target.web[:2]), 2 * CONNECTIONS["web"])
 
 
 def idle_calls(target: Target) -> Attempts:
@@ -165,13 +186,21 @@ def flooded_calls(target: Target) -> Attempts:
     return grpc_calls(target, "ModelInfer", grpc_request())
 
 
+HALF_SENT: Final = (
+    b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 2000000\r\n\r\n{"
+)
+
+
 def half_sent_bodies(target: Target) -> Attempts:
     """Bodies of which one byte comes."""
-    head = (
-        b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Content-Length: 1000\r\n\r\n{"
-    )
-    return holding(lambda: saying(target.tap, head), 2 * CONNECTIONS["tap"])
+    return holding(lambda: saying(target.tap, HALF_SENT), 2 * CONNECTIONS["tap"])
+
+
+def half_sent_megabytes(target: Target) -> Attempts:
+    """Bodies of which half comes, more than may wait."""
+    source, body = elsewhere(target.tap), HALF_SENT + b" " * 1_000_000
+    return holding(lambda: saying(target.tap, body, source), CONNECTIONS["tap"])
 
 
 def unread_scrape(address: Address, path: bytes = b"/metrics") -> socket.socket:
@@ -179,7 +208,9 @@ def unread_scrape(address: Address, path: bytes = b"/metrics") -> socket.socket:
     client = socket.socket()
     client.settimeout(TIMEOUT_SECONDS)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
-    client.connect(address)
+    host, port, *files = address
+    client.connect((host, port))
+    client = spoken(client, str(host), *map(str, files))
     client.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % path)
     return client
 
@@ -381,6 +412,7 @@ ATTACKS: Final = (
     Attack(messageless_streams, "grpc", 20),
     Attack(flooded_calls, "grpc", 20),
     Attack(half_sent_bodies, per_second=200),
+    Attack(half_sent_megabytes, per_second=20),
     Attack(span_bombs, per_second=10),
     Attack(zipped_spaces, per_second=10),
     Attack(half_joined_spans, per_second=10),

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -116,11 +117,14 @@ class HonestClients:
         }
         if target.tap is not None:
             self._tap = target.tap
-            self._kinds["trace"] = (0.1, lambda: self._post("/v1/traces", TRACES))
-            self._kinds["mirror"] = (
-                0.1,
-                lambda: self._post("/v2/models/m/infer", request()),
-            )
+            posts = {
+                "trace": ("/v1/traces", TRACES),
+                "mirror": ("/v2/models/m/infer", request()),
+            }
+            for kind, (path, body) in posts.items():
+                # What nothing is configured to take is no loss.
+                if sent(self._tap, path, body, JSON) != http.HTTPStatus.NOT_FOUND:
+                    self._kinds[kind] = (0.1, partial(self._post, path, body))
         if target.grpc is not None:
             channel = grpc.insecure_channel("{}:{}".format(*target.grpc))
             call = channel.unary_unary(CALL)

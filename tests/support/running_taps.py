@@ -85,7 +85,8 @@ class HttpTap(RunningTap):
     """The tap for HTTP."""
 
     def __init__(self, routes, admission=None, **bounds):
-        super().__init__(Tap(routes, (admission or Admission()).tap, **bounds))
+        self.admission = admission or Admission()
+        super().__init__(Tap(routes, self.admission.tap, **bounds))
         host, _, port = self.tap.address.rpartition(":")
         self.address = (host, int(port))
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from exporter.numerics.run_length import Sides
 
 STATE_VERSION: Final = 1
+_LARGEST: Final = 1e70
+"""Larger samples are ignored, as infinite ones: their fourth powers would overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,8 @@ class Signal:
         return any(watch.alarm for watch in self._watches)
 
     def add(self, value: float) -> bool:
-        """Add one sample; return whether a new alarm began. Values not finite are ignored."""
-        if not math.isfinite(value):
+        """Add one sample; return whether a new alarm began. NaN and huge ones are ignored."""
+        if not _usable(value):
             return False
         self.samples += 1
         if self.baseline is None:
@@ -277,8 +279,12 @@ def _baseline(state: Mapping[str, Any]) -> Baseline:
     return found
 
 
+def _usable(value: float) -> bool:
+    return -_LARGEST <= value <= _LARGEST
+
+
 def _finite(value: Any) -> float:
-    if not math.isfinite(found := float(value)):
+    if not _usable(found := float(value)):
         raise ValueError(f"found the sample {value!r}")
     return found
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import bcrypt
 import pytest
 import yaml
-from attacks import Target, basic, idle_connections, tried
+from attacks import ENDLESS, Target, basic, idle_connections, pour, tried
 from commands import tritonwatch
 from monitoring import free_port
 from sidecars import SidecarProcess
@@ -139,6 +139,16 @@ def test_silent_connections_keep_no_scrape_out_of_a_tls_listener(
             answer = served.get(trust, path="/metrics")
             assert answer.status == 200
     assert b'refused_total{listener="web",reason="crowded"}' in answer.body
+
+
+def test_requests_without_end_over_tls_leave_no_error_in_the_log(serve, pairs) -> None:
+    served = serve(tls_of(pairs))
+    files = (str(pairs / "authority.pem"),)
+    for start, more in ENDLESS.values():
+        with contextlib.suppress(OSError):
+            pour(("127.0.0.1", served.port, *files), start, more, 1 << 20)
+    assert served.get(trusting(pairs)).status == 200
+    assert "level=error" not in served.log
 
 
 def test_a_correct_password_is_checked_while_another_address_sends_wrong_ones(

@@ -123,10 +123,16 @@ class TestWatching:
         assert alarms[0.6] < 2.5 * 80
         assert alarms[0.6] < 2 * alarms[0.0] + 40
 
-    def test_what_is_not_finite_is_passed_over(self) -> None:
+    def test_what_is_not_finite_or_huge_is_passed_over(self) -> None:
         signal = Signal(plan(given=Baseline(0, 1)))
-        assert not any(fed(signal, [math.nan, math.inf, -math.inf]))
+        assert not any(fed(signal, [math.nan, math.inf, -math.inf, 1e300, -1e71]))
         assert signal.samples == 0
+
+    def test_a_baseline_is_learnt_from_the_largest_samples_taken(self) -> None:
+        signal = Signal(plan(learn_samples=20))
+        fed(signal, [*noise(19), 1e70])
+        assert signal.baseline is not None
+        assert math.isfinite(signal.baseline.sigma)
 
     def test_a_learnt_baseline_has_wider_limits_that_hold_the_run_length(self) -> None:
         given = Signal(plan(given=Baseline(0, 1)))
