@@ -208,6 +208,7 @@ def _solved(problem: _Problem) -> tuple[Floats, Floats, float]:
     """
     count = problem.least.size
     found, memory = np.zeros(count + 2), 0.0
+    residuals = problem.rest
     widths = np.full(count + 2, np.nan)
     for left in reversed(range(_MEMORY_ROUNDS)):
         power = problem.expected + problem.design @ found[:count]
