@@ -70,10 +70,6 @@ class BoundedProtocol(HttpToolsProtocol):
         # uvicorn keeps its timer, and with it the connection, where one was broken off.
         self._unset_keepalive_if_required()
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answered = cycle
-        super()._start_asgi_task(cycle, app)
-
     def _abort(self) -> None:
         """Close the connection at once: later answers are not written."""
         # A TLS transport would raise an error for each of them.
@@ -96,7 +92,9 @@ class BoundedProtocol(HttpToolsProtocol):
     # Time.
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Answer the request that waits, or wait for the next one."""
+        if self.pipeline:
+            self._answered = self.pipeline[-1][0]
         super().on_response_complete()
         if not self.pipeline and not self.transport.is_closing():
             self._wait(IDLE_SECONDS)
@@ -175,6 +173,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._unset_timer()
         self._asked_at = self.loop.time()
         super().on_headers_complete()
+        if not self.pipeline:
+            self._answered = self.cycle
 
     def on_body(self, body: bytes) -> None:
         """Receive a part of the body; after the answer only a little more is accepted."""
