@@ -214,7 +214,8 @@ class Held:
         others = entrance.held[self._address] - own
         if free < 0 or (others and others + own + number > free):
             entrance.refused["bytes"] += 1
-            raise CrowdedError("too many bodies of this address wait to be read")
+            whose = "of this address " if others else ""
+            raise CrowdedError(f"too many bodies {whose}wait to be read")
         entrance.held[self._address] += number
         self._bytes += number
 

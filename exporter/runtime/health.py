@@ -56,7 +56,11 @@ class Workers:
     def submit(
         self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """Run `call` in a thread; the future belongs to the running loop."""
+        """Run `call` in a thread; the future belongs to the running loop.
+
+        Raises:
+            RuntimeError: no thread can be started, and there is none yet.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         # A cancelled waiter never reads the result, which is no error.
@@ -92,8 +96,15 @@ class Workers:
             self._unfinished += 1
             if self._started < min(self._count, self._unfinished):
                 name = f"{self._name}-{self._started}"
-                self._started += 1
-                threading.Thread(target=self._work, name=name, daemon=True).start()
+                try:
+                    threading.Thread(target=self._work, name=name, daemon=True).start()
+                except RuntimeError:
+                    # No thread can be started now; those that are there go on.
+                    if not self._started:
+                        self._unfinished -= 1
+                        raise
+                else:
+                    self._started += 1
         self._jobs.put(job)
 
     def _work(self) -> None:

@@ -218,11 +218,16 @@ class Tap:
         }
         peer = network_of((scope.get("client") or ("",))[0])
         held = Held(self._entrance, peer)
+        work: asyncio.Future[TapAnswer] | None = None
         try:
+            held.add(sum(len(name) + len(value) for name, value in scope["headers"]))
             async with asyncio.timeout(self._read_seconds):
                 raw = await _read(route, headers, receive, held)
             head = TapRequest(b"", raw, headers, scope["path"], peer)
-            return await self._work(route, head, held)
+            work = self._begin(route, head, held)
+            seconds = route.answer_seconds or self._answer_seconds
+            done, _ = await asyncio.wait({work}, timeout=seconds)
+            return work.result() if done else route.busy_answer
         except _RefusedError as refused:
             answer = refused.answer
         except CrowdedError as crowded:
@@ -233,13 +238,20 @@ class Tap:
                 HTTPStatus.REQUEST_TIMEOUT,
                 f"the body did not come within {self._read_seconds:g} s",
             )
-        held.let_go()
+        finally:
+            if work is None:
+                held.let_go()
         self._count(route, answer)
         return answer
 
-    async def _work(
+    def _begin(
         self, route: TapRoute, request: TapRequest, held: Held
-    ) -> TapAnswer:
+    ) -> asyncio.Future[TapAnswer]:
+        """Have a worker answer, who lets go of what is held.
+
+        Raises:
+            CrowdedError: the tap is closing.
+        """
         workers = self._workers.get(route.source)
         if workers is None:
             raise CrowdedError("the tap is closing")
@@ -247,9 +259,7 @@ class Tap:
         future = workers.submit(slot.run, _answer, route, request)
         # Even when its sender no longer waits.
         future.add_done_callback(lambda done: self._worked(route, done, held))
-        seconds = route.answer_seconds or self._answer_seconds
-        done, _ = await asyncio.wait({future}, timeout=seconds)
-        return future.result() if done else route.busy_answer
+        return future
 
     def _worked(
         self, route: TapRoute, done: asyncio.Future[TapAnswer], held: Held

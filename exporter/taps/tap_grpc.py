@@ -284,7 +284,13 @@ class GrpcTap:
             held.add(len(message))
         except CrowdedError as crowded:
             return self._overloaded(route, str(crowded))
-        future = self._workers.submit(self._entrance.parsing.run, route.take, message)
+        try:
+            future = self._workers.submit(
+                self._entrance.parsing.run, route.take, message
+            )
+        except BaseException:
+            held.let_go()
+            raise
         future.add_done_callback(lambda done: self._worked(route, done, held))
         done, _ = await asyncio.wait({future}, timeout=self._answer_seconds)
         return future.result() if done else ("accepted", "")

@@ -200,10 +200,17 @@ def soaked(evidence: Evidence) -> Soak:
         growth_low=slope[1],
         growth_high=slope[2],
         growth_late=None if slope[0] is None else _late(resident),
-        open_fds_growth=round(float(descriptors[-1, 1] - descriptors[0, 1]))
-        if len(descriptors) > 1
-        else None,
+        open_fds_growth=_rise(descriptors),
     )
+
+
+def _rise(blocks: np.ndarray) -> int | None:
+    """Return the rise from the first quarter of the blocks to the last, by medians."""
+    if len(blocks) < 2:  # noqa: PLR2004 - a first and a last
+        return None
+    quarter = max(1, len(blocks) // 4)
+    first, last = blocks[:quarter, 1], blocks[-quarter:, 1]
+    return round(float(np.median(last) - np.median(first)))
 
 
 def _blocks(series: Sequence[Series], since: float) -> np.ndarray:

@@ -24,6 +24,8 @@ Part = Literal["http", "statistics", "metrics", "traces"]
 """Sources that can be missing while the server itself answers."""
 NOT_CONFIGURED: Final = "the config has no address for it"
 """Problem of a part that is left out on purpose."""
+MOST_TRACE_SETTINGS: Final = 200
+"""Models whose trace settings are read."""
 SUMMARIES: Final = "nv_inference_request_summary_us_count"
 SUCCESSES: Final = "nv_inference_request_success"
 INFERENCES: Final = "nv_inference_count"
@@ -147,9 +149,12 @@ class Evidence:
         return sum(0 < model.asked == model.ok for model in self.models)
 
     @property
-    def failed(self) -> list[Listed]:
-        """Versions that should be loaded and are not."""
-        return [listed for listed in self.listed if listed.failed]
+    def broken(self) -> int:
+        """Number of versions that failed to load; those that are loading have not."""
+        return sum(
+            listed.failed and listed.entry.state == "UNAVAILABLE"
+            for listed in self.listed
+        )
 
     # The server.
 
@@ -184,7 +189,9 @@ class Evidence:
     def traces_unread(self) -> int:
         """Number of models whose trace settings could not be read."""
         unread = sum(not model.trace_settings for model in self.models)
-        return 0 if "traces" in self.missing else unread
+        # Of very many models only some are asked for.
+        capped = min(unread, MOST_TRACE_SETTINGS - len(self.trace_settings) + 1)
+        return 0 if "traces" in self.missing else max(0, capped)
 
     # The metrics page.
 

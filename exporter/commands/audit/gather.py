@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ from exporter import errors
 from exporter.access.collector_base import Access
 from exporter.access.inventory import Inventory
 from exporter.commands.audit.audit_evidence import (
+    MOST_TRACE_SETTINGS,
     NOT_CONFIGURED,
     READ_SERIES,
     Evidence,
@@ -34,7 +36,6 @@ WINDOW_END_SHARE: Final = 0.6
 PROBES_SHARE: Final = 0.35
 """Time for requests of our own, as a share of the duration."""
 LONGEST_CALL_SECONDS: Final = 1.0
-MOST_TRACE_SETTINGS: Final = 200
 """Models whose trace settings are read; the global ones always are."""
 MOST_SERIES: Final = 100_000
 ROUND_TRIPS: Final = 5
@@ -152,12 +153,16 @@ class _Look:
         Raises:
             TritonError: the server does not answer.
         """
+        self._access.grpc.live(timeout_seconds=self._patience())
         taken = []
-        for _ in range(1 + ROUND_TRIPS):
+        for _ in range(ROUND_TRIPS):
             began = self._now()
-            self._access.grpc.live(timeout_seconds=self._patience())
+            try:
+                self._access.grpc.live(timeout_seconds=self._patience())
+            except errors.TritonError:
+                break
             taken.append(self._now() - began)
-        return median(taken[1:])
+        return median(taken) if taken else math.nan
 
     def _inventory(self) -> dict[ModelKey, str]:
         """Fill the board; why listed models could not be read."""

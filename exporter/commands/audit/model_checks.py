@@ -114,9 +114,11 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
             "critical" if it.failed_ratio >= _MANY_FAILURES else "warning"
         ),
         holds=lambda it: it.failed_ratio >= _FEW_FAILURES,
-        title="{key}: {it.failed_ratio:.0%} of production's requests failed",
+        title="{key}: {it.failed_ratio:.1%} of production's requests failed",
         evidence=lambda it: [
             measure("failed", it.window.fail.count, "", "statistics"),
+            measure("succeeded", it.window.success.count, "", "statistics"),
+            measure("window", it.window_seconds, "s", "this audit"),
         ],
         advice="Read the server's log for the error. There may be more: an error that a "
         "Python model raises itself is counted as success (Triton 2.51).",
@@ -199,7 +201,7 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
     Check(
         id="headroom",
         severity="info",
-        holds=lambda it: it.busy_ratio < _SATURATED,
+        holds=lambda it: it.busy_ratio < _SATURATED and it.share.source == "window",
         title="{key} is busy {it.busy_ratio:.0%} of the time: headroom at most "
         "{it.headroom_ratio:.0%}",
         evidence=_busy,
@@ -210,10 +212,18 @@ MODEL_CHECKS: Final[tuple[Check[ModelSeen], ...]] = (
     Check(
         id="no-production-traffic",
         severity="info",
-        holds=lambda it: it.share.source == "cumulative" and it.share.server >= 0,
-        title="{key} got next to no requests during the audit: its headroom is unknown",
-        advice="Its shares of time come from all requests since it was loaded, probes "
-        "among them; audit again under traffic for what is so now.",
+        holds=lambda it: (
+            not it.busy_ratio >= (0 if it.share.source == "window" else _SATURATED)
+            and it.share.server >= 0
+            and not it.spec.steps
+        ),
+        title="{key}: its headroom is unknown",
+        evidence=lambda it: [
+            measure("executions", it.window.execution_count, "", "this window"),
+            measure("instances", it.spec.instances or None, "", "model config"),
+        ],
+        advice="Audit again under traffic. Shares of time that are cumulative come from "
+        "all requests since the model was loaded, probes among them.",
     ),
     Check(
         id="not-enough-data",

@@ -127,10 +127,11 @@ class ModelSeen:
 
     @property
     def batch(self) -> float:
-        """Mean inferences of an execution; NaN of an ensemble, whose steps execute."""
+        """Mean inferences of an execution; NaN of few, and of an ensemble, whose steps execute."""
         is_window = self.share.source == "window"
         counted = self.window if is_window else self.second
-        if not counted.execution_count or self.spec.steps:
+        few = self.share.requests < ENOUGH_REQUESTS
+        if few or not counted.execution_count or self.spec.steps:
             return math.nan
         return counted.inference_count / counted.execution_count
 
@@ -155,8 +156,8 @@ class ModelSeen:
 
     @property
     def busy_ratio(self) -> float:
-        """Busy share of its instances' time; NaN of few requests in the window."""
-        if self.share.source != "window" or not self.window.execution_count:
+        """Busy share of its instances' time; NaN where nothing was executed."""
+        if not self.window.execution_count:
             return math.nan
         instances = self.spec.instances or math.nan
         return self.busy_seconds / self.window_seconds / instances

@@ -11,6 +11,7 @@ from exporter.triton.upstream import GPU_ENERGY, GPU_POWER
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from exporter.access.inventory import ModelKey
     from exporter.commands.audit.audit_evidence import Evidence, Part
     from exporter.commands.audit.finding import Measure
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 def _problem(part: Part, source: str) -> Callable[[Evidence], Iterable[Measure]]:
     """Evidence that is the server's answer where a part was asked for."""
     return lambda it: [measure("answer", it.problems[part], "", source)]
+
+
+def _names(keys: Iterable[ModelKey]) -> str:
+    return ", ".join(map(shown_key, sorted(keys))) or "none"
 
 
 def _version(fixed_in: str) -> Callable[[Evidence], Iterable[Measure]]:
@@ -48,9 +53,9 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         holds=lambda it: it.inventory.up and not it.inventory.ready,
         title="The server reports that it is not ready: load balancers take it out",
         evidence=lambda it: [
-            measure("failed models", len(it.failed), "", "RepositoryIndex"),
+            measure("failed models", it.broken, "", "RepositoryIndex"),
             measure("loaded, not ready", len(it.inventory.denying), "", "ModelReady"),
-            measure("which", ", ".join(map(shown_key, sorted(it.inventory.denying)))),
+            measure("which", _names(it.inventory.denying)),
         ],
         advice="Repair or remove models that did not load. Unload and load those that are "
         "loaded and not ready: from Triton 2.65 on, one dead backend process takes the "
@@ -70,10 +75,10 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
     Check(
         id="readiness-not-strict",
         severity="info",
-        holds=lambda it: it.inventory.ready and len(it.failed) > 0,
+        holds=lambda it: it.inventory.ready and it.broken > 0,
         title="The server is ready although models failed to load",
         evidence=lambda it: [
-            measure("failed models", len(it.failed), "", "RepositoryIndex")
+            measure("failed models", it.broken, "", "RepositoryIndex")
         ],
         advice="--strict-readiness seems to be off: check each model's readiness, or a "
         "probe, and not the server's.",
@@ -165,7 +170,8 @@ SERVER_CHECKS: Final[tuple[Check[Evidence], ...]] = (
         title="Energy is unknown: no energy counter on Triton's metrics page rises",
         evidence=lambda _: [measure(GPU_ENERGY.name, None, "J", "metrics page")],
         advice="A sidecar (`tritonwatch serve`) on the server's machine reads NVML and "
-        "RAPL. On a GPU restart Triton: it gives up a counter after failed readings.",
+        "RAPL. With a GPU, restart Triton: after failed readings it stops updating the "
+        "counter.",
     ),
     # Traces.
     Check(

@@ -326,7 +326,11 @@ class Record:
 
 def as_json(value: Any, most_characters: int | None = None) -> Any:
     """Return a value that JSON can hold: those of others may be of any type."""
-    text = json.dumps(value, default=str)
+    try:
+        text = json.dumps(value, default=str)
+    except (TypeError, ValueError):
+        # Keys of another type, or a value that contains itself.
+        text = json.dumps(repr(value))
     if most_characters is not None and len(text) > most_characters:
         return f"{text[:most_characters]}…"
     return json.loads(text, parse_constant=lambda _: None)

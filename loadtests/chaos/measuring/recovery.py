@@ -247,7 +247,8 @@ class _Course:
                 and held is not None
                 and not self._is_short(stretch)
             ):
-                relapses += self._is_gone_at(self._due(held))
+                held_by = stretch.start_seconds - self.settings.hold_seconds
+                relapses += self._is_gone_at(max(self._due(held), held_by))
                 held = None
         found: dict[str, object] = {"relapses": relapses}
         if held is None:

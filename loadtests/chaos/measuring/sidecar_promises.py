@@ -55,7 +55,7 @@ class SidecarPromises(Settings):
         """The guarantees that it did not keep, in words."""
         told = {
             "it did not stay up": self.stayed_up,
-            "it spoke of trouble for more than two probe intervals after it was over": (
+            "it spoke of trouble for more than two probe intervals after the fault was over": (
                 self.over_in_time
             ),
         }

@@ -218,8 +218,11 @@ def _one_alert(name: str, changes: Sequence[AlertChange], start: float) -> Shown
             before = bool(firing)
         elif firing and not before and first is None:
             first = change.at_seconds
-        last = None if firing else change.at_seconds
-    return Shown(name, before, first, None if first is None else last)
+        if firing:
+            last = None
+        elif last is None and first is not None:
+            last = change.at_seconds
+    return Shown(name, before, first, last)
 
 
 def _until(end: float | None) -> float:

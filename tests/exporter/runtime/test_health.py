@@ -348,6 +348,25 @@ async def test_workers_hand_over_results_and_errors():
     workers.close()
 
 
+async def test_where_no_thread_can_be_started_those_that_are_there_go_on(monkeypatch):
+    def refused(_):
+        raise RuntimeError("can't start new thread")
+
+    workers, release = Workers(2, "test"), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError):
+            workers.submit(max, 1, 2)
+    first = workers.submit(release.wait, 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        second = workers.submit(max, 1, 2)
+    release.set()
+    assert await first
+    assert await second == 2
+    workers.close()
+
+
 async def test_a_result_nobody_waits_for_is_let_go():
     workers, release = Workers(1, "test"), threading.Event()
     run = workers.submit(release.wait, 20)

@@ -277,6 +277,17 @@ def test_bodies_of_one_address_leave_room_for_those_of_another(served):
     assert served.admission.tap.refused["bytes"] > 0
 
 
+def test_a_body_that_no_thread_can_take_holds_nothing(served, monkeypatch):
+    def refused(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        assert served.post(JSON)[0] == HTTPStatus.INTERNAL_SERVER_ERROR
+    assert served.admission.tap.held.total() == 0
+    assert served.post(JSON)[0] == HTTPStatus.OK
+
+
 def test_a_coding_is_known_in_any_case(served):
     status, _ = served.post(gzip.compress(JSON), content_encoding="GZIP")
     assert status == HTTPStatus.OK

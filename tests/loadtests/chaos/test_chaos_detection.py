@@ -146,6 +146,13 @@ def test_an_alert_is_pending_then_fires_then_is_resolved() -> None:
     assert not found.before
 
 
+def test_what_is_said_of_an_alert_after_its_end_does_not_move_it() -> None:
+    after = ((30.0, "pending"), (40.0, "inactive"))
+    changes = alerts((8.0, "firing"), (20.0, "inactive"), *after)
+    (found,) = fired(changes, SPAN.inject_seconds, None)
+    assert (found.first_seconds, found.last_seconds) == (8.0, 20.0)
+
+
 def test_an_alert_that_fires_again_is_not_resolved() -> None:
     changes = alerts((6.0, "firing"), (9.0, "inactive"), (10.0, "firing"))
     (found,) = fired(changes, SPAN.inject_seconds, None)

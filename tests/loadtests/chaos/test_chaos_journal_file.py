@@ -18,6 +18,7 @@ from loadtests.chaos.measuring.observations import (
     Evidence,
     Record,
     Step,
+    as_json,
 )
 from loadtests.chaos.results import journal_file
 from loadtests.chaos.results.journal_file import Journal
@@ -195,3 +196,11 @@ def test_a_journal_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
 def test_the_schema_is_the_blocks_own() -> None:
     schema = journal_file.Block.model_json_schema()
     assert set(schema["required"]) == {"repetitions"}
+
+
+def test_what_others_return_is_written_whatever_it_is() -> None:
+    itself: list[object] = []
+    itself.append(itself)
+    assert as_json({("a", 1): 2}) == "{('a', 1): 2}"
+    assert as_json(itself) == "[[...]]"
+    assert as_json({"a": {1}}) == {"a": "{1}"}

@@ -91,6 +91,13 @@ def test_a_late_relapse_is_not_missed(good_for: float, *, first_holds: bool) -> 
     assert measured(load, reverted=back).relapses == 0
 
 
+def test_a_relapse_counts_although_it_was_good_already_before_the_fault_was_undone() -> (
+    None
+):
+    load = run(poisson(200, 25), refuses=((INJECT, 6.0), (15.0, 16.0)))
+    assert measured(load, reverted=8.0).relapses == 1
+
+
 def test_a_relapse_to_the_end_is_no_recovery_however_long_it_was_good() -> None:
     load = run(poisson(200, 30), refuses=((INJECT, 6.0), (20.0, 30.0)))
     found = measured(load, reverted=6.0)

@@ -10,6 +10,7 @@ from audit_scenes import (
     MS,
     OFF,
     OK,
+    SPEC,
     WELL,
     answers,
     configured,
@@ -23,9 +24,10 @@ from audit_scenes import (
 )
 
 from exporter.access.probe_base import Verdict
-from exporter.commands.audit.audit_evidence import NOT_CONFIGURED
+from exporter.commands.audit.audit_evidence import MOST_TRACE_SETTINGS, NOT_CONFIGURED
 from exporter.commands.audit.audit_report import conclude
 from exporter.commands.audit.model_seen import rise
+from exporter.triton.model import IndexEntry
 
 
 def ids(evidence):
@@ -102,6 +104,31 @@ def test_few_requests_in_the_window_claim_no_headroom():
     few = having(first={KEY: statistics(100)}, second={KEY: statistics(105)})
     assert not ids(few) & {"headroom", "instances-saturated"}
     assert "no-production-traffic" in ids(few)
+    # But few that last long are enough to see that there is no room.
+    long = {"infer": 700 * MS}
+    slow = having(
+        first={KEY: statistics(100, **long)}, second={KEY: statistics(108, **long)}
+    )
+    assert "instances-saturated" in ids(slow)
+    assert not ids(slow) & {"headroom", "no-production-traffic"}
+    unknown = configured(WELL, instances=0)
+    assert "no-production-traffic" in ids(unknown)
+    assert not ids(unknown) & {"headroom", "instances-saturated"}
+
+
+def test_a_model_that_is_loading_has_not_failed():
+    loading = having(inventory=server(IndexEntry("n", "1", "LOADING", "")))
+    assert "readiness-not-strict" not in ids(loading)
+
+
+def test_of_very_many_models_trace_settings_are_read_of_some():
+    specs = {(f"m{n}", "1"): SPEC for n in range(MOST_TRACE_SETTINGS + 5)}
+    read = {f"m{n}": OFF for n in range(MOST_TRACE_SETTINGS)}
+    many = having(inventory=server(models=specs), trace_settings={"": OFF, **read})
+    assert many.traces_unread == 0
+    del read["m0"]
+    less = having(inventory=server(models=specs), trace_settings={"": OFF, **read})
+    assert less.traces_unread == 1
 
 
 def test_requests_after_the_first_statistics_freeze_no_counter():

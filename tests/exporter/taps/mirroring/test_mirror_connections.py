@@ -130,8 +130,8 @@ def test_a_reader_that_is_stuck_costs_senders_nothing_and_drops_are_counted(serv
     stuck = threading.Event()
     served = serve(patient=False)
     served.access.mirror.subscribe(lambda _: True, lambda _: stuck.wait(30))
-    # Of which one address may hold a half: five bodies with their places in the queue.
-    served.admission.tap.held_limit = 10 * (4096 + len(request()))
+    # Of which one address may hold a half: five bodies with headers and places in the queue.
+    served.admission.tap.held_limit = 11 * (4096 + len(request()))
     started = time.monotonic()
     answers = [served.post(request())[0] for _ in range(12)]
     assert time.monotonic() - started < 25
