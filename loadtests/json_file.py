@@ -40,6 +40,21 @@ def read(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
         raise PlanError(f"is no JSON: {error}", source) from None
 
 
+def require_version(document: Any, version: int, source: str) -> None:
+    """Refuse a document of another version of its format.
+
+    Raises:
+        PlanError: it is of another one.
+    """
+    found = document.get("version") if isinstance(document, dict) else None
+    if isinstance(found, int) and found != version:
+        raise PlanError(
+            f"is of format version {found}, and this tritonwatch reads {version};"
+            " run the experiments again",
+            source,
+        )
+
+
 def validated(model: type[Model], document: Any, source: str) -> Model:
     """The model that a document describes.
 

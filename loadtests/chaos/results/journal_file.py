@@ -125,6 +125,7 @@ def from_document(document: Any, source: str = "the journal") -> Journal:
             f'"tritonwatch": {{"format": "{FORMAT}"}}',
             source,
         )
+    json_file.require_version(document["tritonwatch"], VERSION, source)
     block = json_file.validated(Block, document["tritonwatch"], source)
     experiment = document.get("experiment")
     if not isinstance(experiment, dict):

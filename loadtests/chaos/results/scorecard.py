@@ -203,6 +203,7 @@ def read(path: Path) -> Scorecard:
             "`chaos report --json` wrote",
             str(path),
         )
+    json_file.require_version(document, VERSION, str(path))
     return json_file.validated(Scorecard, document, str(path))
 
 

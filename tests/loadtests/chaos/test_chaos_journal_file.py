@@ -193,6 +193,12 @@ def test_a_journal_cut_short_or_changed_is_refused(tmp_path: Path) -> None:
         journal_file.from_document(document)
 
 
+def test_a_journal_of_another_version_is_refused_with_what_to_do() -> None:
+    old = {"tritonwatch": {"format": journal_file.FORMAT, "version": 1}}
+    with pytest.raises(PlanError, match="is of format version 1, and this"):
+        journal_file.from_document(old)
+
+
 def test_the_schema_is_the_blocks_own() -> None:
     schema = journal_file.Block.model_json_schema()
     assert set(schema["required"]) == {"repetitions"}
