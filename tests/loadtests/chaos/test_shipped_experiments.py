@@ -200,7 +200,10 @@ def test_a_client_without_retries_is_found(run):
 def test_a_client_with_retries_does_not_notice(run):
     ended = run("patient", patient(50)).result()
     assert ended.code == HELD, ended.said
-    assert "availability" not in ended.said
+    limits = re.findall(r"availability +\w+ +(\d+) +(\d+) +(\d+) ", ended.said)
+    assert len(limits) == 3, ended.said
+    for tested, held, failed in limits:
+        assert (held, failed) == (tested, "0"), ended.said
 
 
 @pytest.mark.slow
