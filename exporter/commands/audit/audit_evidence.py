@@ -78,7 +78,7 @@ class Evidence:
     no_answer: str = ""
     """Reason why the gRPC service does not answer; "" when it does."""
     http: str = ""
-    """What the HTTP service says of the server's readiness."""
+    """Readiness of the server, as its HTTP service reports it."""
     network_seconds: float = math.nan
     """Round trip of a call that does nothing."""
     window_seconds: float = 0.0
@@ -160,7 +160,7 @@ class Evidence:
 
     @property
     def info(self) -> ServerInfo:
-        """What the server reports of itself."""
+        """Name and version that the server reports."""
         return self.inventory.info or ServerInfo("triton", "")
 
     def older_than(self, *fixed_in: int) -> bool:

@@ -50,7 +50,7 @@ class Finding:
 
 
 class Judged(Protocol):
-    """What a check is about."""
+    """The subject of a check."""
 
     @property
     def key(self) -> ModelKey:

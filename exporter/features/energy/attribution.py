@@ -127,7 +127,7 @@ class UnusedPower:
 
     @property
     def others(self) -> power_fit.OtherLoad:
-        """What was drawn above the idle power; none while too few windows were seen."""
+        """Power drawn above idle; zero until enough windows were seen."""
         idle = self.watts
         if idle is None or len(self._unused) < self._ENOUGH:
             return power_fit.NO_OTHER_LOAD
