@@ -36,9 +36,15 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scenario", type=Path, metavar="FILE", help="YAML; options go over it"
     )
-    parser.add_argument("--protocol", choices=("grpc", "http"), help="default grpc")
     parser.add_argument(
-        "--address", metavar="HOST:PORT", help="default localhost:8001, HTTP 8000"
+        "--protocol",
+        choices=("grpc", "http", "openai-chat", "openai-completions"),
+        help="default grpc; openai- for OpenAI-compatible servers",
+    )
+    parser.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        help="default localhost:8001, HTTP 8000, OpenAI 9000",
     )
     parser.add_argument(
         "--header",
@@ -58,6 +64,19 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="FILE", help="samples: npz, parquet, perf_analyzer's JSON"
     )
+    parser.add_argument(
+        "--prompts",
+        metavar="LENGTHS",
+        help="of a language model: azure-chat, azure-code, or a file of a recorded "
+        "workload (CSV, JSON lines, ShareGPT's JSON)",
+    )
+    for side in ("input", "output"):
+        parser.add_argument(
+            f"--{side}-tokens",
+            metavar="N[:SIGMA]",
+            help=f"{'of a prompt' if side == 'input' else 'at most, of an answer'}; with "
+            "SIGMA lognormal about the median N",
+        )
     parser.add_argument("--batch", type=int, metavar="ROWS", help="rows a request")
     parser.add_argument(
         "--corrupt-ratio", type=float, metavar="SHARE", help="of requests, 0 to 1"
@@ -72,7 +91,16 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, metavar="S", help="of each request")
     parser.add_argument("--in-flight", type=int, metavar="N", help="more are rejected")
     parser.add_argument("--seed", type=int, metavar="N")
-    parser.add_argument("--slo", metavar="TERMS", help='like "p99<20ms,errors<0.1%%"')
+    parser.add_argument(
+        "--slo",
+        metavar="TERMS",
+        help='like "p99<20ms,errors<0.1%%", or of streams "ttft_p99<500ms,itl_p95<50ms"',
+    )
+    parser.add_argument(
+        "--goodput",
+        metavar="LIMITS",
+        help='count the requests within all of them, like "ttft<500ms,itl<50ms"',
+    )
 
 
 def add_announcers(parser: argparse.ArgumentParser) -> None:

@@ -45,6 +45,12 @@ def execute(scenario: Scenario, mix: Mix, options: Options | None = None) -> Run
         LoadError: there is no server.
         PlanError: the profile is more than one run can hold.
     """
+    result = _sent(scenario, mix, options)
+    about = replace(result.about, goodput=scenario.goodput or "")
+    return replace(result, about=about)
+
+
+def _sent(scenario: Scenario, mix: Mix, options: Options | None) -> RunResult:
     objective, profile, target = (
         scenario.objective(),
         scenario.profile,

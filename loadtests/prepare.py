@@ -18,11 +18,18 @@ from loadtests.payloads.bodies import Row, body_of
 from loadtests.payloads.corrupt import all_corrupted
 from loadtests.payloads.data_file import rows_of
 from loadtests.payloads.metadata import model_spec, require_fit, takes_binary
+from loadtests.payloads.prompts import (
+    PromptSettings,
+    openai_body,
+    prompts_of,
+    row_of,
+    text_spec,
+)
 from loadtests.payloads.shared_memory import shared
 from loadtests.result import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable
 
     from exporter.triton.model import ModelSpec
     from loadtests.mix import Body
@@ -47,7 +54,6 @@ def prepared(scenario: Scenario) -> Generator[Mix]:
     """
     target = scenario.target.target()
     samples = getattr(scenario.profile, "samples_per_query", None)
-    binary: bool | None = None
     with contextlib.ExitStack() as stack:
         entries: list[Entry] = []
         for model in scenario.models:
@@ -55,14 +61,12 @@ def prepared(scenario: Scenario) -> Generator[Mix]:
                 model = model.model_copy(update={"batch": samples})  # noqa: PLW2901
             spec = model_spec(target, model.model, model.version)
             _check_parameters(spec, model)
-            require_fit(spec, target)
-            binary = takes_binary(target) if binary is None else binary
-            rows = _rows(spec, model, scenario.seed)
-            bodies = (
-                _shared(stack, target, spec, rows)
-                if model.shared_memory
-                else _bodies(target, spec, rows, binary=binary)
-            )
+            if target.is_openai:
+                bodies = _openai_bodies(target, model, scenario.seed)
+            else:
+                if model.prompts is not None:
+                    spec = text_spec(spec)
+                bodies = _bodies(stack, target, spec, model, scenario.seed)
             entries += _entries(spec, model, bodies, scenario.seed)
         mix = Mix(tuple(entries))
         for entry in mix.entries:
@@ -86,6 +90,9 @@ def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:
             Row(row.inputs, row.expected, model.parameters)
             for row in islice(given, model.variants)
         ]
+    if model.prompts is not None:
+        prompts = prompts_of(model.prompts, model.variants, seed)
+        return [row_of(spec, prompt, model.parameters) for prompt in prompts]
     rng = np.random.default_rng((seed, _PAYLOADS))
     overrides = _overrides(spec, model)
     try:
@@ -118,29 +125,51 @@ def _overrides(spec: ModelSpec, model: ModelSettings) -> dict[str, InputSettings
     return overrides
 
 
-def _shared(
-    stack: contextlib.ExitStack, target: Target, spec: ModelSpec, rows: Sequence[Row]
-) -> tuple[Body, ...]:
-    regions = stack.enter_context(shared(target, spec, rows))
-    return tuple(
-        body_of(spec, row, target.protocol, regions=places)
-        for row, places in zip(rows, regions, strict=True)
-    )
-
-
 def _bodies(
-    target: Target, spec: ModelSpec, rows: Sequence[Row], *, binary: bool
+    stack: contextlib.ExitStack,
+    target: Target,
+    spec: ModelSpec,
+    model: ModelSettings,
+    seed: int,
 ) -> tuple[Body, ...]:
+    require_fit(spec, target)
+    if spec.decoupled and target.protocol == "http":
+        for setting in ("shared_memory", "corrupt_ratio"):
+            if getattr(model, setting):
+                raise PlanError(
+                    f"found {setting} for {spec.name}, which streams; over HTTP that is "
+                    "not possible: use --protocol grpc",
+                    f"model {model.model}",
+                )
+    rows = _rows(spec, model, seed)
+    if model.shared_memory:
+        regions = stack.enter_context(shared(target, spec, rows))
+        return tuple(
+            body_of(spec, row, target.protocol, regions=places)
+            for row, places in zip(rows, regions, strict=True)
+        )
+    binary = takes_binary(target)
+    made = (body_of(spec, row, target.protocol, binary=binary) for row in rows)
+    return _bounded(made, model)
+
+
+def _openai_bodies(target: Target, model: ModelSettings, seed: int) -> tuple[Body, ...]:
+    prompts = prompts_of(model.prompts or PromptSettings(), model.variants, seed)
+    made = (openai_body(target, model.model, p, model.parameters) for p in prompts)
+    return _bounded(made, model)
+
+
+def _bounded(made: Iterable[Body], model: ModelSettings) -> tuple[Body, ...]:
     bodies: list[Body] = []
     size = 0
-    for row in rows:
-        bodies.append(body_of(spec, row, target.protocol, binary=binary))
-        size += len(bodies[-1].data)
+    for body in made:
+        bodies.append(body)
+        size += len(body.data)
         if size > MAX_BYTES:
             raise PlanError(
                 f"found more than {MAX_BYTES} bytes in the first {len(bodies)} requests; "
                 "give fewer variants",
-                f"model {spec.name}",
+                f"model {model.model}",
             )
     return tuple(bodies)
 

@@ -50,13 +50,27 @@ class Requests:
     outcome: NDArray[np.uint8]
     entry: NDArray[np.uint8]
     """Entry of the mix, an index into `About.entries`."""
+    responses: NDArray[np.uint32]
+    """Responses with content that came, of streams."""
+    tokens: NDArray[np.uint32]
+    """Output tokens that the server reported with the answer; 0 where it did not."""
+    longest_gap: NDArray[np.float32]
+    """Longest time between two responses, in seconds; NaN below two responses."""
 
     @classmethod
     def empty(cls, count: int) -> Requests:
         """Return `count` requests that have not started."""
-        times = [np.full(count, np.nan) for _ in range(4)]
-        codes = [np.zeros(count, np.uint8) for _ in range(2)]
-        return cls(*times, *codes)
+        return cls(
+            intended=np.full(count, np.nan),
+            sent=np.full(count, np.nan),
+            first=np.full(count, np.nan),
+            done=np.full(count, np.nan),
+            outcome=np.zeros(count, np.uint8),
+            entry=np.zeros(count, np.uint8),
+            responses=np.zeros(count, np.uint32),
+            tokens=np.zeros(count, np.uint32),
+            longest_gap=np.full(count, np.nan, np.float32),
+        )
 
     def __len__(self) -> int:
         return int(self.outcome.size)
@@ -73,6 +87,23 @@ class Requests:
     def waits(self) -> Floats:
         """Seconds from the intended send; infinite without a right answer."""
         return np.where(self.outcome == Outcome.OK, self.done - self.intended, np.inf)
+
+    @property
+    def mean_gap(self) -> Floats:
+        """Seconds for each output token after the first; NaN where there is one at most.
+
+        What benchmarks of language models call a request's inter-token latency: the time
+        from its first response to its last, by the tokens that the server reported, else
+        by the responses, less one.
+        """
+        units = np.where(self.tokens > 0, self.tokens, self.responses)
+        streamed = (self.responses > 1) & (units > 1)
+        return np.divide(
+            self.done - self.first,
+            units - 1.0,
+            out=np.full(len(self), np.nan),
+            where=streamed,
+        )
 
     @property
     def timed(self) -> NDArray[np.bool_]:
@@ -145,6 +176,8 @@ class About:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
     interrupted: bool = False
+    goodput: str = ""
+    """Limits that a request meets together to be a good one, like "ttft<500ms"."""
     backoff: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the client's waits: before gRPC connects again, and in a closed loop
     after a request without an answer."""
@@ -163,8 +196,10 @@ class RunResult:
     """Time from the intended time to the send, of everything sent: the sender's delay."""
     first_response: Histogram
     """Time from the intended time to the first response, of streams."""
+    mean_gap: Histogram
+    """`Requests.mean_gap`, of streams: one value a request."""
     between_responses: Histogram
-    """Time between two responses, of streams."""
+    """Time between two responses, of streams: all of them, one value a gap."""
     duration_seconds: float
     """From the start to the last answer, or to the end of the schedule if later; of a
     closed loop that was held back, to the end of the time that it was given."""
@@ -261,6 +296,7 @@ def histograms_of(requests: Requests) -> dict[str, Histogram]:
         "from_send": histogram_of(timed.done - timed.sent),
         "dispatch_delay": histogram_of(requests.sent - requests.intended),
         "first_response": histogram_of(timed.first - timed.intended),
+        "mean_gap": histogram_of(timed.mean_gap),
     }
 
 

@@ -38,9 +38,11 @@ _HISTOGRAMS: Final = (
     "from_send",
     "dispatch_delay",
     "first_response",
+    "mean_gap",
     "between_responses",
 )
-_TIMES: Final = ("intended", "sent", "first", "done")
+_ADDED: Final = ("mean_gap", "responses", "tokens", "longest_gap")
+"""Absent from files of tritonwatch 0.1: read as unknown."""
 
 
 def to_document(result: RunResult) -> dict[str, Any]:
@@ -79,7 +81,9 @@ def summary(result: RunResult) -> dict[str, Any]:
         "schedule": _pace(result.requests.intended),
         "sends": _pace(result.requests.sent),
         "first_response_seconds": _quantiles(result.first_response),
+        "mean_gap_seconds": _quantiles(result.mean_gap),
         "between_responses_seconds": _quantiles(result.between_responses),
+        "output_tokens": int(result.requests.tokens.sum()),
     }
 
 
@@ -142,11 +146,14 @@ def _read(document: Mapping[str, Any]) -> RunResult:
         sidecar=document.get("sidecar", {}),
         reference_seconds=tuple(document.get("reference_seconds", ())),
         unanswered=Unanswered(**document.get("unanswered", {})),
-        **{
-            name: Histogram.from_state(document["histograms"][name])
-            for name in _HISTOGRAMS
-        },
+        **{name: _histogram(document["histograms"], name) for name in _HISTOGRAMS},
     )
+
+
+def _histogram(states: Mapping[str, Any], name: str) -> Histogram:
+    if name in _ADDED and name not in states:
+        return Histogram()
+    return Histogram.from_state(states[name])
 
 
 def _pace(instants: Floats) -> dict[str, Any]:
@@ -179,7 +186,7 @@ def packed(requests: Requests) -> dict[str, Any]:
     columns: dict[str, Any] = {"count": len(requests)}
     for part in fields(Requests):
         array = getattr(requests, part.name)
-        wire = array.astype("<f8" if part.name in _TIMES else "u1", copy=False)
+        wire = array.astype(array.dtype.newbyteorder("<"), copy=False)
         columns[part.name] = base64.b64encode(zlib.compress(wire.tobytes(), 1)).decode()
     return columns
 
@@ -194,8 +201,12 @@ def unpacked(columns: Mapping[str, Any]) -> Requests:
     if not isinstance(count, int) or not 0 <= count <= MAX_REQUESTS:
         raise ValueError(f"found {count!r} requests; at most {MAX_REQUESTS} are read")
     arrays = {}
+    unknown = Requests.empty(count)
     for part in fields(Requests):
-        dtype = np.dtype("<f8" if part.name in _TIMES else "u1")
+        if part.name in _ADDED and part.name not in columns:
+            arrays[part.name] = getattr(unknown, part.name)
+            continue
+        dtype = getattr(unknown, part.name).dtype.newbyteorder("<")
         size = count * dtype.itemsize
         inflate = zlib.decompressobj()
         raw = inflate.decompress(base64.b64decode(columns[part.name]), size + 1)

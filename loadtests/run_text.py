@@ -26,6 +26,7 @@ _NAMES: Final = {
     "from_send": "from send",
     "dispatch_delay": "sender late by",
     "first_response": "first response",
+    "mean_gap": "gap, mean",
 }
 
 
@@ -100,12 +101,15 @@ def _lines(scenario: Scenario, result: RunResult) -> Iterator[str]:
         yield from histogram_line("from send", result.from_send)
         yield from histogram_line("sender late by", result.dispatch_delay)
     yield from histogram_line("first response", result.first_response)
-    yield from histogram_line("between", result.between_responses)
+    yield from histogram_line("gap, mean", result.mean_gap)
+    yield from histogram_line("gap, each", result.between_responses)
+    yield from _streamed(result)
     if result.reference_seconds:
         levels = [_time(seconds) for seconds in result.reference_seconds]
         yield f"  one at a time  p50 {' before, '.join(levels)} after"
     yield from _misses(result)
     yield from _slo(scenario, result)
+    yield from _goodput(scenario, result)
     yield f"  {result.verdict}"
     for warning in result.verdict.warnings:
         yield f"  note: {warning}"
@@ -147,6 +151,32 @@ def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
         yield (
             f"  {term.text:<14} {holds}: {share:.3%} missed it, "
             f"{term.allowed_ratio:.3%} may"
+        )
+
+
+def _streamed(result: RunResult) -> Iterator[str]:
+    """What streams carried: tokens where the server counts them, and responses."""
+    requests, seconds = result.requests, result.duration_seconds
+    for title, counts in (
+        ("output tokens", requests.tokens),
+        ("responses", requests.responses),
+    ):
+        known = counts[counts > 0]
+        if known.size:
+            yield (
+                f"  {title:<14} {int(known.sum()) / seconds:.5g}/s, "
+                f"{known.mean():.4g} a request"
+            )
+
+
+def _goodput(scenario: Scenario, result: RunResult) -> Iterator[str]:
+    limits = scenario.limits()
+    if limits is not None and len(result.requests):
+        good = limits.good(result.requests)
+        share = good / len(result.requests)
+        yield (
+            f"  goodput        {good / result.duration_seconds:.5g}/s: {share:.2%} of "
+            f"requests within {limits.text}"
         )
 
 

@@ -14,12 +14,13 @@ from exporter.errors import ConfigError
 from exporter.own_requests.payload import InputSettings
 from exporter.settings import Headers, Settings
 from loadtests.errors import PlanError
+from loadtests.payloads.prompts import PromptSettings
 from loadtests.profiles import AnyProfile
 from loadtests.profiles.profile import Phase
 from loadtests.target import Protocol, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from loadtests.capacity.load_objective import Slo
@@ -28,6 +29,8 @@ MAX_VARIANTS: Final = 10_000
 DEFAULT_ADDRESS: Final[Mapping[Protocol, str]] = {
     "grpc": "localhost:8001",
     "http": "localhost:8000",
+    "openai-chat": "localhost:9000",
+    "openai-completions": "localhost:9000",
 }
 
 
@@ -35,7 +38,8 @@ class TargetSettings(Settings):
     """The port that is loaded."""
 
     protocol: Protocol = Field(default="grpc")
-    """gRPC, or HTTP with binary tensors."""
+    """gRPC; HTTP with binary tensors, and `generate_stream` for streams; or an endpoint of an
+    OpenAI-compatible server, as Triton's own front end or vLLM, streamed."""
     address: Address | None = Field(default=None)
     """host:port; by default localhost at Triton's port for the protocol."""
     headers: Headers = Field(default={}, max_length=100)
@@ -53,6 +57,9 @@ class TargetSettings(Settings):
         )
 
 
+_OF_TENSORS: Final = ("data", "inputs", "version", "corrupt_ratio", "shared_memory")
+
+
 class ModelSettings(Settings):
     """One model of the mix, and its requests."""
 
@@ -65,6 +72,8 @@ class ModelSettings(Settings):
     data: str | None = Field(default=None)
     """File of samples: npz, parquet, or perf_analyzer's JSON. Without one, values are
     made from the model's signature."""
+    prompts: PromptSettings | None = Field(default=None)
+    """Prompts, where it is a language model; always over OpenAI's endpoints."""
     inputs: dict[str, InputSettings] = Field(default={}, max_length=1000)
     """Content of inputs, by name, where there is no file."""
     batch: int = Field(default=1, ge=1, le=4096)
@@ -72,7 +81,7 @@ class ModelSettings(Settings):
     variants: int = Field(default=16, ge=1, le=MAX_VARIANTS)
     """Limit of different requests, which are sent in turns."""
     parameters: dict[str, bool | int | float | str] = Field(default={}, max_length=100)
-    """Request parameters."""
+    """Request parameters; of a language model like `temperature` or `ignore_eos`."""
     corrupt_ratio: float = Field(default=0.0, ge=0, lt=1)
     """Share of requests that are corrupt; the right answer to those is an error."""
     tolerance: float = Field(default=1e-5, ge=0, le=1)
@@ -81,6 +90,24 @@ class ModelSettings(Settings):
     """Requests of one sequence, where the model is one of sequences."""
     shared_memory: bool = Field(default=False)
     """Put inputs into system shared memory; the server has to run on this host."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelSettings:
+        if self.prompts is not None:
+            self.refuse(("data", "inputs"), "prompts")
+            if self.batch != 1:
+                raise ValueError(f"found batch {self.batch} with prompts; want 1")
+        return self
+
+    def refuse(self, settings: tuple[str, ...], beside: str) -> None:
+        """Refuse settings that mean nothing beside another one.
+
+        Raises:
+            ValueError: one is set.
+        """
+        for name in settings:
+            if getattr(self, name):
+                raise ValueError(f"found both {name} and {beside}; want one of them")
 
 
 class ClosedLoop(Settings):
@@ -123,21 +150,38 @@ class Scenario(Settings):
     in_flight: int = Field(default=4096, ge=1, le=50_000)
     """Limit of requests in flight of an open loop; more are rejected, and count as misses."""
     slo: str | None = Field(default=None)
-    """Objective to meet, like "p99<20ms,errors<0.1%"."""
+    """Objective to meet, like "p99<20ms,errors<0.1%", or of streams "ttft_p99<500ms,itl_p95<50ms"."""
+    goodput: str | None = Field(default=None)
+    """Limits that a request meets together to be a good one, like "ttft<500ms,itl<50ms"."""
 
     @model_validator(mode="after")
     def _sensible(self) -> Scenario:
         self.objective()
+        self.limits()
+        if self.target.target().is_openai:
+            protocol = f"protocol {self.target.protocol}"
+            for model in self.models:
+                model.refuse(_OF_TENSORS, protocol)
         return self
 
     def objective(self) -> Slo | None:
         """The SLO, understood."""
         from loadtests.capacity.load_objective import parse  # noqa: PLC0415 - it imports us
 
-        try:
-            return None if self.slo is None else parse(self.slo)
-        except PlanError as error:
-            raise ValueError("; ".join(error.problems)) from None
+        return None if self.slo is None else _understood(parse, self.slo)
+
+    def limits(self) -> Slo | None:
+        """The limits of goodput, understood."""
+        from loadtests.capacity.load_objective import parse_limits  # noqa: PLC0415
+
+        return None if self.goodput is None else _understood(parse_limits, self.goodput)
+
+
+def _understood(parse: Callable[[str], Slo], text: str) -> Slo:
+    try:
+        return parse(text)
+    except PlanError as error:
+        raise ValueError("; ".join(error.problems)) from None
 
 
 def to_json(scenario: Scenario) -> str:

@@ -9,6 +9,7 @@ from exporter.config import config_file
 from exporter.errors import ConfigError
 from loadtests import scenario as scenarios
 from loadtests.errors import PlanError
+from loadtests.payloads.prompts import WORKLOADS
 
 if TYPE_CHECKING:
     import argparse
@@ -30,6 +31,7 @@ _TOP: Final = {
     "in_flight": "in_flight",
     "seed": "seed",
     "slo": "slo",
+    "goodput": "goodput",
     "name": "name",
 }
 # The option that sets the rate of a profile, by its kind; others need a file.
@@ -105,11 +107,29 @@ def _set_models(given: dict[str, Any], options: argparse.Namespace) -> None:
         for key in _OF_MODELS
         if getattr(options, key) is not None
     }
+    prompts = _prompts(options)
+    if prompts:
+        changes["prompts"] = prompts
     if changes and isinstance(given.get("models"), list):
         given["models"] = [
             {**model, **changes} if isinstance(model, dict) else model
             for model in given["models"]
         ]
+
+
+def _prompts(options: argparse.Namespace) -> dict[str, Any]:
+    prompts: dict[str, Any] = {}
+    for side in ("input_tokens", "output_tokens"):
+        text: str | None = getattr(options, side, None)
+        if text is not None:
+            median, colon, sigma = text.partition(":")
+            prompts[side] = {"median": _value(median)}
+            if colon:
+                prompts[side]["sigma"] = _value(sigma)
+    given: str | None = getattr(options, "prompts", None)
+    if given is not None:
+        prompts["lengths" if given in WORKLOADS else "file"] = given
+    return prompts
 
 
 def _model(text: str) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Protocol = Literal["grpc", "http"]
+Protocol = Literal["grpc", "http", "openai-chat", "openai-completions"]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One port of a server: Triton's gRPC one, or its HTTP one, or of any KServe-v2 server."""
+    """One port of a server: of Triton, of any KServe-v2 server, or OpenAI-compatible."""
 
     protocol: Protocol
     address: str
@@ -22,6 +22,11 @@ class Target:
     """Sent with every request."""
     ca_file: str | None = None
     """TLS, checked against these certificates; "" for those of the system."""
+
+    @property
+    def is_openai(self) -> bool:
+        """Return whether requests are OpenAI's."""
+        return self.protocol.startswith("openai-")
 
     @property
     def host(self) -> str:

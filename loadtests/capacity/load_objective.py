@@ -1,10 +1,15 @@
-"""Objectives: `p99<20ms,errors<0.1%` as numbers."""
+"""Objectives: `p99<20ms,errors<0.1%` as numbers, and the limits of goodput.
+
+Of streamed answers, in the words of benchmarks: `ttft` is the time to the first response,
+`itl` a request's mean time for each output token after the first (`Requests.mean_gap`),
+`stall` its longest time between two responses.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
@@ -17,10 +22,14 @@ if TYPE_CHECKING:
     from loadtests.result import Requests
 
 _UNITS: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+Measure = Literal["latency", "ttft", "itl", "stall"]
 _WANT: Final = (
-    "want terms like p99<20ms, p99.9<=0.5s or errors<0.1%, separated by commas"
+    "want terms like p99<20ms, ttft_p99<=0.5s or errors<0.1%, separated by commas"
 )
-_LATENCY: Final = re.compile(r"p(\d+(?:\.\d+)?)\s*<=?\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)")
+_WANT_LIMITS: Final = f"want limits like ttft<500ms of {', '.join(get_args(Measure))}, separated by commas"
+_AMOUNT: Final = r"\s*<=?\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)"
+_LATENCY: Final = re.compile(rf"(?:(ttft|itl|stall)_)?p(\d+(?:\.\d+)?){_AMOUNT}")
+_LIMIT: Final = re.compile(rf"(latency|ttft|itl|stall){_AMOUNT}")
 _ERRORS: Final = re.compile(r"errors?\s*<=?\s*(\d+(?:\.\d+)?)\s*(%?)")
 
 
@@ -28,14 +37,16 @@ _ERRORS: Final = re.compile(r"errors?\s*<=?\s*(\d+(?:\.\d+)?)\s*(%?)")
 class Term:
     """One term of an objective: at most `allowed_ratio` of all requests may miss.
 
-    With a limit a miss is a request without a right answer within `limit_seconds`,
-    counted from the intended send; without one, a request without a right answer.
-    Shed, rejected and lost requests are misses of both.
+    With a limit a miss is a request without a right answer within `limit_seconds`, where
+    latency and the time to the first response count from the intended send; without one,
+    a request without a right answer. Shed, rejected and lost requests are misses of all,
+    and so are answers that were not streamed where the term is about streams.
     """
 
     text: str
     allowed_ratio: float
     limit_seconds: float | None = None
+    measure: Measure = "latency"
 
     def misses(self, requests: Requests) -> NDArray[np.bool_]:
         """Return a mask (N,) of the requests that miss."""
@@ -43,7 +54,11 @@ class Term:
         if self.limit_seconds is None:
             return failed
         # NaN, where there was no answer, is not within the limit either.
-        late = ~(requests.done - requests.intended <= self.limit_seconds)
+        seconds = _seconds(requests, self.measure)
+        late = ~(seconds <= self.limit_seconds)
+        if self.measure in ("itl", "stall"):
+            # A stream of one response, or of one token, has no gap to be too long.
+            late &= np.isfinite(seconds) | (requests.responses == 0)
         return failed | late
 
 
@@ -60,8 +75,12 @@ class Slo:
 
     @property
     def limit_seconds(self) -> float | None:
-        """The shortest latency limit."""
-        limits = [t.limit_seconds for t in self.terms if t.limit_seconds is not None]
+        """The shortest limit that counts from the intended send."""
+        limits = [
+            term.limit_seconds
+            for term in self.terms
+            if term.limit_seconds is not None and term.measure in ("latency", "ttft")
+        ]
         return min(limits, default=None)
 
     @property
@@ -72,6 +91,56 @@ class Slo:
     def misses(self, requests: Requests) -> NDArray[np.bool_]:
         """Return a mask (N, K) of the requests that miss each term."""
         return np.stack([term.misses(requests) for term in self.terms], axis=1)
+
+    def good(self, requests: Requests) -> int:
+        """Return the number of requests that miss none of the terms."""
+        return int(np.count_nonzero(~self.misses(requests).any(axis=1)))
+
+
+def _seconds(requests: Requests, measure: Measure) -> NDArray[np.floating]:
+    match measure:
+        case "latency":
+            return requests.done - requests.intended
+        case "ttft":
+            return requests.first - requests.intended
+        case "itl":
+            return requests.mean_gap
+        case "stall":
+            return requests.longest_gap
+
+
+def parse_limits(text: str) -> Slo:
+    """The limits of goodput that `text` states, as terms that nothing may miss.
+
+    Raises:
+        PlanError: it states none.
+    """
+    terms: list[Term] = []
+    for part in text.split(","):
+        found = _LIMIT.fullmatch(part.strip().lower())
+        if found is None:
+            raise PlanError(f"found {part.strip()!r}; {_WANT_LIMITS}", "--goodput")
+        measure, amount, unit = found.groups()
+        limit = _limit(part.strip(), amount, unit, "--goodput")
+        terms.append(Term(f"{measure}<{amount}{unit}", 0.0, limit, _measure(measure)))
+    return Slo(tuple(terms))
+
+
+def _measure(text: str | None) -> Measure:
+    return next(one for one in get_args(Measure) if one == (text or "latency"))
+
+
+def _limit(part: str, amount: str, unit: str, option: str) -> float:
+    if unit not in _UNITS:
+        raise PlanError(
+            f"found {part!r} with {f'unit {unit!r}' if unit else 'no unit'}; "
+            f"want one of {', '.join(_UNITS)}, like 20ms",
+            option,
+        )
+    limit = float(amount) * _UNITS[unit]
+    if limit <= 0:
+        raise PlanError(f"found {part!r}; want a limit above 0", option)
+    return limit
 
 
 def parse(text: str) -> Slo:
@@ -104,19 +173,13 @@ def _term(part: str) -> Term:
     raise PlanError(f"found {part!r}; {_WANT}", "--slo")
 
 
-def _latency(part: str, percentile: str, amount: str, unit: str) -> Term:
-    if unit not in _UNITS:
-        raise PlanError(
-            f"found {part!r} with {f'unit {unit!r}' if unit else 'no unit'}; "
-            f"want one of {', '.join(_UNITS)}, like p99<20ms",
-            "--slo",
-        )
-    share, limit = float(percentile), float(amount) * _UNITS[unit]
+def _latency(
+    part: str, measure: str | None, percentile: str, amount: str, unit: str
+) -> Term:
+    share, limit = float(percentile), _limit(part, amount, unit, "--slo")
     if not 0 < share < 100:  # noqa: PLR2004 - percent
         raise PlanError(
             f"found {part!r}; want a percentile above 0 and below 100", "--slo"
         )
-    if limit <= 0:
-        raise PlanError(f"found {part!r}; want a limit above 0", "--slo")
-    shown = f"p{percentile}<{amount}{unit}"
-    return Term(shown, round(1.0 - share / 100.0, 12), limit)
+    shown = f"{f'{measure}_' if measure else ''}p{percentile}<{amount}{unit}"
+    return Term(shown, round(1.0 - share / 100.0, 12), limit, _measure(measure))

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
     from loadtests.result import Requests
 
-HISTOGRAMS: Final = ("from_intended", "from_send", "dispatch_delay", "first_response")
+HISTOGRAMS: Final = (
+    "from_intended",
+    "from_send",
+    "dispatch_delay",
+    "first_response",
+    "mean_gap",
+)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from exporter import errors
 from exporter.network.grpc_core import grpc
 from exporter.triton.kserve import service_pb2
+from exporter.triton.token_outputs import tokens_of
 from loadtests.engine.answer_frames import message_outputs
 from loadtests.engine.senders import ACCEPTED, Turn
 from loadtests.result import Outcome
@@ -124,13 +125,15 @@ class StreamCall(Call):
     """One request whose answer is a stream of responses."""
 
     path = _STREAM_PATH
-    __slots__ = ("fault", "since")
+    __slots__ = ("fault", "since", "tokens")
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.since: float | None = None
         """Time of the latest response."""
         self.fault: str | None = None
+        self.tokens = 0
+        """Output tokens that the responses reported."""
 
     @property
     def begun(self) -> bool:  # type: ignore[override]
@@ -168,6 +171,7 @@ class StreamCall(Call):
         elif outputs and self.recorder is not None:
             self.recorder.respond(self.index, now, self.since)
             self.since = now
+            self.tokens += tokens_of(outputs).output or 0
             check = sender.turns.checks[self.place]
             self.fault = self.fault or check.fault(outputs, self.body)
 
@@ -178,4 +182,6 @@ class StreamCall(Call):
         return self.fault or (None if self.begun else nothing)
 
     def _succeeded(self, now: float, fault: str | None) -> None:
+        if self.tokens and self.recorder is not None:
+            self.recorder.count_tokens(self.index, self.tokens)
         super()._succeeded(now if self.since is None else self.since, fault)

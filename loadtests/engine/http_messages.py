@@ -10,12 +10,18 @@ import httptools
 from exporter.triton.http_path import model_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from loadtests.engine.sequences import Sequence
     from loadtests.mix import Body, Entry
-    from loadtests.target import Target
+    from loadtests.target import Protocol, Target
 
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _JSON_END: Final = b"}}"
+OPENAI_PATHS: Final[Mapping[Protocol, str]] = {
+    "openai-chat": "/v1/chat/completions",
+    "openai-completions": "/v1/completions",
+}
 
 
 class Answer:
@@ -61,11 +67,12 @@ class Answer:
 
 def head_of(target: Target, entry: Entry) -> bytes:
     """The head of an entry's requests, but for their lengths."""
-    path = model_path(entry.spec.name, entry.version)
-    whole = all(len(body.data) == body.header_bytes for body in entry.bodies)
+    whole = entry.style == "stream" or all(
+        len(body.data) == body.header_bytes for body in entry.bodies
+    )
     kind = "json" if whole else "octet-stream"
     lines = [
-        f"POST {path}/infer HTTP/1.1",
+        f"POST {_path(target, entry)} HTTP/1.1",
         f"Host: {target.address}",
         f"Content-Type: application/{kind}",
         *(f"{name}: {value}" for name, value in target.headers.items()),
@@ -73,12 +80,18 @@ def head_of(target: Target, entry: Entry) -> bytes:
     return "\r\n".join(lines).encode("latin-1")
 
 
+def _path(target: Target, entry: Entry) -> str:
+    if target.is_openai:
+        return OPENAI_PATHS[target.protocol]
+    operation = "generate_stream" if entry.style == "stream" else "infer"
+    return f"{model_path(entry.spec.name, entry.version)}/{operation}"
+
+
 def wire_of(head: bytes, content: bytes, json_bytes: int) -> bytes:
-    """A whole request, of whose content `json_bytes` are JSON."""
-    lengths = (
-        f"\r\nInference-Header-Content-Length: {json_bytes}"
-        f"\r\nContent-Length: {len(content)}\r\n\r\n"
-    )
+    """A whole request, of whose content `json_bytes` are JSON before tensors, if any."""
+    lengths = f"\r\nContent-Length: {len(content)}\r\n\r\n"
+    if json_bytes:
+        lengths = f"\r\nInference-Header-Content-Length: {json_bytes}{lengths}"
     return b"".join((head, lengths.encode("ascii"), content))
 
 

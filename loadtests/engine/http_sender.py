@@ -16,7 +16,8 @@ import httptools
 from loadtests.engine.http_messages import Answer, head_of, sequence_wire, wire_of
 from loadtests.engine.keeping import SMALL_BYTES, Keeping, joined
 from loadtests.engine.senders import ACCEPTED, Turn, Turns
-from loadtests.errors import LoadError, PlanError
+from loadtests.engine.streamed_answers import StreamedAnswer, dialect_of
+from loadtests.errors import LoadError
 from loadtests.result import Outcome
 from loadtests.tls import ssl_context, told
 
@@ -52,13 +53,16 @@ class HttpSender:
             [wire_of(head, body.data, body.header_bytes) for body in entry.bodies]
             for head, entry in zip(self._heads, mix.entries, strict=True)
         ]
+        self.dialects = [
+            dialect_of(target.protocol, entry) if entry.style == "stream" else None
+            for entry in mix.entries
+        ]
+        """Of each entry whose answers are streams."""
         self.keeping = Keeping()
         self.idle: list[_Connection] = []
         self.busy = 0
         self._connections: set[_Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
-        if any(entry.style == "stream" for entry in mix.entries):
-            raise PlanError("found a streamed model over HTTP; streams need gRPC")
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -172,6 +176,7 @@ class _Connection(asyncio.Protocol):
         self._received: bytes | bytearray = b""
         self._kept_bytes = 0
         self._parser: Answer | None = None
+        self._stream: StreamedAnswer | None = None
         self._late: asyncio.TimerHandle | None = None
         self.usable = False
 
@@ -184,7 +189,10 @@ class _Connection(asyncio.Protocol):
         """Handle a connection that either side has closed."""
         self.usable = False
         self._sender.forget(self)
-        if self._request is not None:
+        request, stream = self._request, self._stream
+        if request is not None and stream is not None and stream.is_whole:
+            self._judge_stream(request, stream, perf_counter())
+        elif request is not None:
             reason = "the server closed it" if exc is None else _reason(exc)
             self._lose(perf_counter(), f"connection lost: {reason}")
 
@@ -193,6 +201,8 @@ class _Connection(asyncio.Protocol):
         self._request = request
         self._received = b""
         self._parser = None
+        dialect = self._sender.dialects[request.place]
+        self._stream = None if dialect is None else StreamedAnswer(dialect)
         self._late = self._loop.call_later(self._timeout, self._time_out)
         self._transport.write(wire)
 
@@ -208,6 +218,9 @@ class _Connection(asyncio.Protocol):
         if request is None:
             # An unsolicited answer, or the rest of one that was given up.
             self.close()
+            return
+        if self._stream is not None:
+            self._follow(request, self._stream, data, now)
             return
         if not self._received and self._sender.turns.checks[request.place].knows(
             data, request.body
@@ -238,6 +251,54 @@ class _Connection(asyncio.Protocol):
         self._received = joined(self._received, data)
         self._kept_bytes += more
         return self._sender.keeping.fault(len(self._received), more)
+
+    def _follow(
+        self, request: Turn, stream: StreamedAnswer, data: bytes, now: float
+    ) -> None:
+        """Process a part of a streamed answer; its events came when it was read."""
+        try:
+            stream.feed(data)
+            events = stream.said()
+        except httptools.HttpParserError as error:
+            self._break(now, f"the answer is no HTTP: {error}")
+            return
+        except ValueError as error:
+            self._break(now, f"an event of the answer cannot be read: {error}")
+            return
+        grown = stream.held_bytes - self._kept_bytes
+        self._kept_bytes += grown
+        fault = self._sender.keeping.fault(stream.held_bytes, grown)
+        if fault is not None:
+            self._break(now, fault)
+            return
+        for said in events:
+            if said.error is not None:
+                refused = self._sender.turns.refused[request.place]
+                self.close()
+                self._end(
+                    Outcome.OK if refused else Outcome.ERROR,
+                    now,
+                    None if refused else said.error,
+                )
+                return
+            if said.content and request.recorder is not None:
+                request.recorder.respond(request.index, now, stream.since)
+                stream.since = now
+        if stream.complete:
+            self._judge_stream(request, stream, now)
+
+    def _judge_stream(self, request: Turn, stream: StreamedAnswer, now: float) -> None:
+        if stream.status != _OK:
+            self._judge(request, stream, now)
+            return
+        if not stream.keeps_alive:
+            self.close()
+        refused = self._sender.turns.refused[request.place]
+        fault = ACCEPTED if refused else stream.fault()
+        if request.recorder is not None and stream.tokens:
+            request.recorder.count_tokens(request.index, stream.tokens)
+        last = now if stream.since is None else stream.since
+        self._end(Outcome.OK if fault is None else Outcome.WRONG, last, fault)
 
     def _judge(self, request: Turn, answer: Answer, now: float) -> None:
         if not answer.keeps_alive:

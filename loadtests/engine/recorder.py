@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _MESSAGE_CHARACTERS: Final = 200
 _OTHERS: Final = "other errors"
 _FIRST_CAPACITY: Final = 1 << 14
+_MAX_TOKENS: Final = (1 << 32) - 1
 
 
 class Recorder:
@@ -51,6 +52,9 @@ class Recorder:
         self._first = _view(requests.first)
         self._done = _view(requests.done)
         self._outcome = _view(requests.outcome)
+        self._responses = _view(requests.responses)
+        self._tokens = _view(requests.tokens)
+        self._longest = _view(requests.longest_gap)
         self.entry = _view(requests.entry)
 
     @classmethod
@@ -88,10 +92,18 @@ class Recorder:
 
     def respond(self, index: int, now: float, since: float | None) -> None:
         """A response of a stream came; `since` is when the one before it came."""
+        self._responses[index] += 1
         if since is None:
             self._first[index] = now - self.origin
-        else:
-            self.between.record(max(now - since, 0.0))
+            return
+        gap = max(now - since, 0.0)
+        self.between.record(gap)
+        if not gap <= self._longest[index]:  # NaN before the first one
+            self._longest[index] = gap
+
+    def count_tokens(self, index: int, tokens: int) -> None:
+        """The server reports this number of output tokens, in all, for the request."""
+        self._tokens[index] = min(tokens, _MAX_TOKENS)
 
     def finish(
         self,

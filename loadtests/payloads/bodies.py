@@ -56,11 +56,13 @@ def body_of(
     Without `binary`, HTTP bodies hold tensors as JSON.
 
     Raises:
-        PlanError: JSON cannot hold a value.
+        PlanError: JSON cannot hold a value, or the generate extension an input.
     """
     datatypes = {tensor.name: tensor.datatype for tensor in spec.inputs}
     if protocol == "grpc":
         return _grpc(spec, row, datatypes, regions or {})
+    if spec.decoupled:
+        return _generate(spec, row)
     if binary:
         return _http(spec, row, datatypes, regions or {})
     return _json(spec, row, datatypes)
@@ -186,6 +188,32 @@ def _json(spec: ModelSpec, row: Row, datatypes: Mapping[str, str]) -> Body:
         rows=_rows(spec, row),
         expected=row.expected,
     )
+
+
+def _generate(spec: ModelSpec, row: Row) -> Body:
+    """Return a body of Triton's generate extension: inputs and parameters by name."""
+    document: dict[str, Any] = {}
+    for name, array in row.inputs.items():
+        # A batch of one is added by the server.
+        values = array[0] if spec.max_batch_size and array.shape[0] == 1 else array
+        if values.ndim > 1:
+            raise PlanError(
+                f"found {name!r} of shape {list(array.shape)}; the generate extension takes "
+                "single values and lists: use --protocol grpc",
+                f"model {spec.name}",
+            )
+        plain = [_plain(value) for value in values.ravel().tolist()]
+        document[name] = plain[0] if len(plain) == 1 else plain
+    try:
+        content = json.dumps(
+            {**document, **row.parameters}, separators=(",", ":"), allow_nan=False
+        )
+    except (ValueError, TypeError) as error:
+        raise PlanError(
+            f"JSON cannot hold these inputs: {error}; use --protocol grpc",
+            f"model {spec.name}",
+        ) from None
+    return Body(content.encode())
 
 
 def _plain(value: object) -> object:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _TIMEOUT_SECONDS: Final = 10.0
 _SHOWN: Final = 10
 _BINARY: Final = "binary_tensor_data"
+_MODELS: Final = "/v1/models"
 
 
 def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
@@ -37,6 +38,8 @@ def model_spec(target: Target, model: str, version: str = "") -> ModelSpec:
     require_trusted(target)
     try:
         with _client(target) as client:
+            if target.is_openai and isinstance(client, HttpClient):
+                return _served(client, model)
             return _spec(client, model, version)
     except TritonError as error:
         raise LoadError(_told(error, target, model, version)) from None
@@ -87,6 +90,23 @@ def _spec(client: GrpcClient | HttpClient, model: str, version: str) -> ModelSpe
         config = {}  # an extension of Triton's that others need not have
     types = _sequence_types(client, config)
     return _parsed(metadata, config, model, version, types)
+
+
+def _served(client: HttpClient, model: str) -> ModelSpec:
+    """Return a model of an OpenAI-compatible server, of which no more than that is told.
+
+    Raises:
+        ModelError: the server has others.
+    """
+    try:
+        served = _document(client, _MODELS).get("data")
+    except (InvalidRequestError, ModelError):
+        served = None  # not every server lists them
+    if isinstance(served, list):
+        names = sorted(str(one.get("id")) for one in served if isinstance(one, dict))
+        if names and model not in names:
+            raise ModelError(f"it serves {', '.join(names[:_SHOWN])}")
+    return ModelSpec(model, "", (), (), max_batch_size=0, decoupled=True)
 
 
 def _document(client: HttpClient, path: str) -> dict[str, Any]:
@@ -182,15 +202,10 @@ def require_fit(spec: ModelSpec, target: Target) -> None:
     """Require that the protocol can be used for the model.
 
     Raises:
-        PlanError: a decoupled model over HTTP, or one of which nothing is known.
+        PlanError: nothing is known of what the model takes.
     """
     if not spec.inputs:
         raise PlanError(
             f"{target.address} does not say what {spec.name!r} takes: its metadata has "
             "no inputs; declare them where the model is set up"
-        )
-    if spec.decoupled and target.protocol == "http":
-        raise PlanError(
-            f"found the decoupled model {spec.name!r} over HTTP; Triton streams over "
-            "gRPC only: use --protocol grpc and its port"
         )

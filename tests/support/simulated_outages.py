@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -110,13 +111,12 @@ def result(
     at, ended = np.asarray(due, np.float64), np.asarray(done, np.float64)
     how = np.asarray(outcome, np.uint8)
     unsent = np.isin(how, (Outcome.UNSENT, Outcome.REJECTED))
-    requests = Requests(
+    requests = replace(
+        Requests.empty(at.size),
         intended=at,
         sent=np.where(unsent, np.nan, at + _SENT_LATE_SECONDS),
-        first=np.full(at.size, np.nan),
         done=np.where(unsent, np.nan, ended),
         outcome=how,
-        entry=np.zeros(at.size, np.uint8),
     )
     about = About(
         mode=mode,

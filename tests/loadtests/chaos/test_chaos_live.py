@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from simulated_outages import poisson, run
@@ -17,13 +19,11 @@ def at_the_time(load: RunResult, now: float) -> Requests:
     """The run's arrays as they were then: what came later had not happened."""
     whole = load.requests
     ended = whole.done <= now
-    return Requests(
-        intended=whole.intended,
+    return replace(
+        whole,
         sent=np.where(whole.sent <= now, whole.sent, np.nan),
-        first=whole.first,
         done=np.where(ended, whole.done, np.nan),
         outcome=np.where(ended, whole.outcome, Outcome.UNSENT).astype(np.uint8),
-        entry=whole.entry,
     )
 
 

@@ -1,0 +1,57 @@
+"""Server-sent events, as streamed answers over HTTP are made of.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html; lines end in LF or CRLF.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_EVENT_BYTES: Final = 16 << 20
+"""Limit of one event, and of the part of one that has come."""
+
+
+class EventStream:
+    """Splits a stream of bytes, which may break anywhere, into the data of its events."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        """The line that has not ended."""
+        self._scanned = 0
+        """Bytes of the rest that are known to hold no end of a line."""
+        self._data: list[bytes] = []
+        """Data of the event that has not ended."""
+        self.held_bytes = 0
+        """Size of what is kept of an event that has not ended."""
+
+    def feed(self, content: bytes) -> list[bytes]:
+        """Return the data of the events that end in this content, in order.
+
+        Raises:
+            ValueError: one is larger than `MAX_EVENT_BYTES`.
+        """
+        events: list[bytes] = []
+        rest = self._rest
+        rest += content
+        start = 0
+        end = rest.find(b"\n", self._scanned)
+        while end >= 0:
+            line = bytes(rest[start:end])
+            self._read(line.removesuffix(b"\r"), events)
+            start = end + 1
+            end = rest.find(b"\n", start)
+        del rest[:start]
+        self._scanned = len(rest)
+        self.held_bytes = len(rest) + sum(map(len, self._data))
+        if self.held_bytes > MAX_EVENT_BYTES:
+            raise ValueError(f"an event is larger than {MAX_EVENT_BYTES} B")
+        return events
+
+    def _read(self, line: bytes, events: list[bytes]) -> None:
+        if not line:
+            if self._data:
+                events.append(b"\n".join(self._data))
+                self._data.clear()
+        elif line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+        # Comments, which keep connections open, and other fields carry no content.

@@ -1,0 +1,205 @@
+"""Streamed answers over HTTP: Triton's `generate_stream`, and OpenAI's endpoints.
+
+A response is an event with content. Those without are none: the role that a chat begins
+with, the reason for its end, its count of tokens, comments that keep connections open.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from exporter.triton.token_outputs import OUTPUT
+from loadtests.engine.event_stream import EventStream
+from loadtests.engine.http_messages import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loadtests.mix import Entry
+    from loadtests.target import Protocol as WireProtocol
+
+_TYPE: Final = b"content-type"
+_EVENTS: Final = b"text/event-stream"
+_OK: Final = 200
+_DONE: Final = b"[DONE]"
+_CONTENT: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls")
+_SHOWN: Final = 200
+
+
+class Said(NamedTuple):
+    """The meaning of one event."""
+
+    content: bool = False
+    tokens: int = 0
+    """Output tokens of the answer so far; 0 where it says nothing of them."""
+    error: str | None = None
+    ends: bool = False
+
+
+class Dialect(Protocol):
+    """What the events of an endpoint mean."""
+
+    is_ended_by_event: bool
+    """True where a stream without a last event was cut off."""
+
+    def read(self, data: bytes, tokens: int) -> Said:
+        """Return the meaning of an event after one of so many `tokens`.
+
+        Raises:
+            ValueError: it has none.
+        """
+        ...
+
+
+class Generate:
+    """Triton's generate extension: a JSON object with the outputs, by name."""
+
+    is_ended_by_event = False
+
+    def __init__(self, outputs: Iterable[str]) -> None:
+        self._outputs = frozenset(outputs)
+
+    def read(self, data: bytes, tokens: int) -> Said:
+        """Return the meaning of an event."""
+        document = _object(data)
+        error = document.get("error")
+        if error is not None:
+            return Said(error=_text(error))
+        more = document.get(OUTPUT)
+        return Said(
+            content=not self._outputs.isdisjoint(document),
+            tokens=tokens + more if type(more) is int and more > 0 else tokens,
+        )
+
+
+class OpenAi:
+    """Chunks of `/v1/chat/completions` and `/v1/completions`."""
+
+    is_ended_by_event = True
+
+    def read(self, data: bytes, tokens: int) -> Said:
+        """Return the meaning of an event."""
+        if data == _DONE:
+            return Said(ends=True, tokens=tokens)
+        document = _object(data)
+        error = document.get("error")
+        if error is not None:
+            said = error.get("message") if isinstance(error, dict) else error
+            return Said(error=_text(said))
+        choices = document.get("choices") or ()
+        if not isinstance(choices, list | tuple):
+            raise ValueError("its choices are no list")  # noqa: TRY004 - of the server
+        usage = document.get("usage")
+        counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        return Said(
+            content=any(map(_has_content, choices)),
+            tokens=counted if type(counted) is int and counted > 0 else tokens,
+        )
+
+
+def dialect_of(protocol: WireProtocol, entry: Entry) -> Dialect:
+    """Return the dialect in which the answers to an entry's requests come."""
+    if protocol == "http":
+        return Generate(tensor.name for tensor in entry.spec.outputs)
+    return OpenAi()
+
+
+class StreamedAnswer(Answer):
+    """One streamed answer as it comes."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__()
+        self._dialect = dialect
+        self._events = EventStream()
+        self._type = b""
+        self._arrived: list[bytes] = []
+        self._has_ended = False
+        self._too_large: str | None = None
+        self.since: float | None = None
+        """Time of the latest response."""
+        self.tokens = 0
+        """Output tokens that the server has reported."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of what is kept of it."""
+        return self._events.held_bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether its last event has come, where there is one that is the last."""
+        return self._has_ended
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        super().on_header(name, value)
+        if name.lower() == _TYPE:
+            self._type = value
+
+    def on_headers_complete(self) -> None:
+        """The headers are complete."""
+        self.status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the content."""
+        if self.status == _OK and self._type.startswith(_EVENTS):
+            try:
+                self._arrived += self._events.feed(body)
+            except ValueError as error:
+                self._too_large = str(error)
+        else:
+            super().on_body(body)
+
+    def said(self) -> list[Said]:
+        """Return the meaning of the events that came since the last time, in order.
+
+        Raises:
+            ValueError: an event has none, or is too large.
+        """
+        if self._too_large is not None:
+            raise ValueError(self._too_large)
+        arrived, self._arrived = self._arrived, []
+        meanings: list[Said] = []
+        for data in arrived:
+            said = self._dialect.read(data, self.tokens)
+            self.tokens = said.tokens
+            self._has_ended = self._has_ended or said.ends
+            meanings.append(said)
+        return meanings
+
+    def fault(self) -> str | None:
+        """Return what is wrong with the complete answer, of status 200."""
+        if not self._type.startswith(_EVENTS):
+            found = self._type.decode("latin-1") or "of no type"
+            return f"the answer is {found}; want {_EVENTS.decode()}: {self._shown}"
+        if self._dialect.is_ended_by_event and not self._has_ended:
+            return "the stream was cut off: it ended without [DONE]"
+        return "the stream ended without a response" if self.since is None else None
+
+    @property
+    def _shown(self) -> str:
+        return self.body[:_SHOWN].decode("utf-8", "replace")
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except RecursionError:
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - of the server
+    return document
+
+
+def _has_content(choice: object) -> bool:
+    if not isinstance(choice, dict):
+        return False
+    if choice.get("text"):
+        return True
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and any(map(delta.get, _CONTENT))
+
+
+def _text(error: object) -> str:
+    return error if isinstance(error, str) and error else f"error {error!r}"

@@ -1,0 +1,386 @@
+"""Text prompts of given lengths: fixed, lognormal, or those of a recorded workload.
+
+A prompt of n tokens is n short English words, each of which the vocabularies in use hold as
+one token. What the server counted is in the result, where it reports that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from exporter.settings import Settings
+from exporter.triton.tensors import array_dtype
+from loadtests.errors import PlanError
+from loadtests.mix import Body
+from loadtests.payloads import recorded_prompts
+from loadtests.payloads.bodies import Row
+from loadtests.payloads.recorded_prompts import Exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from exporter.triton.model import ModelSpec, TensorSpec
+    from loadtests.payloads.bodies import Parameter
+    from loadtests.target import Target
+
+MAX_TOKENS: Final = 1_000_000
+_WORDS: Final = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "you",
+    "that",
+    "it",
+    "he",
+    "was",
+    "for",
+    "on",
+    "are",
+    "as",
+    "with",
+    "his",
+    "they",
+    "at",
+    "be",
+    "this",
+    "have",
+    "from",
+    "or",
+    "one",
+    "had",
+    "by",
+    "word",
+    "but",
+    "not",
+    "what",
+    "all",
+    "were",
+    "we",
+    "when",
+    "your",
+    "can",
+    "said",
+    "there",
+    "use",
+    "an",
+    "each",
+    "which",
+    "she",
+    "do",
+    "how",
+    "their",
+    "if",
+    "will",
+    "up",
+    "other",
+    "about",
+    "out",
+    "many",
+    "then",
+    "them",
+    "these",
+    "so",
+    "some",
+    "her",
+    "would",
+    "make",
+    "like",
+    "him",
+    "into",
+    "time",
+    "has",
+    "look",
+    "two",
+    "more",
+    "write",
+    "go",
+    "see",
+    "number",
+    "no",
+    "way",
+    "could",
+    "people",
+    "my",
+    "than",
+    "first",
+    "water",
+    "been",
+    "call",
+    "who",
+    "its",
+    "now",
+    "find",
+    "long",
+    "down",
+    "day",
+    "did",
+    "get",
+    "come",
+    "made",
+    "may",
+    "part",
+    "over",
+    "new",
+    "sound",
+    "take",
+    "only",
+    "little",
+    "work",
+    "know",
+    "place",
+    "year",
+    "live",
+    "me",
+    "back",
+    "give",
+    "most",
+    "very",
+    "after",
+    "thing",
+    "our",
+    "just",
+    "name",
+    "good",
+    "sentence",
+    "man",
+    "think",
+    "say",
+    "great",
+    "where",
+    "help",
+    "through",
+    "much",
+    "before",
+    "line",
+    "right",
+    "too",
+    "mean",
+    "old",
+    "any",
+    "same",
+    "tell",
+    "boy",
+    "follow",
+    "came",
+    "want",
+    "show",
+    "also",
+    "around",
+    "form",
+    "three",
+    "small",
+    "set",
+    "put",
+    "end",
+    "does",
+    "another",
+    "well",
+    "large",
+    "must",
+    "big",
+    "even",
+    "such",
+    "because",
+]
+_TEXT_INPUT: Final = "text_input"
+_TEXT_OUTPUT: Final = "text_output"
+_SAMPLING: Final = "sampling_parameters"
+_LIMITS: Final = ("max_tokens", "request_output_len", "sampling_param_max_tokens")
+_FLAGS: Final = (
+    "stream",
+    "streaming",
+    "return_num_input_tokens",
+    "return_num_output_tokens",
+)
+
+
+class Lengths(Settings):
+    """Lengths in tokens, lognormal about a median; without a spread all are equal."""
+
+    median: int = Field(default=128, ge=1, le=MAX_TOKENS)
+    """Half are longer."""
+    sigma: float = Field(default=0.0, ge=0, le=4)
+    """Standard deviation of the logarithm."""
+    max: int = Field(default=MAX_TOKENS, ge=1, le=MAX_TOKENS)
+    """Longer ones are cut to it."""
+
+    def drawn(self, count: int, rng: np.random.Generator) -> list[int]:
+        """Return so many lengths."""
+        lengths = self.median * np.exp(self.sigma * rng.standard_normal(count))
+        return np.clip(np.rint(lengths), 1, self.max).astype(int).tolist()
+
+
+Recorded = Literal["azure-chat", "azure-code"]
+WORKLOADS: Final[dict[Recorded, tuple[Lengths, Lengths]]] = {
+    "azure-chat": (
+        Lengths(median=757, sigma=0.99, max=14_000),
+        Lengths(median=151, sigma=0.86, max=1_000),
+    ),
+    "azure-code": (
+        Lengths(median=1097, sigma=1.36, max=7_500),
+        Lengths(median=16, sigma=0.85, max=1_900),
+    ),
+}
+"""Lognormal fits to Azure's traces of language models of November 2023, with the longest
+that they hold: https://github.com/Azure/AzurePublicDataset."""
+
+
+class PromptSettings(Settings):
+    """Prompts for a language model."""
+
+    lengths: Recorded | None = Field(default=None)
+    """Lengths of prompts and answers like those of a service."""
+    file: Path | None = Field(default=None)
+    """A recorded workload: CSV with columns of tokens (Azure, BurstGPT), JSON lines with
+    `input_length` and `output_length` (Mooncake), or ShareGPT's JSON, whose texts are sent."""
+    input_tokens: Lengths = Field(default=Lengths())
+    """Length of a prompt."""
+    output_tokens: Lengths = Field(default=Lengths())
+    """Limit of an answer, which the server may end before."""
+    shared_prefix_tokens: int = Field(default=0, ge=0, le=MAX_TOKENS)
+    """The first tokens of every prompt are the same, as with a system's prompt."""
+    turns: int = Field(default=1, ge=1, le=100)
+    """Prompts of one conversation, sent in turn: each holds those before it and made-up
+    answers to them. `input_tokens` is what each turn adds."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> PromptSettings:
+        if self.lengths is not None and self.file is not None:
+            raise ValueError("found both lengths and file; want one of them")
+        given = self.model_fields_set & {"input_tokens", "output_tokens"}
+        if given and (self.lengths is not None or self.file is not None):
+            beside = "lengths" if self.lengths is not None else "file"
+            raise ValueError(f"found both {min(given)} and {beside}; want one of them")
+        return self
+
+
+class Prompt(NamedTuple):
+    """One prompt."""
+
+    text: str
+    max_tokens: int
+
+
+def prompts_of(settings: PromptSettings, count: int, seed: int) -> list[Prompt]:
+    """Return so many prompts, the same for the same seed.
+
+    Raises:
+        PlanError: the file cannot be read, or holds no lengths.
+    """
+    rng = np.random.default_rng(seed)
+    shared = _words(settings.shared_prefix_tokens, rng)
+    prompts: list[Prompt] = []
+    said: list[str] = []
+    for place, exchange in enumerate(_exchanges(settings, count, rng)):
+        if exchange.text is not None:
+            prompts.append(Prompt(exchange.text, exchange.output_tokens))
+            continue
+        more = exchange.input_tokens
+        if place % settings.turns == 0:
+            said = shared[:more]
+            more -= len(said)
+        said += _words(more, rng)
+        prompts.append(Prompt(" ".join(said), exchange.output_tokens))
+        said += _words(exchange.output_tokens, rng)
+    return prompts
+
+
+def _exchanges(
+    settings: PromptSettings, count: int, rng: np.random.Generator
+) -> list[Exchange]:
+    if settings.file is not None:
+        return recorded_prompts.read(settings.file, count)
+    inputs, outputs = settings.input_tokens, settings.output_tokens
+    if settings.lengths is not None:
+        inputs, outputs = WORKLOADS[settings.lengths]
+    pairs = zip(inputs.drawn(count, rng), outputs.drawn(count, rng), strict=True)
+    return [Exchange(*pair) for pair in pairs]
+
+
+def _words(count: int, rng: np.random.Generator) -> list[str]:
+    return [_WORDS[place] for place in rng.integers(len(_WORDS), size=count).tolist()]
+
+
+def text_spec(spec: ModelSpec) -> ModelSpec:
+    """Return the model with its text as the only output: others come if asked for.
+
+    Raises:
+        PlanError: there is no text among its outputs.
+    """
+    found = [t for t in spec.outputs if t.datatype == "BYTES"]
+    named = [t for t in found if t.name == _TEXT_OUTPUT] or found
+    if len(named) != 1:
+        raise PlanError(
+            f"found prompts for {spec.name}, whose outputs are "
+            f"{[t.name for t in spec.outputs]}; want one text output, or text_output"
+        )
+    return replace(spec, outputs=tuple(named))
+
+
+def row_of(spec: ModelSpec, prompt: Prompt, parameters: Mapping[str, Parameter]) -> Row:
+    """Return a request with a prompt, as Triton's backends for language models take it.
+
+    Raises:
+        PlanError: the model has no input for text.
+    """
+    inputs = {_text_input(spec).name: np.array([prompt.text.encode()], object)}
+    by_name = {tensor.name: tensor for tensor in spec.inputs}
+    for name in _FLAGS:
+        if name in by_name and by_name[name].datatype == "BOOL":
+            inputs[name] = np.array([True])
+    limit = next((by_name[name] for name in _LIMITS if name in by_name), None)
+    if limit is not None:
+        inputs[limit.name] = np.array([prompt.max_tokens], array_dtype(limit.datatype))
+    elif _SAMPLING in by_name:
+        sampling = {"max_tokens": prompt.max_tokens, **parameters}
+        inputs[_SAMPLING] = np.array([json.dumps(sampling).encode()], object)
+        parameters = {}
+    else:
+        parameters = {"max_tokens": prompt.max_tokens, **parameters}
+    if spec.max_batch_size:
+        inputs = {name: array[None] for name, array in inputs.items()}
+    return Row(inputs, {}, parameters)
+
+
+def _text_input(spec: ModelSpec) -> TensorSpec:
+    texts = [t for t in spec.inputs if t.datatype == "BYTES"]
+    named = [t for t in texts if t.name == _TEXT_INPUT]
+    found = named or [t for t in texts if not t.optional]
+    if len(found) != 1:
+        raise PlanError(
+            f"found prompts for {spec.name}, whose inputs are "
+            f"{[t.name for t in spec.inputs]}; want one text input, or text_input"
+        )
+    return found[0]
+
+
+def openai_body(
+    target: Target,
+    model: str,
+    prompt: Prompt,
+    parameters: Mapping[str, Parameter],
+) -> Body:
+    """Return a streamed request to an OpenAI-compatible server."""
+    asked: dict[str, object] = (
+        {"messages": [{"role": "user", "content": prompt.text}]}
+        if target.protocol == "openai-chat"
+        else {"prompt": prompt.text}
+    )
+    document = {
+        "model": model,
+        **asked,
+        "max_tokens": prompt.max_tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **parameters,
+    }
+    return Body(json.dumps(document, separators=(",", ":")).encode())
