@@ -9,6 +9,7 @@ from typing import Final
 
 MAX_EVENT_BYTES: Final = 16 << 20
 """Limit of one event, and of the part of one that has come."""
+_DATA: Final = b"data: "
 
 
 class EventStream:
@@ -30,8 +31,10 @@ class EventStream:
         Raises:
             ValueError: one is larger than `MAX_EVENT_BYTES`.
         """
-        events: list[bytes] = []
         rest = self._rest
+        if not (rest or self._data) and _is_one_event(content):
+            return [content[len(_DATA) : -2]]
+        events: list[bytes] = []
         rest += content
         start = 0
         end = rest.find(b"\n", self._scanned)
@@ -55,3 +58,13 @@ class EventStream:
         elif line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
         # Comments, which keep connections open, and other fields carry no content.
+
+
+def _is_one_event(content: bytes) -> bool:
+    """Return whether it is a whole event of one line: mostly it is, and need not be kept."""
+    return (
+        content.startswith(_DATA)
+        and content.endswith(b"\n\n")
+        and content.find(b"\n") == len(content) - 2
+        and len(content) <= MAX_EVENT_BYTES
+    )

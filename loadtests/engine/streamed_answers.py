@@ -23,8 +23,9 @@ _TYPE: Final = b"content-type"
 _EVENTS: Final = b"text/event-stream"
 _OK: Final = 200
 _DONE: Final = b"[DONE]"
-_CONTENT: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls")
+_OTHER_CONTENT: Final = ("reasoning_content", "reasoning", "refusal", "tool_calls")
 _SHOWN: Final = 200
+_decode: Final = json.JSONDecoder().decode
 
 
 class Said(NamedTuple):
@@ -93,7 +94,7 @@ class OpenAi:
         usage = document.get("usage")
         counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
         return Said(
-            content=any(map(_has_content, choices)),
+            content=any(_has_content(choice) for choice in choices),
             tokens=counted if type(counted) is int and counted > 0 else tokens,
         )
 
@@ -184,7 +185,7 @@ class StreamedAnswer(Answer):
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(data)
+        document = _decode(data.decode())
     except RecursionError:
         document = None
     if not isinstance(document, dict):
@@ -198,7 +199,9 @@ def _has_content(choice: object) -> bool:
     if choice.get("text"):
         return True
     delta = choice.get("delta")
-    return isinstance(delta, dict) and any(map(delta.get, _CONTENT))
+    if not isinstance(delta, dict):
+        return False
+    return bool(delta.get("content")) or any(map(delta.get, _OTHER_CONTENT))
 
 
 def _text(error: object) -> str:

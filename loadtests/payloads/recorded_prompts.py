@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_FILE_BYTES: Final = 1 << 30
+_UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+    csv.Error,
+)
 _COLUMNS: Final = (
     ("ContextTokens", "GeneratedTokens"),  # Azure
     ("Request tokens", "Response tokens"),  # BurstGPT
@@ -48,7 +56,7 @@ def read(path: Path, count: int) -> list[Exchange]:
             found = list(islice(_exchanges(path, file), count))
     except OSError as error:
         raise PlanError(f"cannot be read: {error.strerror}", str(path)) from None
-    except (ValueError, TypeError, LookupError, csv.Error, RecursionError) as error:
+    except _UNREADABLE as error:
         reason = f"{type(error).__name__}: {error}"
         raise PlanError(f"is no recorded workload: {reason}", str(path)) from None
     if not found:

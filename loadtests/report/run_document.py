@@ -24,7 +24,7 @@ from pages.plots import Axis, Mark, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.report.run_report import RunReport, Slice
+    from loadtests.report.run_report import RunReport, Slice, Spread
     from pages.blocks import Block
 
 _QUANTILE_TICKS: Final = tuple(
@@ -65,6 +65,8 @@ def _blocks(report: RunReport) -> Iterator[Block]:
     yield Tiles(_tiles(report))
     if report.slices:
         yield Section("Over time", map(Figure, _over_time(report)))
+        if report.streams is not None:
+            yield Section("Streamed answers", map(Figure, _streamed(report)))
         yield Section("Distribution", map(Figure, _distribution(report)))
     yield from _latencies(report)
     yield from _profile(report)
@@ -84,7 +86,28 @@ def _tiles(report: RunReport) -> dict[str, str]:
         "median latency": units.duration(report.latency.p50.value),
         "p99 latency": units.duration(report.latency.p99.value),
         "missed": f"{units.percent(report.miss_ratio)} of {report.requests}",
+        **_stream_tiles(report),
     }
+
+
+def _stream_tiles(report: RunReport) -> dict[str, str]:
+    tiles: dict[str, str] = {}
+    if report.first_response is not None:
+        tiles["p99 first response"] = units.duration(report.first_response.p99.value)
+    if report.mean_gap is not None:
+        tiles["median time a token"] = units.duration(report.mean_gap.p50.value)
+    if report.streams is not None:
+        tokens = report.streams.output_tokens_per_second
+        if tokens is None:
+            said = units.number(report.streams.responses_per_second)
+            tiles["responses a second"] = said
+        else:
+            tiles["output tokens a second"] = units.number(tokens)
+    if report.goodput is not None:
+        tiles[f"a second within {report.goodput.limits}"] = units.number(
+            report.goodput.requests_per_second
+        )
+    return tiles
 
 
 def _over_time(report: RunReport) -> Iterator[Plot]:
@@ -124,6 +147,33 @@ def _over_time(report: RunReport) -> Iterator[Plot]:
         )
 
 
+def _streamed(report: RunReport) -> Iterator[Plot]:
+    slices, marks = report.slices, _phase_marks(report)
+    times = np.array([s.start_seconds for s in slices])
+    for title, name in (
+        ("Time to the first response", "first_response"),
+        ("Time for each output token after the first", "mean_gap"),
+    ):
+        spreads = [getattr(s, name) for s in slices]
+        if any(spreads):
+            yield Plot(
+                title,
+                _SECONDS,
+                Axis("milliseconds", log=True),
+                tuple(
+                    Series(shown, times, _quantiles_of(spreads, quantile))
+                    for shown, quantile in (("median", "p50"), ("p99", "p99"))
+                ),
+                marks,
+            )
+
+
+def _quantiles_of(spreads: list[Spread | None], quantile: str) -> np.ndarray:
+    return _MS * np.array(
+        [np.nan if one is None else getattr(one, quantile) for one in spreads]
+    )
+
+
 def _distribution(report: RunReport) -> Iterator[Plot]:
     if len(report.curve) < 2:  # noqa: PLR2004 - no line through one point
         return
@@ -157,6 +207,7 @@ def _latencies(report: RunReport) -> Iterator[Block]:
         "from the send": report.from_send,
         "sender late by": report.dispatch_delay,
         "to the first response": report.first_response,
+        "a token after the first": report.mean_gap,
         "between responses": report.between_responses,
     }
     yield Table(

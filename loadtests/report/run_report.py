@@ -51,6 +51,32 @@ class Latency(Settings):
     p999: Quantile
 
 
+class Spread(Settings):
+    """Two quantiles in seconds."""
+
+    p50: float
+    p99: float
+
+
+class Streams(Settings):
+    """What streamed answers carried."""
+
+    responses_per_second: float
+    output_tokens_per_second: float | None
+    """As the server counts them; null where it does not."""
+    output_tokens_of_a_request: float | None
+    """Mean of the requests of which they are known."""
+
+
+class Goodput(Settings):
+    """Requests within all of some limits at once."""
+
+    limits: str
+    requests_per_second: float
+    ratio: float
+    """Share of all requests."""
+
+
 class Slice(Settings):
     """Requests that were due in one part of the run."""
 
@@ -63,6 +89,10 @@ class Slice(Settings):
     p95: float | None
     p99: float | None
     max: float | None
+    first_response: Spread | None = None
+    """Time to the first response, of those that were streamed and answered rightly."""
+    mean_gap: Spread | None = None
+    """Time for each output token after the first, of the same."""
 
 
 class Part(Settings):
@@ -134,7 +164,11 @@ class RunReport(Settings):
     dispatch_delay: Latency
     """Delay added by the sender."""
     first_response: Latency | None
+    mean_gap: Latency | None = None
+    """Time of a request for each output token after the first: one value a request."""
     between_responses: Latency | None
+    streams: Streams | None = None
+    goodput: Goodput | None = None
     slices: tuple[Slice, ...]
     parts: tuple[Part, ...]
     curve: tuple[CurvePoint, ...]
@@ -178,7 +212,10 @@ def report_of(result: RunResult) -> RunReport:
         from_send=_latency(result.from_send),
         dispatch_delay=_latency(result.dispatch_delay),
         first_response=_optional(result.first_response),
+        mean_gap=_optional(result.mean_gap),
         between_responses=_optional(result.between_responses),
+        streams=_streams(result),
+        goodput=_goodput(result),
         slices=slices,
         parts=tuple(_parts(result)),
         curve=tuple(_curve(result)),
@@ -236,6 +273,39 @@ def _optional(histogram: Histogram) -> Latency | None:
     return _latency(histogram) if histogram.count else None
 
 
+def _streams(result: RunResult) -> Streams | None:
+    requests, seconds = result.requests, result.duration_seconds
+    if not requests.responses.any() or seconds <= 0:
+        return None
+    tokens = requests.tokens[requests.tokens > 0]
+    return Streams(
+        responses_per_second=int(requests.responses.sum()) / seconds,
+        output_tokens_per_second=int(tokens.sum()) / seconds if tokens.size else None,
+        output_tokens_of_a_request=float(tokens.mean()) if tokens.size else None,
+    )
+
+
+def _goodput(result: RunResult) -> Goodput | None:
+    from loadtests.capacity.load_objective import parse_limits  # noqa: PLC0415
+
+    limits = result.about.goodput
+    if not limits or not len(result.requests) or result.duration_seconds <= 0:
+        return None
+    good = parse_limits(limits).good(result.requests)
+    return Goodput(
+        limits=limits,
+        requests_per_second=good / result.duration_seconds,
+        ratio=good / len(result.requests),
+    )
+
+
+def _spread(seconds: Floats) -> Spread | None:
+    known = seconds[np.isfinite(seconds)]
+    if not known.size:
+        return None
+    return Spread(p50=quantile_of(known, 0.5), p99=quantile_of(known, 0.99))
+
+
 def _slices(result: RunResult) -> Iterator[Slice]:
     requests, length = result.requests, result.duration_seconds
     if not len(requests) or length <= 0:
@@ -243,9 +313,12 @@ def _slices(result: RunResult) -> Iterator[Slice]:
     count = int(min(max(length / _LEAST_SLICE_SECONDS, 1), SLICES))
     edges = np.linspace(0.0, length, count + 1)
     late, due = requests.waits, requests.intended
+    right = requests.outcome == Outcome.OK
+    first, gap = requests.first - due, requests.mean_gap
     width = length / count
     for start, end in pairwise(edges.tolist()):
-        inside = late[(due >= start) & (due < end)]
+        chosen = (due >= start) & (due < end)
+        inside = late[chosen]
         known = inside[np.isfinite(inside)]
         yield Slice(
             start_seconds=float(start),
@@ -256,6 +329,8 @@ def _slices(result: RunResult) -> Iterator[Slice]:
             p95=quantile(inside, 0.95),
             p99=quantile(inside, 0.99),
             max=float(known.max()) if known.size else None,
+            first_response=_spread(first[chosen & right]),
+            mean_gap=_spread(gap[chosen & right]),
         )
 
 

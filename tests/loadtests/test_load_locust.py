@@ -55,6 +55,7 @@ def test_every_time_of_a_request_is_tallied_from_where_it_begins() -> None:
     requests.sent[:] = [11.0, 22.0, 34.0, np.nan]
     requests.first[:] = [13.0, np.nan, np.nan, np.nan]
     requests.done[:] = [17.0, 29.0, 35.0, np.nan]
+    requests.responses[:] = [5, 0, 1, 0]
     requests.outcome[:] = [
         Outcome.OK,
         Outcome.TIMEOUT,
@@ -70,6 +71,7 @@ def test_every_time_of_a_request_is_tallied_from_where_it_begins() -> None:
         "from_send": (2, 6.0 + 7.0),
         "dispatch_delay": (3, 1.0 + 2.0 + 4.0),
         "first_response": (1, 3.0),
+        "mean_gap": (1, 1.0),
     }
 
 

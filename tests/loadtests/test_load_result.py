@@ -177,3 +177,25 @@ def test_a_file_that_is_no_whole_result_is_refused(tmp_path, change, told) -> No
         result_file.read(file)
     assert told in str(refused.value)
     assert str(file) in str(refused.value)
+
+
+def test_what_streams_carried_is_kept_and_older_files_are_read_without_it() -> None:
+    result = result_of([Outcome.OK] * 3)
+    requests = result.requests
+    requests.first[:] = requests.sent
+    requests.responses[:] = [0, 2, (1 << 32) - 1]
+    requests.tokens[:] = [0, 7, 1]
+    requests.longest_gap[:] = [np.nan, 0.25, 0.5]
+    document = json.loads(json.dumps(result_file.to_document(result)))
+    found = result_file.from_document(document).requests
+    for name in ("responses", "tokens", "longest_gap"):
+        kept = getattr(found, name)
+        np.testing.assert_array_equal(kept, getattr(requests, name))
+        assert kept.dtype == getattr(requests, name).dtype
+        del document["requests"][name]
+    del document["histograms"]["mean_gap"]
+    older = result_file.from_document(document)
+    assert not older.requests.responses.any()
+    assert np.isnan(older.requests.longest_gap).all()
+    assert older.mean_gap.count == 0
+    np.testing.assert_array_equal(older.requests.done, requests.done)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadtests.capacity.load_objective import parse
+from loadtests.capacity.load_objective import parse, parse_limits
 from loadtests.errors import PlanError
 from loadtests.result import Outcome, Requests
 
@@ -68,3 +68,75 @@ def test_shed_lost_late_and_wrong_requests_all_miss() -> None:
     misses = parse("p99<20.5ms,errors<0.1%").misses(requests)
     assert misses[:, 0].tolist() == [False, False, True, *[True] * 5]
     assert misses[:, 1].tolist() == [False, False, False, *[True] * 5]
+
+
+def streamed(*rows: tuple[float, float, int, int, float]) -> Requests:
+    """Right answers: seconds to the first and to the last response, how many responses,
+    tokens, and the longest gap in seconds."""
+    requests = made(*((Outcome.OK, last) for _, last, *_ in rows))
+    for index, (first, _, responses, tokens, longest) in enumerate(rows):
+        requests.first[index] = index + first
+        requests.responses[index] = responses
+        requests.tokens[index] = tokens
+        requests.longest_gap[index] = longest
+    return requests
+
+
+def test_terms_of_streams_are_about_first_responses_tokens_and_stalls() -> None:
+    slo = parse("TTFT_p99<500ms, itl_p95<50ms,stall_p50<=0.2s,p99<5s")
+    assert slo.text == "ttft_p99<500ms,itl_p95<50ms,stall_p50<0.2s,p99<5s"
+    # What the sender's own delay is held against counts from the intended send.
+    assert slo.limit_seconds == 0.5
+    assert parse("itl_p95<50ms").limit_seconds is None
+    requests = streamed(
+        (0.4, 0.8, 9, 0, 0.1),  # 50 ms a response
+        (0.6, 0.8, 9, 0, 0.1),  # a late first response
+        (0.4, 0.85, 9, 0, 0.1),  # 56 ms a response
+        (0.4, 0.85, 9, 18, 0.3),  # two tokens a response: 26 ms a token; one stall
+        (0.4, 0.4, 1, 1, np.nan),  # one token: no gap that could be long
+        (np.nan, 0.3, 0, 0, np.nan),  # not streamed: unknown, and so a miss
+    )
+    assert slo.misses(requests).T.tolist() == [
+        [False, True, False, False, False, True],
+        [False, False, True, False, False, True],
+        [False, False, False, True, False, True],
+        [False] * 6,
+    ]
+
+
+def test_a_failed_stream_misses_whatever_it_began_with() -> None:
+    requests = streamed((0.1, 0.2, 3, 3, 0.01), (0.1, 0.2, 3, 3, 0.01))
+    requests.outcome[0] = Outcome.TIMEOUT
+    assert parse("ttft_p99<1s,itl_p9<1s").misses(requests).tolist() == [
+        [True] * 2,
+        [False] * 2,
+    ]
+
+
+def test_goodput_is_what_is_within_all_limits_at_once() -> None:
+    limits = parse_limits("ttft<500ms, itl<=50ms,latency<1s")
+    assert limits.text == "ttft<500ms,itl<50ms,latency<1s"
+    requests = streamed(
+        (0.4, 0.8, 9, 0, 0.1),
+        (0.6, 0.8, 9, 0, 0.1),
+        (0.4, 0.9, 9, 0, 0.1),
+        (0.1, 1.2, 99, 0, 0.1),
+    )
+    assert limits.good(requests) == 1
+    requests.outcome[0] = Outcome.WRONG
+    assert limits.good(requests) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "want limits like ttft<500ms of latency, ttft, itl, stall"),
+        ("p99<20ms", "want limits like"),
+        ("ttft<500", "no unit"),
+        ("itl<0ms", "limit above 0"),
+    ],
+)
+def test_what_is_no_limit_says_what_would_be(text, said) -> None:
+    with pytest.raises(PlanError, match=said) as caught:
+        parse_limits(text)
+    assert "--goodput" in str(caught.value)
