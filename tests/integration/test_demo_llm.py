@@ -3,48 +3,35 @@
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import urllib3
-from prometheus_client.parser import text_string_to_metric_families
+from slow_llm import (
+    CACHE,
+    DECODE,
+    DECODE_REQUEST,
+    PLACES,
+    PREFILL,
+    PREFILL_TOKEN,
+    metric,
+    slow_llm,
+)
 
 from exporter.triton.embedded import EmbeddedTriton
 
 pytestmark = pytest.mark.triton
 
-MODEL = Path(__file__).parents[2] / "deploy" / "models" / "llm"
-# Slow, so that what the server and the client take is small beside it.
-PREFILL, PREFILL_TOKEN, DECODE, DECODE_REQUEST = 0.020, 0.0005, 0.010, 0.001
-PLACES, CACHE = 8, 4000
-PARAMETERS = {
-    "prefill_ms": 1e3 * PREFILL,
-    "prefill_ms_per_token": 1e3 * PREFILL_TOKEN,
-    "decode_ms": 1e3 * DECODE,
-    "decode_ms_per_request": 1e3 * DECODE_REQUEST,
-    "most_running": PLACES,
-    "cache_tokens": CACHE,
-}
 TRIES = 40
 """A busy machine can only be slower than the formula: one of these is as fast as it."""
 
 
 @pytest.fixture(scope="module")
 def server(triton_environment, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    shutil.copytree(MODEL, folder / "llm")
-    config = folder / "llm" / "config.pbtxt"
-    kept = config.read_text("utf-8").partition("parameters [")[0]
-    values = (
-        f'{{ key: "{name}" value: {{ string_value: "{value:g}" }} }}'
-        for name, value in PARAMETERS.items()
-    )
-    config.write_text(f"{kept}parameters [ {', '.join(values)} ]", "utf-8")
+    folder = slow_llm(tmp_path_factory.mktemp("models"))
     with EmbeddedTriton(folder, environment=triton_environment) as started:
         yield started
 
@@ -109,16 +96,6 @@ def burst(server, number, *, prompt_tokens, tokens):
             for _ in range(number)
         ]
         return sorted((one.result() for one in asked), key=lambda one: one.first)
-
-
-def metric(server, name):
-    """The value on Triton's page, of a histogram its count."""
-    page = urllib3.request("GET", f"http://{server.metrics}/metrics").data.decode()
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            if sample.name == f"vllm:{name}":
-                return sample.value
-    raise KeyError(name)
 
 
 def assert_takes(measured, least, most=None):

@@ -1,0 +1,94 @@
+"""Load on the demo's language model, whose times are known, on the real Triton."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from slow_llm import DECODE, DECODE_REQUEST, PREFILL, PREFILL_TOKEN, metric, slow_llm
+
+from exporter.triton.embedded import EmbeddedTriton
+from loadtests.errors import PlanError
+from loadtests.execute import execute
+from loadtests.prepare import prepared
+from loadtests.result import Outcome
+from loadtests.scenario import Scenario
+
+pytestmark = pytest.mark.triton
+
+PROMPT, ANSWER = 100, 30
+
+
+@pytest.fixture(scope="module")
+def server(triton_environment, tmp_path_factory):
+    folder = slow_llm(tmp_path_factory.mktemp("models"))
+    with EmbeddedTriton(folder, environment=triton_environment) as started:
+        yield started
+
+
+def scenario_of(server, protocol, profile, **model):
+    return Scenario.model_validate(
+        {
+            "target": {"protocol": protocol, "address": getattr(server, protocol)},
+            "models": [
+                {
+                    "model": "llm",
+                    "prompts": {
+                        "input_tokens": {"median": PROMPT},
+                        "output_tokens": {"median": ANSWER},
+                    },
+                    "parameters": {"ignore_eos": True},
+                    **model,
+                }
+            ],
+            "profile": profile,
+            "goodput": "ttft<10s,itl<1s",
+        }
+    )
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_a_run_measures_what_the_model_s_formulas_say(server, protocol) -> None:
+    profile = {"kind": "closed", "concurrency": 1, "duration_seconds": 4.0}
+    scenario = scenario_of(server, protocol, profile)
+    with prepared(scenario) as mix:
+        counted = metric(server, "generation_tokens_total")
+        result = execute(scenario, mix)
+        counted = metric(server, "generation_tokens_total") - counted
+    requests = result.requests
+    assert requests.count(Outcome.OK) == len(requests) > 3, result.errors
+    assert (requests.tokens == ANSWER).all()
+    assert (requests.responses == ANSWER).all()
+    assert requests.tokens.sum() == counted
+    # A busy machine is slower than the formula: one of them is as fast. The model's steps
+    # are due at absolute times, so one after a late step is shorter.
+    first = PREFILL + PROMPT * PREFILL_TOKEN
+    assert 0.9 * first <= (requests.first - requests.sent).min() <= 1.15 * first
+    pace = DECODE + DECODE_REQUEST
+    assert 0.95 * pace <= requests.mean_gap.min() <= 1.1 * pace
+    np.testing.assert_allclose(
+        requests.mean_gap, (requests.done - requests.first) / (ANSWER - 1)
+    )
+    assert (requests.longest_gap >= requests.mean_gap - 1e-6).all()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_latency_counts_from_when_a_request_was_due(server, protocol) -> None:
+    """Eight at most run at once: of twenty that are due together the last wait."""
+    profile = {"kind": "constant", "requests_per_second": 200, "duration_seconds": 0.1}
+    scenario = scenario_of(server, protocol, profile)
+    with prepared(scenario) as mix:
+        requests = execute(scenario, mix).requests
+    first = np.sort(requests.first - requests.intended)
+    assert requests.count(Outcome.OK) == len(requests) == 20
+    # Two rounds of answers lie between the first and the last.
+    assert first[-1] - first[0] > 2 * (ANSWER - 1) * (DECODE + DECODE_REQUEST)
+
+
+@pytest.mark.parametrize("setting", [{"corrupt_ratio": 0.5}, {"shared_memory": True}])
+def test_what_generate_cannot_carry_is_refused(server, setting) -> None:
+    profile = {"kind": "closed", "duration_seconds": 1.0}
+    with (
+        pytest.raises(PlanError, match="use --protocol grpc"),
+        prepared(scenario_of(server, "http", profile, **setting)),
+    ):
+        pass
