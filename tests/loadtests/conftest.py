@@ -26,14 +26,15 @@ MODELS = (
     "tests/data/models/double",
     "tests/data/models_load/total",
     "deploy/models/slow",
+    "deploy/models/llm",
     "tests/data/models_streaming/stream",
 )
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Path:
-    """A repository of `double`, the sequence model `total`, `slow`, and the decoupled
-    `stream`."""
+    """A repository of `double`, the sequence model `total`, `slow`, and of the decoupled
+    `llm` and `stream`."""
     repository = tmp_path_factory.mktemp("load") / "models"
     for model in MODELS:
         shutil.copytree(ROOT / model, repository / Path(model).name)

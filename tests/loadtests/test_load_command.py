@@ -9,15 +9,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from fake_triton import EmptyTensor, FakeModel, FakeTriton, Slow
+from openai_server import DONE, OpenAiServer, Scripted, Write, delta
 from waiting import IGNORING_SIGINT, patience
 
 from exporter.cli import main
 from loadtests import result_file
 from loadtests.result import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 ROOT = Path(__file__).parents[2]
 COMMAND = str(Path(sys.executable).with_name("tritonwatch"))
@@ -246,6 +251,14 @@ def test_the_profiles_are_listed_and_drawn(capfd) -> None:
     assert main(["load", "list", "poison"]) == 2
 
 
+@pytest.fixture
+def chats() -> Generator[OpenAiServer]:
+    """A server of the model `llama`."""
+    answer = Scripted([Write(delta(content="well") + DONE)])
+    with OpenAiServer(lambda *_: answer, models=("llama",)) as server:
+        yield server
+
+
 def readme_commands() -> list[str]:
     """The lines of the quick start that are run: those that begin with `$ `."""
     text = (ROOT / "loadtests" / "README.md").read_text("utf-8")
@@ -265,7 +278,7 @@ def test_the_quick_start_has_commands() -> None:
     ],
 )
 def test_each_command_of_the_quick_start_does_what_it_says(
-    loaded, line, tmp_path, monkeypatch, capfd
+    loaded, chats, line, tmp_path, monkeypatch, capfd
 ) -> None:
     """At the test's own server, and for a second only."""
     monkeypatch.chdir(tmp_path)
@@ -279,7 +292,9 @@ def test_each_command_of_the_quick_start_does_what_it_says(
         for name in ("monday.json", "tuesday.json"):
             short(loaded, f"--model double --concurrency 1 --json {name}")
     arguments = shlex.split(line)[1:]
-    if arguments[1] in ("run", "capacity"):
+    if "openai-chat" in arguments:
+        arguments += ["--address", chats.address]
+    elif arguments[1] in ("run", "capacity"):
         protocol = "http" if "http" in arguments else "grpc"
         arguments += ["--address", getattr(loaded, protocol)]
     if arguments[1] == "run":
