@@ -98,12 +98,9 @@ class Requests:
         """
         units = np.where(self.tokens > 0, self.tokens, self.responses)
         streamed = (self.responses > 1) & (units > 1)
-        return np.divide(
-            self.done - self.first,
-            units - 1.0,
-            out=np.full(len(self), np.nan),
-            where=streamed,
-        )
+        seconds = np.full(len(self), np.nan)
+        np.divide(self.done - self.first, units - 1.0, out=seconds, where=streamed)
+        return seconds
 
     @property
     def timed(self) -> NDArray[np.bool_]:
