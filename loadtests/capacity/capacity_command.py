@@ -111,7 +111,11 @@ def _bench(
         target=target,
         mix=mix,
         slo=slo,
-        server=ServerSide(target, models),
+        server=ServerSide(
+            target,
+            models,
+            streamed=any(entry.style == "stream" for entry in mix.entries),
+        ),
         limits=settings.guard,
         seed=scenario.seed,
         timeout_seconds=scenario.timeout_seconds,

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import optimize
 
 from exporter.numerics import dependence
+from loadtests.capacity.miss_trend import trend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,9 +32,6 @@ _ENOUGH_BLOCKS: Final = 30
 _NONE_SEEN: Final = 0.25  # misses that stand for "none in so many requests" ...
 _NONE_SHARE: Final = 0.25  # ... and never more than this of what is allowed
 _BLOCKS_A_RUN: Final = 2
-_STEPS: Final = 60
-_LONGEST_STEP: Final = 3.0
-_LEAST_SLOPE: Final = 0.5  # a share that hardly grows with the rate has no boundary
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +157,9 @@ def estimate(
     binomial one. Drawing shares towards the line and pooling the e over levels is what
     makes a few runs of each enough: a level that by luck saw no miss would otherwise
     claim to vary little. They are widened by sqrt(B / (B - 2)), and the interval by Student's t
-    of B / 2 - 2 degrees of freedom over the normal quantile.
+    of B / 2 - 2 degrees of freedom over the normal quantile. Where the rate above the
+    estimate is far into overload the share is not known to be exponential in between: the
+    interval reaches from the rate below to that rate at least.
     """
     levels = Levels.of(runs)
     crossings = levels.capacity(levels.misses, allowed)
@@ -177,9 +177,8 @@ def estimate(
     ]
     binding = int(np.argmin(roots))
     rate = roots[binding]
-    near = _nearest(
-        levels, rate, _near(levels, float(crossings[binding]), binding, allowed)
-    )
+    about = _near(levels, float(crossings[binding]), binding, allowed)
+    near = _nearest(levels, rate, about)
     blocks = int(near[levels.level].sum())
     if blocks < _LEAST_BLOCKS or not 0 < rate < np.inf:
         return Estimate(rate, 0.0, np.inf, tuple(roots), None, blocks)
@@ -191,10 +190,11 @@ def estimate(
     wider = widening(blocks, confidence, freedom)
     low, high = np.quantile(logs, (tail, 1 - tail))
     ends = rate * np.exp(np.array([min(low, 0.0), max(high, 0.0)]) * wider)
+    below, above = _unseen(levels, rate, about)
     return Estimate(
         rate=rate,
-        low=float(ends[0]),
-        high=float(ends[1]),
+        low=min(float(ends[0]), below),
+        high=max(float(ends[1]), above),
         by_term=tuple(roots),
         dispersion=float(boot.residuals[:, binding].var()),
         blocks=blocks,
@@ -285,6 +285,19 @@ def _nearest(levels: Levels, rate: float, near: NDArray[np.bool_]) -> NDArray[np
     return near & kept
 
 
+def _unseen(
+    levels: Levels, rate: float, near: NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Return the rates about `rate` between which the boundary was not seen.
+
+    Both are `rate` itself where the level above it (L,) is near the boundary.
+    """
+    above = int(np.searchsorted(levels.rates, rate))
+    if not 0 < above < levels.rates.size or near[above]:
+        return rate, rate
+    return float(levels.rates[above - 1]), float(levels.rates[above])
+
+
 def _near(
     levels: Levels, boundary: float, term: int, allowed: Floats
 ) -> NDArray[np.bool_]:
@@ -340,46 +353,6 @@ def crossing(rates: Floats, shares: Floats, floor: Floats, allowed: float) -> fl
     low, high = heights[first - 1], heights[first]
     part = (target - low) / (high - low)
     return float(rates[first - 1] * (rates[first] / rates[first - 1]) ** part)
-
-
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """log share = intercept + slope log (rate / centre)."""
-
-    intercept: float
-    slope: float
-    centre: float
-
-    def shares(self, rates: Floats) -> Floats:
-        """Expected shares at rates (N,)."""
-        found: Floats = np.exp(
-            self.intercept + self.slope * np.log(rates / self.centre)
-        )
-        return found
-
-
-def trend(rates: Floats, counts: Floats, misses: Floats) -> Trend | None:
-    """The line through levels (L,), by Poisson quasi-likelihood with a log link.
-
-    Weighs each level by what it can tell, zeros included; over-dispersion does not move
-    the line (McCullagh & Nelder 1989, 9.2). By Newton's method with bounded steps. None
-    where there were no misses, or the share does not grow.
-    """
-    if misses.sum() <= 0:
-        return None
-    centre = float(np.exp(np.log(rates).mean()))
-    x = np.log(rates / centre)
-    design = np.stack([np.ones_like(x), x], axis=1)
-    line = np.array([np.log(misses.sum() / counts.sum()), 5.0])
-    for _ in range(_STEPS):
-        expected = counts * np.exp(np.clip(design @ line, -30.0, 5.0))
-        bend = design.T @ (design * expected[:, None]) + 1e-9 * np.eye(2)
-        step = np.linalg.solve(bend, design.T @ (misses - expected))
-        longest = float(np.abs(step).max())
-        line = line + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
-    if not np.isfinite(line).all() or line[1] < _LEAST_SLOPE:
-        return None
-    return Trend(float(line[0]), float(line[1]), centre)
 
 
 def never_falling(values: Floats, weights: Floats) -> Floats:

@@ -32,9 +32,13 @@ _LOAD_SECONDS: Final = 120.0
 class ServerSide:
     """Triton's own view over gRPC; with other protocols or servers nothing is known."""
 
-    def __init__(self, target: Target, models: frozenset[str]) -> None:
+    def __init__(
+        self, target: Target, models: frozenset[str], *, streamed: bool = False
+    ) -> None:
         self._target = target
         self._models = models
+        self._streamed = streamed
+        """Triton books the time in which such a model accepts a request, not the answer's."""
         self._client: GrpcClient | None = None
         if target.protocol == "grpc":
             self._client = GrpcClient(
@@ -50,7 +54,7 @@ class ServerSide:
 
     def statistics(self) -> list[ModelStatistics]:
         """Cumulative counters of the models; empty where unknown."""
-        if self._client is None:
+        if self._client is None or self._streamed:
             return []
         try:
             found = self._client.statistics(timeout_seconds=_TIMEOUT_SECONDS)
@@ -212,7 +216,7 @@ def saturated(
         return _full("server cpu", f"the server used {server:.2g} of {cpus} processors")
     if phase is None:
         return _full(
-            "unknown", "the server has no statistics (an extension of Triton's)"
+            "unknown", "the server has no statistics that tell, as of streamed answers"
         )
     told = (
         f"{phase.queue_share:.0%} of a request's time in the server was spent in the "

@@ -16,10 +16,12 @@ from simulated_queues import (
 
 from exporter.numerics.dependence import LEAST_FREEDOM
 from loadtests.capacity.campaign import CampaignSettings, left_to_search
-from loadtests.capacity.estimate import crossing, estimate, trend, widening
+from loadtests.capacity.estimate import crossing, estimate, widening
 from loadtests.capacity.littles_law import check
 from loadtests.capacity.load_objective import parse
+from loadtests.capacity.miss_trend import trend
 from loadtests.capacity.observation import (
+    Observation,
     observation,
     observed,
     settled,
@@ -348,3 +350,24 @@ def test_a_start_that_takes_long_costs_budget_and_not_more_time() -> None:
     late = left_to_search(settings, usual + 30.0).budget_seconds
     assert whole - 30.0 <= late < whole
     assert left_to_search(settings, 1e6).budget_seconds == whole / 2
+
+
+@pytest.mark.parametrize("boundary", [94.5, 96.0, 98.5])
+def test_between_no_miss_and_overload_nothing_is_known_of_the_boundary(
+    boundary,
+) -> None:
+    """A server that misses nothing up to its boundary, and a tenth beyond it."""
+    rng = np.random.default_rng(9)
+    runs = [
+        Observation(
+            rate=rate,
+            counts=(counts := rng.poisson(rate, 6).astype(float)),
+            misses=(rng.binomial(counts.astype(int), 0.1 * (rate > boundary)))[:, None],
+            block_seconds=1.0,
+        )
+        for rate in (66.0, 81.0, 89.0, 94.0, 99.0, 106.0)
+        for _ in range(3)
+    ]
+    found = estimate(runs, np.array([0.01]), rng)
+    assert found.low <= boundary <= found.high
+    assert found.high <= 106.0

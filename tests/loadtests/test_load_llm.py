@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from slow_llm import DECODE, DECODE_REQUEST, PREFILL, PREFILL_TOKEN, metric, slow_llm
+from slow_llm import (
+    DECODE,
+    DECODE_REQUEST,
+    PLACES,
+    PREFILL,
+    PREFILL_TOKEN,
+    metric,
+    slow_llm,
+)
 
+from exporter.cli import main
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.errors import PlanError
 from loadtests.execute import execute
@@ -82,6 +93,27 @@ def test_latency_counts_from_when_a_request_was_due(server, protocol) -> None:
     assert requests.count(Outcome.OK) == len(requests) == 20
     # Two rounds of answers lie between the first and the last.
     assert first[-1] - first[0] > 2 * (ANSWER - 1) * (DECODE + DECODE_REQUEST)
+
+
+@pytest.mark.slow
+def test_a_capacity_under_limits_of_streams_is_within_what_the_model_can(
+    server, tmp_path
+) -> None:
+    path = tmp_path / "capacity.json"
+    command = (
+        f"load capacity --quiet --address {server.grpc} --model llm --input-tokens 20 "
+        f"--output-tokens 10 --slo ttft_p90<1s,itl_p90<100ms --budget 30 "
+        f"--run-seconds 3 --repetitions 3 --json {path}"
+    )
+    assert main(command.split()) in (0, 3)
+    document = json.loads(path.read_text("utf-8"))
+    # Eight at most share a step, and each needs a step for a token.
+    most = PLACES / (10 * (DECODE + PLACES * DECODE_REQUEST))
+    found = document["capacity"]["requests_per_second"]
+    assert 0 < found["low"] <= found["estimate"] <= 1.1 * most
+    # What Triton books of such a model is the time in which it accepts requests.
+    assert all(level["phases"] is None for level in document["levels"])
+    assert document["saturation"]["resource"] in ("unknown", "sender", "server cpu")
 
 
 @pytest.mark.parametrize("setting", [{"corrupt_ratio": 0.5}, {"shared_memory": True}])
