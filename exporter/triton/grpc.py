@@ -13,11 +13,15 @@ from exporter import errors
 from exporter.network.grpc_core import grpc
 from exporter.triton.control_channel import ControlChannel
 from exporter.triton.grpc_errors import translated_errors
+from exporter.triton.grpc_replies import (
+    bounded,
+    limits_its_queue,
+    model_statistics,
+    tensor_spec,
+)
 from exporter.triton.infer_messages import infer_message, outputs_of, parsed
 from exporter.triton.kserve import service_pb2, service_pb2_grpc
 from exporter.triton.model import (
-    BatchStatistics,
-    Duration,
     IndexEntry,
     InferReply,
     InferRequest,
@@ -25,7 +29,6 @@ from exporter.triton.model import (
     ModelStatistics,
     OutputTensor,
     ServerInfo,
-    TensorSpec,
 )
 from exporter.triton.sequence_ids import common_type, types_of_config
 from exporter.triton.token_outputs import tokens_of
@@ -158,7 +161,7 @@ class GrpcClient:
         reply = self._call(
             self._stub.ServerMetadata, pb.ServerMetadataRequest(), timeout_seconds
         )
-        extensions = _bounded("extensions", reply.extensions, MAX_TENSORS)
+        extensions = bounded("extensions", reply.extensions, MAX_TENSORS)
         return ServerInfo(
             reply.name[:_SHOWN_CHARACTERS],
             reply.version[:_SHOWN_CHARACTERS],
@@ -172,7 +175,7 @@ class GrpcClient:
         )
         return tuple(
             IndexEntry(m.name, m.version, m.state, m.reason[:_SHOWN_CHARACTERS])
-            for m in _bounded("models", reply.models, MAX_MODELS)
+            for m in bounded("models", reply.models, MAX_MODELS)
             if len(m.name) + len(m.version) <= MAX_NAME_CHARACTERS
         )
 
@@ -192,7 +195,7 @@ class GrpcClient:
             ("configured inputs", config.input, MAX_TENSORS),
             ("steps", config.ensemble_scheduling.step, MAX_STEPS),
         ):
-            _bounded(what, entries, most)
+            bounded(what, entries, most)
         optional = {tensor.name for tensor in config.input if tensor.optional}
         sequence_types = types_of_config(
             config, lambda step, of: self._config(step, of, timeout_seconds)
@@ -200,15 +203,15 @@ class GrpcClient:
         return ModelSpec(
             name=name,
             version=version,
-            inputs=tuple(_tensor(t, optional) for t in metadata.inputs),
-            outputs=tuple(_tensor(t, frozenset()) for t in metadata.outputs),
+            inputs=tuple(tensor_spec(t, optional) for t in metadata.inputs),
+            outputs=tuple(tensor_spec(t, frozenset()) for t in metadata.outputs),
             max_batch_size=config.max_batch_size,
             decoupled=config.model_transaction_policy.decoupled,
             sequence=bool(sequence_types),
             sequence_id_type=common_type(sequence_types),
             response_cache=config.response_cache.enable,
             backend=config.backend,
-            queue_limits=_limits_its_queue(config.dynamic_batching),
+            queue_limits=limits_its_queue(config.dynamic_batching),
             dynamic_batching=config.HasField("dynamic_batching"),
             max_queue_delay_us=config.dynamic_batching.max_queue_delay_microseconds,
             instances=sum(
@@ -237,14 +240,14 @@ class GrpcClient:
         """Cumulative statistics of one model version, or of every ready one."""
         request = pb.ModelStatisticsRequest(name=model, version=version)
         reply = self._call(self._stub.ModelStatistics, request, timeout_seconds)
-        entries = _bounded("models", reply.model_stats, MAX_MODELS)
+        entries = bounded("models", reply.model_stats, MAX_MODELS)
         batches = sum(len(entry.batch_stats) for entry in entries)
         if batches > MAX_BATCHES:
             raise errors.ProtocolError(
                 f"found statistics of {batches} batch sizes; at most {MAX_BATCHES} are read"
             )
         return tuple(
-            _statistics(entry)
+            model_statistics(entry)
             for entry in entries
             if len(entry.name) + len(entry.version) <= MAX_NAME_CHARACTERS
         )
@@ -345,59 +348,3 @@ class GrpcClient:
         if self._silent >= _SILENT_CALLS:
             self._silent = 0
             self._connect()
-
-
-def _limits_its_queue(batching: Any) -> bool:
-    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
-    return any(
-        policy.default_timeout_microseconds
-        or policy.allow_timeout_override
-        or policy.max_queue_size
-        for policy in policies
-    )
-
-
-def _bounded(what: str, entries: Any, most: int) -> Any:
-    if len(entries) > most:
-        raise errors.ProtocolError(
-            f"found {len(entries)} {what}; at most {most} are read"
-        )
-    return entries
-
-
-def _tensor(tensor: Any, optional: frozenset[str] | set[str]) -> TensorSpec:
-    return TensorSpec(
-        tensor.name, tensor.datatype, tuple(tensor.shape), tensor.name in optional
-    )
-
-
-def _duration(message: Any) -> Duration:
-    return Duration(message.count, message.ns)
-
-
-def _statistics(entry: Any) -> ModelStatistics:
-    stats = entry.inference_stats
-    return ModelStatistics(
-        name=entry.name,
-        version=entry.version,
-        inference_count=entry.inference_count,
-        execution_count=entry.execution_count,
-        success=_duration(stats.success),
-        fail=_duration(stats.fail),
-        queue=_duration(stats.queue),
-        compute_input=_duration(stats.compute_input),
-        compute_infer=_duration(stats.compute_infer),
-        compute_output=_duration(stats.compute_output),
-        cache_hit=_duration(stats.cache_hit),
-        cache_miss=_duration(stats.cache_miss),
-        batches=tuple(
-            BatchStatistics(
-                batch.batch_size,
-                _duration(batch.compute_input),
-                _duration(batch.compute_infer),
-                _duration(batch.compute_output),
-            )
-            for batch in entry.batch_stats
-        ),
-        memory_bytes=sum(usage.byte_size for usage in entry.memory_usage),
-    )

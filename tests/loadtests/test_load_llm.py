@@ -110,7 +110,8 @@ def test_a_capacity_under_limits_of_streams_is_within_what_the_model_can(
     # Eight at most share a step, and each needs a step for a token.
     most = PLACES / (10 * (DECODE + PLACES * DECODE_REQUEST))
     found = document["capacity"]["requests_per_second"]
-    assert 0 < found["low"] <= found["estimate"] <= 1.1 * most
+    assert 0 < found["estimate"] <= 1.1 * most
+    assert (found["low"] or 0.0) <= found["estimate"]
     # What Triton books of such a model is the time in which it accepts requests.
     assert all(level["phases"] is None for level in document["levels"])
     assert document["saturation"]["resource"] in ("unknown", "sender", "server cpu")

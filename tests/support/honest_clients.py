@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import grpc
-from attacks import JSON, Target, sent
+from attack_connections import sent
+from attacks import JSON, Target
 from mirror_bodies import grpc_request, request
 
 if TYPE_CHECKING:

@@ -58,8 +58,8 @@ class Signal(Settings):
     shown_seconds: float | None
     """When the condition began to hold, or the alert fired."""
     last_seconds: float | None
-    """When the condition was last seen to hold; when the alert had ended to fire, null
-    where it had not."""
+    """When the condition was last seen to hold, or when the alert stopped firing; null where
+    it still fires."""
     after_seconds: float | None = None
     """Time that is held against the limit: of a metric since the fault was in effect, of an
     alert since the injection."""

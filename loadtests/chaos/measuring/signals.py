@@ -195,8 +195,8 @@ def fired(
 ) -> list[Shown]:
     """Return when each alert fired from `start` to `end`, the first one first.
 
-    One over all its series: it fires while one of them does. `last_seconds` is when that
-    was over, None while it goes on.
+    An alert fires while any of its series does. `last_seconds` is when it stopped, None
+    while it still fires.
     """
     names: dict[str, list[AlertChange]] = defaultdict(list)
     for change in sorted(changes, key=lambda c: c.at_seconds):

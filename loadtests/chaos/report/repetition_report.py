@@ -106,7 +106,7 @@ def _course(fault: FaultFindings) -> dict[str, str]:
 
 
 def _signal(one: Signal, start: float) -> tuple[str, ...]:
-    """A row: when it was shown since the injection, what was held against its limit, its end."""
+    """Return a row: when the signal showed, its time against the limit, when it ended."""
     if one.shown_seconds is not None:
         shown = (
             f"{_since(one.shown_seconds, start)}{', too late' * (one.in_time is False)}"

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from attacks import JSON, PROTOBUF, sent
+from attack_connections import sent
+from attacks import JSON, PROTOBUF
 from bombs import gzip_bomb, unfinished_spans
 from monitoring import free_port
 from traced_tritons import traces_config

@@ -9,10 +9,10 @@ import time
 
 import grpc
 import pytest
+from attack_connections import connected
 from attacks import (
     NOWHERE,
     Target,
-    connected,
     flooded_calls,
     idle_calls,
     messageless_streams,

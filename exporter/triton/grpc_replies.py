@@ -1,0 +1,77 @@
+"""Triton's gRPC messages to our records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from exporter import errors
+from exporter.triton.model import (
+    BatchStatistics,
+    Duration,
+    ModelStatistics,
+    TensorSpec,
+)
+
+
+def limits_its_queue(batching: Any) -> bool:
+    """Return whether a batcher may reject requests for a long wait or a full queue."""
+    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
+    return any(
+        policy.default_timeout_microseconds
+        or policy.allow_timeout_override
+        or policy.max_queue_size
+        for policy in policies
+    )
+
+
+def bounded(what: str, entries: Any, most: int) -> Any:
+    """Return the entries.
+
+    Raises:
+        ProtocolError: there are more than `most`.
+    """
+    if len(entries) > most:
+        raise errors.ProtocolError(
+            f"found {len(entries)} {what}; at most {most} are read"
+        )
+    return entries
+
+
+def tensor_spec(tensor: Any, optional: frozenset[str] | set[str]) -> TensorSpec:
+    """Return a tensor of the metadata; `optional` are the names of those that are."""
+    return TensorSpec(
+        tensor.name, tensor.datatype, tuple(tensor.shape), tensor.name in optional
+    )
+
+
+def _duration(message: Any) -> Duration:
+    return Duration(message.count, message.ns)
+
+
+def model_statistics(entry: Any) -> ModelStatistics:
+    """Return the statistics of a model version."""
+    stats = entry.inference_stats
+    return ModelStatistics(
+        name=entry.name,
+        version=entry.version,
+        inference_count=entry.inference_count,
+        execution_count=entry.execution_count,
+        success=_duration(stats.success),
+        fail=_duration(stats.fail),
+        queue=_duration(stats.queue),
+        compute_input=_duration(stats.compute_input),
+        compute_infer=_duration(stats.compute_infer),
+        compute_output=_duration(stats.compute_output),
+        cache_hit=_duration(stats.cache_hit),
+        cache_miss=_duration(stats.cache_miss),
+        batches=tuple(
+            BatchStatistics(
+                batch.batch_size,
+                _duration(batch.compute_input),
+                _duration(batch.compute_infer),
+                _duration(batch.compute_output),
+            )
+            for batch in entry.batch_stats
+        ),
+        memory_bytes=sum(usage.byte_size for usage in entry.memory_usage),
+    )

@@ -1,0 +1,109 @@
+"""Objectives on streamed answers: first responses, gaps, goodput."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporter import catalogue
+from exporter.config.configuration import parse
+from exporter.errors import ConfigError
+from exporter.features.slo.objectives import LatencyObjective, PresetObjective
+from exporter.features.slo.slo_events import EventCounter
+from exporter.histograms.histogram import Histogram
+from exporter.samples import HistogramSample, Sample
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("first_response", catalogue.FIRST_RESPONSE),
+        ("response_gap", catalogue.RESPONSE_GAP),
+    ],
+)
+def test_objectives_on_streams_count_first_responses_or_gaps(kind, spec) -> None:
+    def exposed(*seconds: float) -> list[HistogramSample]:
+        histogram = Histogram()
+        histogram.record_many(seconds)
+        return [
+            HistogramSample(catalogue.REQUEST_DURATION, histogram, ("llm", "1")),
+            HistogramSample(spec, histogram, ("llm", "1")),
+        ]
+
+    (objective,) = configured(
+        f"kind: {kind}, objective_ratio: 0.9, threshold_seconds: 0.1"
+    )
+    counter = EventCounter(objective)
+    counter.look([], 0)
+    counter.look(exposed(0.05, 0.09, 0.2), 5)
+    assert (counter.good, counter.bad) == (2, 1)
+
+
+def test_an_objective_on_goodput_counts_the_requests_that_met_its_limits() -> None:
+    def exposed(met: float, missed: float) -> list[Sample]:
+        return [
+            Sample(catalogue.REQUEST_GOODPUT, value, (model, "1", limits, outcome))
+            for model, limits, times in (
+                ("llm", "chat", 1),
+                ("m", "chat", 7),
+                ("llm", "x", 9),
+            )
+            for outcome, value in (("met", times * met), ("missed", times * missed))
+        ]
+
+    (objective,) = parse(
+        b"collectors: [{kind: traces, limits: {chat: {total_seconds: 1}}}]\n"
+        b"slos: [{name: s, kind: goodput, limits: chat, models: l*, objective_ratio: 0.9}]",
+        "f.yaml",
+        {},
+    ).slos
+    counter = EventCounter(objective)
+    counter.look(exposed(3, 1), 0)
+    counter.look(exposed(8, 3), 5)
+    assert (counter.good, counter.bad) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("collectors", "has"),
+    [
+        ("", "no limits"),
+        ("collectors: [{kind: traces, limits: {b: {total_seconds: 1}}}]\n", "b"),
+    ],
+)
+def test_goodput_under_limits_that_are_not_there_is_refused(collectors, has) -> None:
+    slo = "slos: [{name: s, kind: goodput, limits: a, objective_ratio: 0.9}]"
+    with pytest.raises(ConfigError, match=f"the limits 'a' .* traces has {has}"):
+        parse((collectors + slo).encode(), "f.yaml", {})
+
+
+def configured(slo: str):
+    return parse(f"slos: [{{name: s, {slo}}}]".encode(), "f.yaml", {}).slos
+
+
+@pytest.mark.parametrize(
+    "slo",
+    [
+        "kind: first_response, objective_ratio: 0.9, threshold_seconds: 0.1",
+        "kind: response_gap, objective_ratio: 0.9, threshold_seconds: 0.1",
+        "kind: preset, preset: chat",
+    ],
+)
+def test_streams_are_judged_of_production_alone(slo) -> None:
+    assert configured(slo)
+    with pytest.raises(ConfigError, match=r"found .*source probes"):
+        configured(f"{slo}, source: probes")
+
+
+@pytest.mark.parametrize(
+    ("preset", "first", "gap"), [("chat", 0.5, 0.05), ("completion", 2.0, 0.2)]
+)
+def test_presets_of_streams_judge_first_responses_and_gaps(preset, first, gap) -> None:
+    objectives = PresetObjective(name="llm", preset=preset, models="l*").expand()
+    found = [
+        (o.name, o.kind, o.objective_ratio, o.threshold_seconds, o.models)
+        for o in objectives
+        if isinstance(o, LatencyObjective)
+    ]
+    assert found == [
+        ("llm-first-response", "first_response", 0.99, first, "l*"),
+        ("llm-response-gap", "response_gap", 0.95, gap, "l*"),
+    ]
