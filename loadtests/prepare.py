@@ -69,9 +69,21 @@ def prepared(scenario: Scenario) -> Generator[Mix]:
                 bodies = _bodies(stack, target, spec, model, scenario.seed)
             entries += _entries(spec, model, bodies, scenario.seed)
         mix = Mix(tuple(entries))
+        _require_streams(scenario, mix)
         for entry in mix.entries:
             _try_out(target, entry, scenario.timeout_seconds)
         yield mix
+
+
+def _require_streams(scenario: Scenario, mix: Mix) -> None:
+    for limits in (scenario.objective(), scenario.limits()):
+        for term in limits.terms if limits is not None else ():
+            unary = [entry.name for entry in mix.entries if entry.style != "stream"]
+            if unary and term.measure != "latency":
+                raise PlanError(
+                    f"found {term.text!r}, which is about streamed answers; those of "
+                    f"{unary[0]} are not"
+                )
 
 
 def _check_parameters(spec: ModelSpec, model: ModelSettings) -> None:
@@ -90,9 +102,6 @@ def _rows(spec: ModelSpec, model: ModelSettings, seed: int) -> list[Row]:
             Row(row.inputs, row.expected, model.parameters)
             for row in islice(given, model.variants)
         ]
-    if model.prompts is not None:
-        prompts = prompts_of(model.prompts, model.variants, seed)
-        return [row_of(spec, prompt, model.parameters) for prompt in prompts]
     rng = np.random.default_rng((seed, _PAYLOADS))
     overrides = _overrides(spec, model)
     try:
@@ -141,8 +150,14 @@ def _bodies(
                     "not possible: use --protocol grpc",
                     f"model {model.model}",
                 )
-    rows = _rows(spec, model, seed)
+    rows: Iterable[Row]
+    if model.prompts is None:
+        rows = _rows(spec, model, seed)
+    else:
+        prompts = prompts_of(model.prompts, model.variants, seed)
+        rows = (row_of(spec, prompt, model.parameters) for prompt in prompts)
     if model.shared_memory:
+        rows = list(rows)
         regions = stack.enter_context(shared(target, spec, rows))
         return tuple(
             body_of(spec, row, target.protocol, regions=places)

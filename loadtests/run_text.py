@@ -155,8 +155,9 @@ def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
 
 
 def _streamed(result: RunResult) -> Iterator[str]:
-    """What streams carried: tokens where the server counts them, and responses."""
+    """What right answers carried: tokens where the server counts them, and responses."""
     requests, seconds = result.requests, result.duration_seconds
+    requests = requests.where(requests.outcome == Outcome.OK)
     for title, counts in (
         ("output tokens", requests.tokens),
         ("responses", requests.responses),

@@ -117,6 +117,7 @@ class StreamedAnswer(Answer):
         self._arrived: list[bytes] = []
         self._has_ended = False
         self._too_large: str | None = None
+        self._body_bytes = 0
         self.since: float | None = None
         """Time of the latest response."""
         self.tokens = 0
@@ -125,7 +126,7 @@ class StreamedAnswer(Answer):
     @property
     def held_bytes(self) -> int:
         """Size of what is kept of it."""
-        return self._events.held_bytes
+        return self._events.held_bytes + self._body_bytes
 
     @property
     def is_whole(self) -> bool:
@@ -150,6 +151,7 @@ class StreamedAnswer(Answer):
             except ValueError as error:
                 self._too_large = str(error)
         else:
+            self._body_bytes += len(body)
             super().on_body(body)
 
     def said(self) -> list[Said]:

@@ -23,7 +23,7 @@ from loadtests.payloads.bodies import Row
 from loadtests.payloads.recorded_prompts import Exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from exporter.triton.model import ModelSpec, TensorSpec
     from loadtests.payloads.bodies import Parameter
@@ -122,28 +122,26 @@ class Prompt(NamedTuple):
     max_tokens: int
 
 
-def prompts_of(settings: PromptSettings, count: int, seed: int) -> list[Prompt]:
-    """Return so many prompts, the same for the same seed.
+def prompts_of(settings: PromptSettings, count: int, seed: int) -> Iterator[Prompt]:
+    """Yield so many prompts, or as many as a file has; the same for the same seed.
 
     Raises:
         PlanError: the file cannot be read, or holds no lengths.
     """
     rng = np.random.default_rng(seed)
     shared = _words(settings.shared_prefix_tokens, rng)
-    prompts: list[Prompt] = []
     said: list[str] = []
     for place, exchange in enumerate(_exchanges(settings, count, rng)):
         if exchange.text is not None:
-            prompts.append(Prompt(exchange.text, exchange.output_tokens))
+            yield Prompt(exchange.text, exchange.output_tokens)
             continue
         more = exchange.input_tokens
         if place % settings.turns == 0:
             said = shared[:more]
             more -= len(said)
         said += _words(more, rng)
-        prompts.append(Prompt(" ".join(said), exchange.output_tokens))
+        yield Prompt(" ".join(said), exchange.output_tokens)
         said += _words(exchange.output_tokens, rng)
-    return prompts
 
 
 def _exchanges(

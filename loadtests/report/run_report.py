@@ -59,7 +59,7 @@ class Spread(Settings):
 
 
 class Streams(Settings):
-    """What streamed answers carried."""
+    """What the streamed answers that were right carried."""
 
     responses_per_second: float
     output_tokens_per_second: float | None
@@ -275,6 +275,7 @@ def _optional(histogram: Histogram) -> Latency | None:
 
 def _streams(result: RunResult) -> Streams | None:
     requests, seconds = result.requests, result.duration_seconds
+    requests = requests.where(requests.outcome == Outcome.OK)
     if not requests.responses.any() or seconds <= 0:
         return None
     tokens = requests.tokens[requests.tokens > 0]

@@ -265,6 +265,13 @@ def readme_commands() -> list[str]:
     return re.findall(r"^    \$ (tritonwatch .*)$", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("option", ["--slo=ttft_p99<1s", "--goodput=itl<1s"])
+def test_limits_of_streams_are_for_streamed_answers(loaded, option, capfd) -> None:
+    command = f"load run --address {loaded.grpc} --model double --concurrency 1"
+    assert main([*command.split(), option]) == 2
+    assert "those of double are not" in capfd.readouterr().err
+
+
 def test_the_quick_start_has_commands() -> None:
     assert len(readme_commands()) >= 6
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from openai_server import DONE, OpenAiServer, Scripted, Write, delta, event, usage
 
-from loadtests.engine import event_stream
+from loadtests.engine import event_stream, keeping
 from loadtests.errors import LoadError
 from loadtests.execute import execute
 from loadtests.prepare import prepared
@@ -185,6 +185,14 @@ def test_an_event_is_bounded(monkeypatch) -> None:
         result = run(server)
     assert result.requests.count(Outcome.WRONG) == len(result.requests)
     assert "larger than" in next(iter(result.errors))
+
+
+def test_an_error_that_does_not_end_is_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(keeping.Keeping.__init__, "__defaults__", (1 << 16, 1 << 20))
+    with scripted(*[Write(b"x" * 5000)] * 100, status=500) as server:
+        result = run(server)
+    assert result.requests.count(Outcome.WRONG) == len(result.requests)
+    assert "larger than 65536 B" in next(iter(result.errors))
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,20 @@ from loadtests.payloads.prompts import (
     Lengths,
     Prompt,
     PromptSettings,
-    prompts_of,
     row_of,
     text_spec,
+)
+from loadtests.payloads.prompts import (
+    prompts_of as made_prompts,
 )
 
 TEXT = TensorSpec("text_input", "BYTES", (1,))
 ANSWER = TensorSpec("text_output", "BYTES", (1,))
 COUNT = TensorSpec("num_output_tokens", "UINT32", (1,))
+
+
+def prompts_of(settings, count, seed):
+    return list(made_prompts(settings, count, seed))
 
 
 def spec_of(*inputs, outputs=(ANSWER, COUNT), **more):
@@ -232,3 +238,11 @@ def test_models_that_take_or_answer_no_text_are_refused() -> None:
         row_of(spec_of(numbers), Prompt("hello", 9), {})
     with pytest.raises(PlanError, match="want one text output"):
         text_spec(spec_of(TEXT, outputs=(numbers,)))
+
+
+def test_prompts_are_made_one_by_one() -> None:
+    """So that ten thousand of a million tokens end at the limit of bytes, not of memory."""
+    prompts = made_prompts(
+        PromptSettings(input_tokens=Lengths(median=1_000_000)), 10_000, seed=1
+    )
+    assert len(words(next(prompts))) == 1_000_000
