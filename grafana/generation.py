@@ -56,6 +56,25 @@ def _answers() -> list[Any]:
             band=BAND,
         ),
         series(
+            "First response and gaps of the probes, p95",
+            "Measured from outside, with requests of our own: also where no production is"
+            " traced. A first response that takes long here while production's does not is"
+            " the way to the server.",
+            "s",
+            *(
+                Query(
+                    histogram_promql.quantile(
+                        0.95, histogram, "$__rate_interval", "model", where="<v>"
+                    ),
+                    f"{{{{model}}}} {said}",
+                )
+                for histogram, said in (
+                    ("triton_probe_first_response_seconds", "first response"),
+                    ("triton_probe_response_gap_seconds", "gap"),
+                )
+            ),
+        ),
+        series(
             "Goodput",
             "Share of requests that met all limits of a name at once (`limits` of the"
             " collector `traces`).",

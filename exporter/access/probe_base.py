@@ -101,6 +101,10 @@ class Verdict:
     duration_seconds: float | None = None
     request_id: str = ""
     detail: str = ""
+    first_response_seconds: float | None = None
+    """Time to the first response of a streamed answer."""
+    gap_seconds: tuple[float, ...] = ()
+    """Times between its responses."""
 
 
 class Probe(Protocol):

@@ -16,6 +16,18 @@ PROBE_DURATION: Final = MetricSpec(
     _PROBE,
     buckets=_LATENCY_BOUNDS,
 )
+PROBE_FIRST_RESPONSE: Final = MetricSpec(
+    "triton_probe_first_response_seconds",
+    "Time from a probe's request to the first response of a decoupled model, on the wire.",
+    _PROBE,
+    buckets=_LATENCY_BOUNDS,
+)
+PROBE_RESPONSE_GAP: Final = MetricSpec(
+    "triton_probe_response_gap_seconds",
+    "Time from each response to a probe of a decoupled model to the next one.",
+    _PROBE,
+    buckets=_LATENCY_BOUNDS,
+)
 PROBE_TOTAL: Final = MetricSpec(
     "triton_probe_total",
     "Probe requests by outcome: ok, timeout, unavailable, invalid, model_error,"

@@ -36,6 +36,8 @@ class TargetStatus:
 class _Record:
     window: WindowedHistogram
     histogram: Histogram = field(default_factory=Histogram)
+    first_responses: Histogram = field(default_factory=Histogram)
+    gaps: Histogram = field(default_factory=Histogram)
     outcomes: Counter[str] = field(default_factory=Counter)
     verdict: Verdict | None = None
     at: float = 0.0
@@ -67,6 +69,10 @@ class ProbeMeter:
             record.verdict, record.at = verdict, now
             if verdict.duration_seconds is not None:
                 self._time(record, verdict.duration_seconds, verdict.request_id, now)
+            if verdict.first_response_seconds is not None:
+                record.first_responses.record(verdict.first_response_seconds)
+                for seconds in verdict.gap_seconds:
+                    record.gaps.record(seconds)
 
     def overdue(self, target: Target, timeout_seconds: float, now: float) -> None:
         """Record that an answer is late; its verdict counts it later."""
@@ -153,6 +159,14 @@ def _counted(labels: tuple[str, ...], record: _Record) -> Iterator[AnySample]:
         labels,
         tuple(record.exemplars.values()),
     )
+    # Absent, and not empty, of models that do not stream.
+    if record.first_responses.count:
+        streamed = (
+            (catalogue.PROBE_FIRST_RESPONSE, record.first_responses),
+            (catalogue.PROBE_RESPONSE_GAP, record.gaps),
+        )
+        for spec, histogram in streamed:
+            yield HistogramSample(spec, histogram.copy(), labels)
 
 
 def _quantiles(histogram: Histogram) -> Iterator[tuple[float, float]]:

@@ -146,6 +146,10 @@ class InferReply:
     responses: int = 1
     tokens: Tokens | None = None
     """Of all responses to a decoupled model's request."""
+    first_response_seconds: float | None = None
+    """Time to a decoupled model's first response with outputs; None without one."""
+    gap_seconds: tuple[float, ...] = ()
+    """Times from each of its responses to the next, the first of them."""
 
 
 @dataclass(frozen=True, slots=True)

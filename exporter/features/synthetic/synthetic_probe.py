@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -268,7 +269,11 @@ class SyntheticProbe:
                     asked.from_cache = bool(unproven)
         except errors.TritonError as error:
             return self._failed(error, request_id)
-        verdict = self._judge(spec, override, reply, request_id)
+        verdict = replace(
+            self._judge(spec, override, reply, request_id),
+            first_response_seconds=reply.first_response_seconds,
+            gap_seconds=reply.gap_seconds,
+        )
         if verdict.outcome == "ok" and unproven:
             return Verdict("cached", request_id=request_id, detail=unproven)
         return verdict

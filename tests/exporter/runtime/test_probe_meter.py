@@ -235,3 +235,17 @@ def test_the_series_of_a_target_are_as_many_as_the_budget_counts():
     assert len(samples) - 1 == others
     assert within_budget(samples, others + histogram)[1] == 0
     assert within_budget(samples, others - 1 + histogram)[1] == 1
+
+
+def test_streams_have_first_responses_and_gaps_and_others_have_no_such_series():
+    subject = meter()
+    subject.record(OTHER, ok(), 100)
+    specs = (catalogue.PROBE_FIRST_RESPONSE, catalogue.PROBE_RESPONSE_GAP)
+    assert [samples_of(subject, spec) for spec in specs] == [[], []]
+    for gaps in ((0.1, 0.3), ()):
+        verdict = Verdict("ok", 0.9, first_response_seconds=0.5, gap_seconds=gaps)
+        subject.record(GRPC, verdict, 100)
+    (first,), (gap,) = (samples_of(subject, spec) for spec in specs)
+    assert first.labels == gap.labels == ("m", "1", "grpc", "p")
+    assert (first.histogram.count, first.histogram.sum) == (2, 1.0)
+    assert (gap.histogram.count, gap.histogram.sum) == (2, pytest.approx(0.4))
