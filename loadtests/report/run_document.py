@@ -24,7 +24,8 @@ from pages.plots import Axis, Mark, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.report.run_report import RunReport, Slice, Spread
+    from loadtests.report.run_report import RunReport, Slice
+    from loadtests.report.stream_report import Spread
     from pages.blocks import Block
 
 _QUANTILE_TICKS: Final = tuple(

@@ -12,6 +12,14 @@ from pydantic import Field
 from exporter.settings import Settings
 from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
 from loadtests.mlperf.loadgen_verdict import judged
+from loadtests.report.stream_report import (
+    Goodput,
+    Spread,
+    Streams,
+    goodput_of,
+    spread_of,
+    streams_of,
+)
 from loadtests.result import Outcome, quantile_of
 
 if TYPE_CHECKING:
@@ -49,32 +57,6 @@ class Latency(Settings):
     p95: Quantile
     p99: Quantile
     p999: Quantile
-
-
-class Spread(Settings):
-    """Two quantiles in seconds."""
-
-    p50: float
-    p99: float
-
-
-class Streams(Settings):
-    """What the streamed answers that were right carried."""
-
-    responses_per_second: float
-    output_tokens_per_second: float | None
-    """As the server counts them; null where it does not."""
-    output_tokens_of_a_request: float | None
-    """Mean of the requests of which they are known."""
-
-
-class Goodput(Settings):
-    """Requests within all of some limits at once."""
-
-    limits: str
-    requests_per_second: float
-    ratio: float
-    """Share of all requests."""
 
 
 class Slice(Settings):
@@ -214,8 +196,8 @@ def report_of(result: RunResult) -> RunReport:
         first_response=_optional(result.first_response),
         mean_gap=_optional(result.mean_gap),
         between_responses=_optional(result.between_responses),
-        streams=_streams(result),
-        goodput=_goodput(result),
+        streams=streams_of(result),
+        goodput=goodput_of(result),
         slices=slices,
         parts=tuple(_parts(result)),
         curve=tuple(_curve(result)),
@@ -273,40 +255,6 @@ def _optional(histogram: Histogram) -> Latency | None:
     return _latency(histogram) if histogram.count else None
 
 
-def _streams(result: RunResult) -> Streams | None:
-    requests, seconds = result.requests, result.duration_seconds
-    requests = requests.where(requests.outcome == Outcome.OK)
-    if not requests.responses.any() or seconds <= 0:
-        return None
-    tokens = requests.tokens[requests.tokens > 0]
-    return Streams(
-        responses_per_second=int(requests.responses.sum()) / seconds,
-        output_tokens_per_second=int(tokens.sum()) / seconds if tokens.size else None,
-        output_tokens_of_a_request=float(tokens.mean()) if tokens.size else None,
-    )
-
-
-def _goodput(result: RunResult) -> Goodput | None:
-    from loadtests.capacity.load_objective import parse_limits  # noqa: PLC0415
-
-    limits = result.about.goodput
-    if not limits or not len(result.requests) or result.duration_seconds <= 0:
-        return None
-    good = parse_limits(limits).good(result.requests)
-    return Goodput(
-        limits=limits,
-        requests_per_second=good / result.duration_seconds,
-        ratio=good / len(result.requests),
-    )
-
-
-def _spread(seconds: Floats) -> Spread | None:
-    known = seconds[np.isfinite(seconds)]
-    if not known.size:
-        return None
-    return Spread(p50=quantile_of(known, 0.5), p99=quantile_of(known, 0.99))
-
-
 def _slices(result: RunResult) -> Iterator[Slice]:
     requests, length = result.requests, result.duration_seconds
     if not len(requests) or length <= 0:
@@ -330,8 +278,8 @@ def _slices(result: RunResult) -> Iterator[Slice]:
             p95=quantile(inside, 0.95),
             p99=quantile(inside, 0.99),
             max=float(known.max()) if known.size else None,
-            first_response=_spread(first[chosen & right]),
-            mean_gap=_spread(gap[chosen & right]),
+            first_response=spread_of(first[chosen & right]),
+            mean_gap=spread_of(gap[chosen & right]),
         )
 
 
