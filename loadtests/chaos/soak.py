@@ -1,8 +1,8 @@
 """A soak: faults drawn at random, one after another, and whether the sidecar grows.
 
-It is an ordinary experiment whose method is drawn from a seed, so that it is run, undone
-and told like any other; beside that the sidecar's memory and descriptors are held against
-time.
+It is an ordinary experiment whose method is drawn from a seed, and is run, undone and
+reported like any other. In addition, the trend of the sidecar's memory and descriptors over
+time is tested.
 """
 
 from __future__ import annotations

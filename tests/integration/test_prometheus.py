@@ -44,6 +44,8 @@ NOT_IN_GOLDEN = {
     "tritonwatch_watcher_up": "no other sidecar is named",
     "triton_probe_last_duration_seconds": "on /probe only",
     "probe_success": "on /probe only",
+    "triton_probe_first_response_seconds": "no model streams",
+    "triton_probe_response_gap_seconds": "no model streams",
     "probe_duration_seconds": "on /probe only",
     "tritonwatch_otlp_exports_total": "nothing is pushed",
     "tritonwatch_otlp_consecutive_failures": "nothing is pushed",
