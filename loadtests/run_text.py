@@ -155,7 +155,7 @@ def _slo(scenario: Scenario, result: RunResult) -> Iterator[str]:
 
 
 def _streamed(result: RunResult) -> Iterator[str]:
-    """What right answers carried: tokens where the server counts them, and responses."""
+    """Lines for the tokens, where the server counts them, and responses of right answers."""
     requests, seconds = result.requests, result.duration_seconds
     requests = requests.where(requests.outcome == Outcome.OK)
     for title, counts in (

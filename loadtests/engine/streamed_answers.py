@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 
 class Dialect(Protocol):
-    """What the events of an endpoint mean."""
+    """How the events of an endpoint are read."""
 
     is_ended_by_event: bool
     """True where a stream without a last event was cut off."""

@@ -1,4 +1,4 @@
-"""What a load report says of streamed answers, and of goodput."""
+"""Streamed answers and goodput in a load report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Spread(Settings):
 
 
 class Streams(Settings):
-    """What the streamed answers that were right carried."""
+    """Rates of responses and tokens, of right answers only."""
 
     responses_per_second: float
     output_tokens_per_second: float | None
@@ -40,7 +40,7 @@ class Goodput(Settings):
 
 
 def streams_of(result: RunResult) -> Streams | None:
-    """Return what the streams of a run carried; None without any."""
+    """Return the rates of a run's streams; None without any."""
     requests, seconds = result.requests, result.duration_seconds
     requests = requests.where(requests.outcome == Outcome.OK)
     if not requests.responses.any() or seconds <= 0:

@@ -85,7 +85,7 @@ def streamed(*rows: tuple[float, float, int, int, float]) -> Requests:
 def test_terms_of_streams_are_about_first_responses_tokens_and_stalls() -> None:
     slo = parse("TTFT_p99<500ms, itl_p95<50ms,stall_p50<=0.2s,p99<5s")
     assert slo.text == "ttft_p99<500ms,itl_p95<50ms,stall_p50<0.2s,p99<5s"
-    # What the sender's own delay is held against counts from the intended send.
+    # The sender's own delay is compared with limits that count from the intended send.
     assert slo.limit_seconds == 0.5
     assert parse("itl_p95<50ms").limit_seconds is None
     requests = streamed(
