@@ -75,18 +75,19 @@ REQUEST_FAILURES: Final = MetricSpec(
 )
 SERVER_FIRST_RESPONSE: Final = MetricSpec(
     "triton_server_first_response_seconds",
-    "Time to the first response as Triton counts it, our own requests included:"
-    " nv_inference_first_response_histogram_ms, from Triton 2.52 with --metrics-config"
-    " histogram_latencies=true, under its default bounds. Absent for models without them.",
+    "Time to the first response as Triton measures it, own requests included:"
+    " nv_inference_first_response_histogram_ms, from Triton 2.52 on with"
+    " --metrics-config histogram_latencies=true. Absent for models without it.",
     _MODEL,
     buckets=(0.1, 0.5, 2.0, 5.0),
     outlives_process=True,
 )
 PAGE_REFUSED: Final = MetricSpec(
     "tritonwatch_metrics_page_refused_total",
-    "Lines of Triton's metrics page that would have been used and were not, by reason:"
-    " malformed, too_long, too_many, value (no finite, plausible number), duplicate,"
-    " foreign_labels (a model registered a series under a name of Triton's own).",
+    "Lines of Triton's metrics page that were needed and could not be used, by"
+    " reason: malformed, too_long, too_many, value (not finite or implausible),"
+    " duplicate, foreign_labels (a model registered a series under one of Triton's"
+    " own names).",
     ("reason",),
 )
 TOKENS: Final = MetricSpec(
@@ -107,30 +108,33 @@ TOKENS_OWN_UNKNOWN: Final = MetricSpec(
 )
 TIME_PER_TOKEN: Final = MetricSpec(
     "triton_request_time_per_output_token_seconds",
-    "Mean time between the tokens of one traced, streamed client request after its first,"
-    " one value a request: its inverse is tokens a second as one user sees them. For models"
-    " in `token_responses`, whose responses are one token each.",
+    "Mean time between output tokens of one traced, streamed client request after"
+    " its first; one value per request. Its inverse is the tokens per second that"
+    " the user sees. For models in `token_responses`, whose responses are one token"
+    " each.",
     _MODEL,
     buckets=_LATENCY_BOUNDS,
 )
 TOKEN_ENERGY: Final = MetricSpec(
     "triton_token_energy_joules",
-    "Energy of one output token of production over the sliding window: the energy of the"
-    " model, prompts included, over its output tokens; basis as for"
-    " triton_inference_energy_joules. Absent where either is not known for the whole"
-    " window, and for decoupled models whose backend does not report its times: Triton's"
-    " statistics do not show how long these work.",
+    "Energy per output token of production over the sliding window: the model's"
+    " energy, prompts included, divided by its output tokens; basis as in"
+    " triton_inference_energy_joules. Absent if either is unknown for part of the"
+    " window, and for decoupled models whose backend does not report its times,"
+    " since Triton's statistics do not show how long these work.",
     (*_MODEL, "boundary", "source", "basis"),
 )
 COST_PER_THOUSAND_TOKENS: Final = MetricSpec(
     "triton_model_cost_per_thousand_tokens",
-    "Cost of 1,000 output tokens of production over the sliding window, as"
-    " triton_token_energy_joules; basis as for triton_model_cost_per_thousand_inferences.",
+    "Cost of 1,000 output tokens of production over the sliding window; absent when"
+    " triton_token_energy_joules is; basis as in"
+    " triton_model_cost_per_thousand_inferences.",
     (*_MODEL, "currency", "basis"),
 )
 CARBON_PER_THOUSAND_TOKENS: Final = MetricSpec(
     "triton_model_carbon_per_thousand_tokens_grams",
-    "CO2 equivalent of 1,000 output tokens of production over the sliding window: their"
-    " energy at all boundaries, times cost.pue and the grid's intensity.",
+    "CO2 equivalent of 1,000 output tokens of production over the sliding window:"
+    " their energy at all boundaries, times cost.pue and the carbon intensity of the"
+    " grid.",
     (*_MODEL, "basis"),
 )

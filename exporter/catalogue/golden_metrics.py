@@ -17,59 +17,59 @@ _BLIND: Final = (
 
 GOLDEN_SCORE: Final = MetricSpec(
     "triton_golden_score_ratio",
-    "Score of the latest answers to the samples of a golden set, by metric (accuracy,"
-    " top_k, precision, recall, f1, auc, match, match:OUTPUT, cosine). Absent until each"
-    " sample was asked once.",
+    "Score of the latest answers to the samples of a golden set, by metric"
+    " (accuracy, top_k, precision, recall, f1, auc, match, match:OUTPUT, cosine)."
+    " Absent until each sample was sent once.",
     (*_SET, "metric"),
 )
 GOLDEN_SCORE_CI: Final = MetricSpec(
     "triton_golden_score_ci_ratio",
-    "95 % interval (Wilson) of those golden scores that are shares of samples (accuracy,"
-    " top_k, match, match:OUTPUT), by bound (lower, upper): what the model scores on"
-    " inputs like these. Samples that are (nearly) the same count once.",
+    "95 % interval (Wilson) of golden scores that are shares of samples (accuracy,"
+    " top_k, match, match:OUTPUT), by bound (lower, upper): the model's score on"
+    " inputs like these. Samples that are nearly identical count once.",
     (*_SET, "metric", "bound"),
 )
 GOLDEN_ERROR: Final = MetricSpec(
     "triton_golden_error",
-    "Error of the latest answers to the samples of a golden set of numbers, by metric"
-    " (mae, rmse), in the label's own unit.",
+    "Error of the latest answers to the samples of a numeric golden set, by metric"
+    " (mae, rmse), in the unit of the label.",
     (*_SET, "metric"),
 )
 GOLDEN_BASELINE: Final = MetricSpec(
     "triton_golden_baseline_ratio",
-    "The score that a loss is counted from: given, recorded, or of the first round.",
+    "Score that a loss is measured from: configured, recorded, or that of the first"
+    " round.",
     (*_SET, "metric"),
 )
 GOLDEN_RUN_LENGTH: Final = MetricSpec(
     "triton_golden_in_control_samples",
-    "Mean number of samples between false alarms of an accuracy loss, at the limit in use;"
-    " less than samples_per_false_alarm where no limit gives that.",
+    "Mean number of samples between false alarms of an accuracy loss, at the"
+    " current limit; less than samples_per_false_alarm if no limit achieves that.",
     _SET,
 )
 GOLDEN_SAMPLES: Final = MetricSpec(
     "triton_golden_samples_total",
-    "Golden samples asked, by outcome: right, wrong (not the expected answer, or not the"
-    " label), invalid (NaN, Inf, malformed), unanswered, cached (a response cache may"
-    " have answered, which proves nothing).",
+    "Golden samples sent, by outcome: right, wrong (not the expected answer or"
+    " label), invalid (NaN, Inf, malformed), unanswered, cached (a response cache"
+    " may have answered, which proves nothing).",
     (*_SET, "outcome"),
 )
 GOLDEN_ROUNDS: Final = MetricSpec(
     "triton_golden_rounds_total",
-    "Rounds completed: every sample of the set asked once more.",
+    "Completed rounds: every sample of the set was sent once more.",
     _SET,
 )
 GOLDEN_FAILING: Final = MetricSpec(
     "triton_golden_failing",
-    "1 while a check fails, 0 while it passes: expected (answers are those recorded),"
+    "1 if a check fails, 0 if it passes: expected (answers are the recorded ones),"
     " labels (accuracy is not below its baseline), repeat, permutation, batch,"
-    " distinct, corrupted."
-    " Absent where nothing is known.",
+    " distinct, corrupted. Absent if unknown.",
     (*_SET, "check"),
 )
 GOLDEN_USABLE: Final = MetricSpec(
     "triton_golden_usable",
-    "1 if the golden file could be read and fits the model, else 0; the log says what is"
-    " wrong with it, with row and field.",
+    "1 if the golden file could be read and fits the model, else 0; the log has the"
+    " reason, with row and field.",
     _SET,
 )
 GOLDEN_INFO: Final = MetricSpec(
@@ -79,24 +79,25 @@ GOLDEN_INFO: Final = MetricSpec(
 )
 GOLDEN_BUDGET: Final = MetricSpec(
     "triton_golden_budget_used_ratio",
-    "Golden requests of the last minute as a share of all of the model's, by what is"
-    " shared (requests, busy: seconds on the wire over busy seconds).",
+    "Golden requests of the last minute as a share of all requests to the model, by"
+    " resource (requests, busy: seconds on the wire over busy seconds).",
     (*_SET, "of"),
 )
 GOLDEN_RELIABILITY: Final = MetricSpec(
     "triton_golden_reliability_ratio",
-    "Reliability curve: accuracy of the golden answers whose confidence lies in the bin"
-    " of ten that begins at `bin`. Absent for an empty bin.",
+    "Reliability curve: accuracy of the golden answers whose confidence is in the"
+    " bin, one of ten, that starts at `bin`. Absent for an empty bin.",
     (*_SET, "bin"),
 )
 GOLDEN_CALIBRATION_ERROR: Final = MetricSpec(
     "triton_golden_calibration_error_ratio",
-    "Expected calibration error: mean distance of confidence and accuracy over the bins.",
+    "Expected calibration error: mean difference between confidence and accuracy"
+    " over the bins.",
     _SET,
 )
 OUTPUT_CONFIDENCE: Final = MetricSpec(
     "triton_output_confidence_ratio",
-    "Mean confidence, the largest probability, of the latest answers, by source:"
+    "Mean confidence (largest probability) of the latest answers, by source:"
     " golden:DATASET, production (mirrored).",
     _OUTPUT,
 )
@@ -108,13 +109,12 @@ OUTPUT_NORM: Final = MetricSpec(
 )
 OUTPUT_CLASS: Final = MetricSpec(
     "triton_output_class_ratio",
-    "Share of the latest answers that name each class; the prediction distribution."
-    " Classes up to 99 only.",
+    "Share of the latest answers that predict each class, up to class 99.",
     (*_OUTPUT, "class"),
 )
 OUTPUT_ROWS: Final = MetricSpec(
     "triton_output_rows_total",
-    "Answers of mirrored production requests that were looked at.",
+    "Answers to mirrored production requests that were evaluated.",
     _MODEL,
 )
 ESTIMATED_ACCURACY: Final = MetricSpec(

@@ -27,31 +27,31 @@ CLIENT_REQUESTS: Final = MetricSpec(
 INFERENCES: Final = MetricSpec(
     "triton_inferences_total",
     "Production inferences: a request with a batch of n counts n. Answers from the"
-    " response cache are not among them.",
+    " response cache are not included.",
     _MODEL,
 )
 EXECUTIONS: Final = MetricSpec(
     "triton_executions_total",
-    "Executions of the model on behalf of production: with dynamic batching one serves"
-    " several requests.",
+    "Executions of the model for production: with dynamic batching one execution"
+    " serves several requests.",
     _MODEL,
 )
 BUSY: Final = MetricSpec(
     "triton_model_busy_seconds_total",
-    "Time the model's instances were executing for production (input, inference and"
-    " output phases of batch_stats): each execution counts once.",
+    "Time the model's instances spent executing for production (input, inference"
+    " and output phases of batch_stats). Each execution counts once.",
     _MODEL,
 )
 QUEUE: Final = MetricSpec(
     "triton_model_queue_seconds_total",
-    "Time production requests waited in the queue, summed over requests.",
+    "Time that production requests waited in the queue, summed over requests.",
     _MODEL,
 )
 PENDING_REQUESTS: Final = MetricSpec(
     "triton_pending_requests",
-    "Requests that wait for an instance of the model now, our own included, as Triton's"
-    " metrics page has it. 0 of models that queue inside their backend (vLLM,"
-    " TensorRT-LLM).",
+    "Requests that wait for an instance of the model now, own requests included,"
+    " from Triton's metrics page. 0 for models that queue inside their backend"
+    " (vLLM, TensorRT-LLM).",
     _MODEL,
 )
 REQUEST_SECONDS: Final = MetricSpec(
@@ -67,64 +67,63 @@ COMPUTE: Final = MetricSpec(
 )
 CACHE: Final = MetricSpec(
     "triton_response_cache_total",
-    "Lookups in Triton's response cache by result (hit, miss), all clients.",
+    "Lookups in Triton's response cache by result (hit, miss), of all clients.",
     (*_MODEL, "result"),
     outlives_process=True,
 )
 BATCH_SIZE: Final = MetricSpec(
     "triton_batch_size",
-    "Batch sizes of the executions for production.",
+    "Batch sizes of executions for production.",
     _MODEL,
     buckets=_BATCH_BOUNDS,
 )
 OWN_REQUESTS: Final = MetricSpec(
     "triton_own_requests_total",
-    "This process's own requests to the model by the outcome that it saw (success,"
-    " failure); steps of ensembles are counted where the whole succeeded.",
+    "Requests of this process to the model by outcome (success, failure). Steps of"
+    " an ensemble count if the whole request succeeded.",
     (*_MODEL, "outcome"),
 )
 WATCHER_UP: Final = MetricSpec(
     "tritonwatch_watcher_up",
-    "1 while another sidecar (`watchers` of the collector `statistics`) can be read; while"
-    " it is 0, that sidecar's requests count as production.",
+    "1 if another sidecar (`watchers` of the collector `statistics`) can be read,"
+    " else 0. While it is 0, the requests of that sidecar count as production.",
     ("watcher",),
 )
 UNATTRIBUTED_REQUESTS: Final = MetricSpec(
     "triton_unattributed_requests_total",
-    "Requests that Triton counted and that are production's or ours, which nobody can"
-    " tell: they are not in triton_requests_total. Production is at least that and at"
-    " most both together.",
+    "Requests that Triton counted and that may be production's or our own. They are"
+    " not in triton_requests_total: production is between that and the sum of both.",
     _MODEL,
 )
 FAILURES_BOOKED_AS_SUCCESS: Final = MetricSpec(
     "triton_failures_booked_as_success_total",
-    "Own requests that the model answered with an error and that Triton counted as a"
-    " success. While it rises, production's failures are among its successes and their"
-    " times in its latency.",
+    "Own requests that the model answered with an error and that Triton counted as"
+    " a success. While this rises, triton_requests_total counts failures of"
+    " production as successes too, and latencies include theirs.",
     _MODEL,
 )
 OUTCOMES_DOUBTFUL: Final = MetricSpec(
     "triton_request_outcomes_doubtful",
-    "1 if within ten minutes Triton counted a failure of the model as a success"
-    " (triton_failures_booked_as_success_total): its failure ratio and its latency"
-    " quantiles look better than they are.",
+    "1 if Triton counted a failure of the model as a success in the last ten"
+    " minutes (triton_failures_booked_as_success_total): its failure ratio and"
+    " latency quantiles look better than they are.",
     _MODEL,
 )
 STATISTICS_RESETS: Final = MetricSpec(
     "triton_statistics_resets_total",
-    "Times the model's statistics were seen to start over: reload or restart.",
+    "Times the model's statistics started over, after a reload or restart.",
     _MODEL,
 )
 SEVERAL_SERVERS: Final = MetricSpec(
     "triton_several_servers",
-    "1 if reads of the statistics on new connections were answered, twice within ten"
-    " minutes, by another server than the one that is watched: all that is counted is one"
-    " server's, and wrong. 0 where none was seen; absent until that was tried.",
+    "1 if new connections to the target reached another server than the watched"
+    " one, twice within ten minutes: counts are then wrong, because they belong to"
+    " several servers. 0 if only one was seen; absent until that was tested.",
 )
 STATISTICS_DISAGREEMENT: Final = MetricSpec(
     "triton_statistics_disagreement_ratio",
-    "How far the counter on Triton's own /metrics rose apart from the statistics API"
-    " since both were first compared or last started over, relative to the latter's"
-    " rise. 0 is agreement.",
+    "Difference between the increase of a counter on Triton's metrics page and in"
+    " the statistics API since both were first compared or last started over,"
+    " relative to the latter. 0 means that they agree.",
     (*_MODEL, "counter"),
 )

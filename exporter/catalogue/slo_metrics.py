@@ -8,7 +8,7 @@ from exporter.samples import MetricSpec
 
 SLO_OBJECTIVE: Final = MetricSpec(
     "triton_slo_objective_ratio",
-    "Share of events that must be good, as configured.",
+    "Configured minimum share of good events.",
     ("slo",),
 )
 SLO_EVENTS: Final = MetricSpec(
@@ -19,20 +19,20 @@ SLO_EVENTS: Final = MetricSpec(
 )
 SLO_BURN_RATE: Final = MetricSpec(
     "triton_slo_burn_rate",
-    "Share of bad events over the share allowed, in the window before now as this"
-    " process saw it; 1 uses the budget up just at the end of the objective's window."
-    " Absent without events.",
+    "Share of bad events divided by the allowed share, over the window, as seen by"
+    " this process; at 1 the budget is used up exactly at the end of the objective's"
+    " window. Absent without events.",
     ("slo", "window"),
 )
 SLO_BUDGET: Final = MetricSpec(
     "triton_slo_error_budget_remaining_ratio",
-    "What is left of the error budget of the objective's window, as this process saw"
-    " it: 1 untouched, 0 used up, below 0 overdrawn.",
+    "Share of the error budget that is left in the objective's window, as seen by"
+    " this process: 1 untouched, 0 used up, negative if exceeded.",
     ("slo",),
 )
 SLO_DOUBTFUL: Final = MetricSpec(
     "triton_slo_doubtful",
-    "1 while triton_request_outcomes_doubtful is 1 for one of the objective's models, so"
-    " that bad events are among the good ones; of objectives on production's requests.",
+    "1 if triton_request_outcomes_doubtful is 1 for one of the objective's models,"
+    " so that bad events may count as good; for objectives on production requests.",
     ("slo",),
 )

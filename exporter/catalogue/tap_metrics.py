@@ -8,29 +8,29 @@ from exporter.samples import MetricSpec
 
 TAP_REQUESTS: Final = MetricSpec(
     "tritonwatch_tap_requests_total",
-    "Requests to a tap by source (otlp, http, grpc, cloudevents, traces) and outcome:"
-    " accepted; sampled_out, unwanted (nobody looks at that model), unknown_model and own"
-    " are passed over; malformed, too_large, unsupported, timeout, overloaded,"
-    " aborted and, over gRPC, too_large_or_aborted (its core tells no difference) are"
-    " not taken. For otlp_forward: forwarded, failed, dropped.",
+    "Requests to a tap by source (otlp, http, grpc, cloudevents, traces) and"
+    " outcome. accepted: read. sampled_out, unwanted (no collector uses the model),"
+    " unknown_model, own: skipped. malformed, too_large, unsupported, timeout,"
+    " overloaded, aborted and, over gRPC, too_large_or_aborted (gRPC does not"
+    " distinguish them): refused. otlp_forward has forwarded, failed, dropped.",
     ("source", "outcome"),
 )
 TAP_SAMPLES: Final = MetricSpec(
     "tritonwatch_tap_samples_total",
-    "Mirrored requests and responses (direction) that were handed to drift windows and"
-    " comparisons, by model and the tap they came by.",
+    "Mirrored requests and responses (direction) passed to drift windows and"
+    " comparisons, by model and tap.",
     ("model", "source", "direction"),
 )
 ACCESS_LOG_LINES: Final = MetricSpec(
     "tritonwatch_access_log_lines_total",
-    "Lines of the access logs by outcome: counted, own, other (no inference request),"
-    " unknown_model, malformed, too_long.",
+    "Lines of the access logs by outcome: counted, own, other (not an inference"
+    " request), unknown_model, malformed, too_long.",
     ("outcome",),
 )
 ACCESS_LOG_TRUNCATIONS: Final = MetricSpec(
     "tritonwatch_access_log_truncations_total",
-    "Times an access log was found shorter than before: lines written between the poll"
-    " before and the truncation are not counted.",
+    "Times an access log had become shorter: lines written between the previous"
+    " poll and the truncation are not counted.",
 )
 TRACE_TENSORS_REFUSED: Final = MetricSpec(
     "tritonwatch_trace_tensors_refused_total",
@@ -40,28 +40,28 @@ TRACE_TENSORS_REFUSED: Final = MetricSpec(
 )
 ADMISSION_CONNECTIONS: Final = MetricSpec(
     "tritonwatch_admission_connections",
-    "Connections open now, by listener: web (metrics and pages), tap, grpc.",
+    "Open connections by listener: web (metrics and pages), tap, grpc.",
     ("listener",),
 )
 ADMISSION_LIMIT: Final = MetricSpec(
     "tritonwatch_admission_limit",
-    "Connections that the listener takes at once.",
+    "Maximum number of connections of the listener.",
     ("listener",),
 )
 ADMISSION_REFUSED: Final = MetricSpec(
     "tritonwatch_admission_refused_total",
-    "Connections and requests turned away by listener and reason: crowded (the listener"
-    " was full, and the connection that had waited longest was ended), calls (as many"
-    " gRPC calls waited for their message as may, and the one that had waited longest was"
-    " ended, of the address with most), bytes (bodies or messages of the sender's address that"
-    " wait to be read take more than they leave free), descriptors (the process has no"
-    " file descriptor left), handshake (TLS failed or took too long),"
-    " passwords (too many wait to be checked), cross_site (sent by a web page of another"
-    " site), memory (more is resident than tritonwatch_admission_memory_limit_bytes).",
+    "Connections and requests refused, by listener and reason: crowded (the"
+    " listener was full, and the connection that had waited longest was closed),"
+    " calls (too many gRPC calls waited for their message, and the oldest of the"
+    " address with most calls was ended), bytes (waiting bodies or messages of the"
+    " sender's address exceed its share), descriptors (no file descriptor left),"
+    " handshake (TLS failed or took too long), passwords (too many are waiting to be"
+    " checked), cross_site (sent by a web page of another site), memory (resident"
+    " memory exceeds tritonwatch_admission_memory_limit_bytes).",
     ("listener", "reason"),
 )
 ADMISSION_MEMORY_LIMIT: Final = MetricSpec(
     "tritonwatch_admission_memory_limit_bytes",
-    "Resident memory above which taps refuse what they are sent: the lower of"
+    "Resident memory above which taps refuse requests: the lower of"
     " listen.memory_bytes and three quarters of the control group's limit.",
 )
