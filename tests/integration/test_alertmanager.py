@@ -203,7 +203,7 @@ def test_a_model_that_lies_pages_once_holds_its_tickets_back_and_resolves(
     assert len({a["labels"]["instance"] for a in page["alerts"]}) == 2
     for alert in page["alerts"]:
         assert (
-            "is called ready and answers no tensor" in alert["annotations"]["summary"]
+            "is ready but does not answer correctly" in alert["annotations"]["summary"]
         )
         assert alert["annotations"]["runbook_url"].endswith("/TritonReadinessLie.md")
     # The page says what these tickets would.
