@@ -137,7 +137,7 @@ def test_a_model_that_is_called_ready_and_dead_is_told_with_what_repairs_it() ->
     (lie,) = (p.values[0] for p in ALERTS if p.id == "TritonReadinessLie")
     said = lie["annotations"]["description"]
     assert re.search(r"unload.*load.*restart", said)
-    assert "a load alone repairs nothing" in said
+    assert "a load alone does not help" in said
 
 
 def test_every_query_of_the_runbooks_parses_and_asks_for_what_exists() -> None:
