@@ -8,7 +8,7 @@ from exporter.catalogue.shared import MODEL as _MODEL
 from exporter.samples import MetricSpec
 
 UP: Final = MetricSpec(
-    "triton_up", "1 if the server answers any request, 0 if it does not."
+    "triton_up", "1 if the server answers gRPC liveness requests, 0 if it does not."
 )
 READY: Final = MetricSpec(
     "triton_ready",

@@ -132,7 +132,7 @@ def _server(
         if not entry.ready:
             text, runbook = "is not ready", "TritonModelGone"
         elif serving.get(key) is False:
-            text = "no tensor comes back right, and Triton calls it ready"
+            text = "is ready, but does not answer correctly"
             runbook = "TritonReadinessLie"
         else:
             continue

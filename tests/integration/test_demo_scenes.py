@@ -151,7 +151,7 @@ def test_a_dead_backend_is_down_while_triton_calls_it_ready_and_is_repaired(
     with scene("dead-backend") as one:
         one.until("--- the backend process of digits_int8 was killed")
         one.until(
-            "! digits_int8: no tensor comes back right, and Triton calls it ready",
+            "! digits_int8: is ready, but does not answer correctly",
             "! alert fires: TritonReadinessLie digits_int8",
         )
         page = one.page()
