@@ -214,8 +214,7 @@ class OwnTraffic:
             self._lock.wait_for(self._is_idle, most_seconds)
             booked = self._last_ended + _BOOKING_SECONDS
         try:
-            # Not a sleep, which fails where libfaketime has the clock.
-            threading.Event().wait(max(0.0, min(booked, until) - time.monotonic()))
+            time.sleep(max(0.0, min(booked, until) - time.monotonic()))
             yield
         finally:
             with self._lock:

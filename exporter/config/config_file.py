@@ -8,7 +8,6 @@ stand for more than the file, levels without end.
 from __future__ import annotations
 
 import re
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -65,7 +64,7 @@ def content(path: Path) -> bytes:
         wait = changed_at + _SETTLED_SECONDS - time.time()
         # A time in the future is that of another clock, and says nothing.
         if 0 < wait <= _SETTLED_SECONDS:
-            threading.Event().wait(wait)
+            time.sleep(wait)
         raw = _bytes_of(path)
         if _changed_at(path) == changed_at:
             return raw

@@ -103,8 +103,7 @@ class ParseSlot:
     def run(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `parse` once no other thread does and the pause after the last call is over."""
         with self._lock:
-            # No sleep: where the clock is libfaketime's, one may end with an error.
-            threading.Event().wait(max(0.0, self._free_at - time.monotonic()))
+            time.sleep(max(0.0, self._free_at - time.monotonic()))
             before = time.thread_time()
             try:
                 return parse(*args, **kwargs)

@@ -7,7 +7,7 @@ other clients or stuck.
 
 from __future__ import annotations
 
-import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -103,7 +103,7 @@ def all_executed(
     """
     for attempt in range(_LAG_READS):
         if attempt:
-            threading.Event().wait(_LAG_SECONDS)
+            time.sleep(_LAG_SECONDS)
         now = read(grpc, watched, timeout_seconds)
         ran = [
             now.executions(key) > before.executions(key) for key in watched.behind_cache

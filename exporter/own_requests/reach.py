@@ -8,7 +8,7 @@ by two reads of all statistics until `Footprints` knows its calls.
 from __future__ import annotations
 
 import contextlib
-import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -191,7 +191,7 @@ def _read(
 def _rises(
     access: Access, footprints: Footprints, before: dict[ModelKey, ModelStatistics]
 ) -> dict[ModelKey, Booking] | None:
-    threading.Event().wait(_BOOKING_SECONDS)
+    time.sleep(_BOOKING_SECONDS)
     after = _read(access, footprints)
     if after is None:
         return None

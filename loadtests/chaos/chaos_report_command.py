@@ -41,15 +41,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace, journals: Sequence[Journal]) -> int:
-    card, changes = scorecard.scorecard(journals), None
-    if options.against is not None:
-        changes = scorecard.compared(scorecard.read(options.against), card)
-    alone = len(journals) == 1 and changes is None
-    found = document(card, changes, journals[0] if alone else None)
+    card = scorecard.scorecard(journals)
+    alone = len(journals) == 1
+    found = document(card, journals[0] if alone else None)
     publish(options, found, card.model_dump_json(indent=2))
-    if changes is not None:
-        codes = {"worse": EXIT_FINDING, "unknown": EXIT_UNKNOWN}
-        return codes.get(scorecard.call_of(changes), EXIT_OK)
     # Of one journal each repetition counts; a row of several has its worst one's verdict.
     return _code_of(
         {one.findings.verdict for one in journals[0].repetitions}

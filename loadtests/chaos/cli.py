@@ -28,9 +28,8 @@ neither falls over nor grows. Exit 0: so it was; 1: a finding."""
 _MOST_MINUTES: Final = 240.0
 _REPORT: Final = """\
 Make a report of the journals that `chaos run --json` wrote: of one, with its course over
-time; of several, or of a folder, a scorecard. --against compares it with another folder's
-or with a scorecard kept before. Exit 0: nothing speaks against it; 1: a finding, or worse
-than before; 3: that cannot be told."""
+time; of several, or of a folder, a scorecard. Exit 0: nothing speaks against it; 1: a
+finding; 3: that cannot be told."""
 
 
 def add(commands: Subparsers) -> None:
@@ -141,12 +140,6 @@ def _add_report(commands: Subparsers) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page there")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the scorecard there"
-    )
-    parser.add_argument(
-        "--against",
-        type=Path,
-        metavar="FILE|DIR",
-        help="what it was before: a folder of journals, a journal or a scorecard",
     )
     parser.add_argument(
         "--schema",

@@ -17,7 +17,6 @@ is kept as it is, so that an experiment is exported as it was imported.
 
 from __future__ import annotations
 
-import copy
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,15 +75,6 @@ class BlastRadius(Settings):
     """Kinds of faults; any where left out."""
 
 
-class SweepSettings(Settings):
-    """The same experiment once for each strength of its fault."""
-
-    setting: str = Field(min_length=1, max_length=100)
-    """Setting of the first fault of the method."""
-    values: tuple[float, ...] = Field(min_length=1, max_length=50)
-    """Values in the setting's own unit."""
-
-
 class Extension(Settings):
     """Our extension of an experiment, beside Chaos Toolkit's own keys."""
 
@@ -109,8 +99,6 @@ class Extension(Settings):
     """Metrics and alerts of the sidecar that have to detect the fault, and their deadlines."""
     repetitions: int = Field(default=1, ge=1, le=100)
     """Number of repetitions, each on a new target."""
-    sweep: SweepSettings | None = Field(default=None)
-    """The fault's strengths, for a degradation curve."""
 
     @model_validator(mode="after")
     def _load_has_target(self) -> Extension:
@@ -146,8 +134,6 @@ class Experiment(Settings):
             fault = fault_of(activity, f"method[{place}]")
             if fault is not None:
                 _require_within(fault, extension.blast_radius, f"method[{place}]")
-        if extension.sweep is not None and not any(map(fault_of, self.method)):
-            raise ValueError("found a sweep and no fault in the method to vary")
         return self
 
     @property
@@ -198,19 +184,6 @@ class Loaded:
     def changed(self, document: Mapping[str, Any]) -> Loaded:
         """The same with another document."""
         return replace(parse(document, self.name), folder=self.folder)
-
-    def with_strength(self, value: float) -> Loaded:
-        """The same with the swept setting of its first fault set."""
-        sweep = self.experiment.extension.sweep
-        if sweep is None:
-            return self
-        document = copy.deepcopy(dict(self.document))
-        for activity in document["method"]:
-            arguments = activity.get("provider", {}).get("arguments", {})
-            if isinstance(arguments, dict) and "fault" in arguments:
-                arguments["fault"][sweep.setting] = value
-                break
-        return self.changed(document)
 
 
 def fault_of(activity: Action | Probe, where: str = "method") -> Fault | None:

@@ -105,7 +105,7 @@ def _report(
 ) -> int:
     """Write and print the results; return the exit status."""
     journal = _journal(loaded, found, options)
-    report = document(scorecard([journal]), journal=journal)
+    report = document(scorecard([journal]), journal)
     sys.stdout.write(f"{loaded.name}: {page_text.render(report)}")
     sys.stdout.flush()
     if found[-1].status == "interrupted":

@@ -32,9 +32,8 @@ def _shipped() -> Iterator[str]:
         extension = loaded.extension
         least = extension.timing.before_seconds + extension.timing.after_seconds
         least += sum(a.pauses.before + a.pauses.after for a in loaded.method)
-        rounds = extension.repetitions
-        rounds *= len(extension.sweep.values) if extension.sweep else 1
-        yield f"  {file.stem:<{width}}  {least * rounds:5.0f} s  {loaded.title}"
+        seconds = least * extension.repetitions
+        yield f"  {file.stem:<{width}}  {seconds:5.0f} s  {loaded.title}"
 
 
 def _kinds() -> Iterator[str]:

@@ -35,18 +35,14 @@ FAULTS: Final[tuple[tuple[dict[str, Any], float], ...]] = (
     ({"kind": "unload_model", "model": MODEL}, 2.0),
     ({"kind": "erring_model", "model": MODEL, "share": 0.5}, 2.0),
     ({"kind": "lying_model", "model": MODEL, "lie": "nan"}, 2.0),
-    ({"kind": "corrupt_inputs", "model": MODEL}, 2.0),
-    ({"kind": "oversized_inputs", "model": MODEL, "megabytes": 8}, 2.0),
     ({"kind": "network_delay", "delay_ms": 50.0}, 2.0),
     ({"kind": "network_loss", "loss_percent": 10.0}, 2.0),
     ({"kind": "bandwidth", "kilobits_per_second": 64.0}, 2.0),
     ({"kind": "partition"}, 2.0),
     ({"kind": "reset"}, 2.0),
-    ({"kind": "descriptors"}, 2.0),
-    ({"kind": "tap_stalled", "side": "sender"}, 2.0),
 )
 """Faults to draw from, each with its seconds: none that needs a privilege or that ends
-the sidecar, whose memory is measured.
+or stops the sidecar, whose memory is measured.
 """
 
 GROWTH_BYTES_PER_HOUR: Final = 2e6
@@ -85,10 +81,13 @@ class Soak(Settings):
     """The same growth over the second half. What fills (windows of five minutes, arenas)
     comes to an end, and then it is less; what leaks goes on."""
     open_fds_growth: int | None
+    scrapes: int
+    """Of the whole soak."""
+    failed_scrapes: int
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """All resources that grew, in sentences."""
+        """All that the sidecar did wrong, in sentences."""
         low, late = self.growth_low, self.growth_late
         told = []
         if (
@@ -104,6 +103,11 @@ class Soak(Settings):
         if self.open_fds_growth is not None and self.open_fds_growth > _FLAT:
             told.append(
                 f"{self.open_fds_growth} descriptors more than after the warm-up"
+            )
+        if self.failed_scrapes:
+            told.append(
+                "the sidecar did not stay up: "
+                f"{self.failed_scrapes} of {self.scrapes} scrapes failed"
             )
         return tuple(told)
 
@@ -187,6 +191,7 @@ def soaked(evidence: Evidence) -> Soak:
     """Return how the sidecar's footprint went over a soak."""
     up = evidence.of_metric(UP)
     end = up[0].at_seconds[-1] if up else 0.0
+    scrapes = up[0].values if up else ()
     warm = _WARM_UP_SHARE * end
     resident = _blocks(evidence.of_metric(RESIDENT), warm)
     descriptors = _blocks(evidence.of_metric(OPEN_FDS), warm)
@@ -201,6 +206,8 @@ def soaked(evidence: Evidence) -> Soak:
         growth_high=slope[2],
         growth_late=None if slope[0] is None else _late(resident),
         open_fds_growth=_rise(descriptors),
+        scrapes=len(scrapes),
+        failed_scrapes=scrapes.count(0),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ class Deployment:
         # The tap listens for those who want something of it.
         taps = [{"kind": "mirror"}]
         config = {"target": target, "listen": listen, "collectors": taps}
-        sidecar = SidecarProcess(config, self.folder / "sidecar", clock=True)
+        sidecar = SidecarProcess(config, self.folder / "sidecar")
         sidecar.wait_listening()
         return sidecar
 
@@ -88,9 +87,6 @@ class Deployment:
             processes = (server, *stubs_of(server))
             stopped = [p.pid for p in processes if p.state in {"T", "t"}]
             found += [f"process {pid} is stopped" for pid in stopped]
-            limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
-            if limits != self.limits:
-                found.append(f"descriptors: {limits}; before: {self.limits}")
         files = sorted(p.name for p in (self.triton.repository / MODEL).rglob("*"))
         if files != self.files:
             found.append(f"files of the model: {files}; before: {self.files}")
@@ -98,7 +94,6 @@ class Deployment:
 
     def remember(self) -> None:
         """What `wrong` compares with."""
-        self.limits = resource.prlimit(self.triton.pid, resource.RLIMIT_NOFILE)
         files = (self.triton.repository / MODEL).rglob("*")
         self.files = sorted(path.name for path in files)
 
@@ -119,7 +114,5 @@ def left_on_host(journal: str) -> list[str]:
 
 def _host() -> dict[str, str]:
     seen = {"mount": Path("/proc/self/mounts").read_text()}
-    groups = Path("/sys/fs/cgroup")
-    seen["cgroup"] = "\n".join(str(path) for path in groups.glob("**/*tw*"))
     seen["/dev/shm"] = "\n".join(path.name for path in Path("/dev/shm").iterdir())
     return seen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import re
 import signal
 import subprocess
@@ -18,7 +17,6 @@ from commands import COMMAND
 from waiting import PATIENCE_SECONDS, patience, wait_until
 
 from exporter.output.exposition import parse_text
-from loadtests.chaos.faults import clock_jump
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,15 +84,10 @@ class SidecarProcess:
         config: dict[str, Any],
         folder: Path,
         *arguments: str,
-        clock: bool = False,
         within: Sequence[str] = (),
     ) -> None:
-        """`clock`: under libfaketime, so that its clock can be moved.
-
-        `within` is a command that runs the rest of its line.
-        """
+        """`within` is a command that runs the rest of its line."""
         folder.mkdir(parents=True, exist_ok=True)
-        environment = clock_jump.environment(folder / "clock") if clock else {}
         self.file = folder / "tritonwatch.yaml"
         self.write(config)
         self._log = folder / "log"
@@ -104,7 +97,6 @@ class SidecarProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **environment},
             )
         self.port = 0
 

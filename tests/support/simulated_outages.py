@@ -31,12 +31,10 @@ class Sample(NamedTuple):
     value: float
 
 
-def polled_up(
-    seconds: float, *, away: tuple[float, float] = (99, 99)
-) -> tuple[Sample, ...]:
-    """A sidecar that was scraped every quarter of a second, and away in that span."""
+def polled_up(seconds: float) -> tuple[Sample, ...]:
+    """A sidecar that was scraped every quarter of a second."""
     looks = np.arange(0.0, seconds, 0.25).tolist()
-    return tuple(Sample(at, "up", {}, not away[0] <= at < away[1]) for at in looks)
+    return tuple(Sample(at, "up", {}, 1.0) for at in looks)
 
 
 def series_of(samples: Iterable[Sample]) -> tuple[Series, ...]:

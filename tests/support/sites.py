@@ -58,19 +58,15 @@ class EmbeddedSite(Site):
         return ProcessRef.of(self.beside.process.pid)
 
 
-def empty_site(*, pid: int = 0, sidecar_pid: int = 0, **given: Any) -> Site:
-    """Addresses at which by default nobody listens; processes may stand for the rest."""
+def empty_site(*, pid: int = 0, **given: Any) -> Site:
+    """Addresses at which by default nobody listens; a process may stand for the server."""
 
-    def found(number: int) -> ProcessRef | None:
-        process = ProcessRef.of(number) if number else None
+    def server() -> ProcessRef | None:
+        process = ProcessRef.of(pid) if pid else None
         return process if process is not None and process.alive else None
 
     known = {"name": "empty", "grpc": "127.0.0.1:1", "http": "127.0.0.1:1", **given}
-    return Site(
-        **known,
-        find_server=lambda: found(pid),
-        find_sidecar=lambda: found(sidecar_pid),
-    )
+    return Site(**known, find_server=server)
 
 
 @contextlib.contextmanager

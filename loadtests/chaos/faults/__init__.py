@@ -1,7 +1,7 @@
 """Faults: each is a settings model with `kind`, and one line in `AnyFault`.
 
 One module a family: process_faults, loading (of models), models (wrong answers),
-bad_requests, network, resources, peers (of the sidecar), disk_full, clock_jump.
+network, resources, peers (of the sidecar), disk_full.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from typing import Annotated, Any, Final, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from loadtests.chaos.faults.bad_requests import CorruptInputs, OversizedInputs
-from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.faults.disk_full import DiskFull
 from loadtests.chaos.faults.fault import Fault, FaultFailedError, FaultRefusedError
-from loadtests.chaos.faults.loading import ResponseCache, UnloadModel
+from loadtests.chaos.faults.loading import UnloadModel
 from loadtests.chaos.faults.models import ErringModel, LyingModel
 from loadtests.chaos.faults.network import (
     Bandwidth,
@@ -31,15 +29,8 @@ from loadtests.chaos.faults.process_faults import (
     KillServer,
     KillSidecar,
     KillStub,
-    RestartLoop,
 )
-from loadtests.chaos.faults.resources import (
-    CpuHog,
-    CpuLimit,
-    Descriptors,
-    MemoryHog,
-    MemoryLimit,
-)
+from loadtests.chaos.faults.resources import CpuHog, MemoryHog
 
 _AnyFault = (
     # Processes and the server.
@@ -47,18 +38,12 @@ _AnyFault = (
     | FreezeStub
     | KillServer
     | KillStub
-    | RestartLoop
-    | Descriptors
-    # Models and what is asked of them.
+    # Models.
     | UnloadModel
     | ErringModel
     | LyingModel
-    | ResponseCache
-    | CorruptInputs
-    | OversizedInputs
     # The sidecar.
     | KillSidecar
-    | ClockJump
     # The network.
     | Bandwidth
     | NetworkDelay
@@ -66,12 +51,10 @@ _AnyFault = (
     | NetworkLoss
     | Partition
     | Reset
-    # Resources of the host and of the server.
+    # Resources of the host.
     | CpuHog
-    | CpuLimit
     | DiskFull
     | MemoryHog
-    | MemoryLimit
     # Whom the sidecar talks to.
     | OtlpHang
     | PrometheusAway
@@ -84,6 +67,20 @@ FAULTS: Final[dict[str, type[Fault]]] = {
     fault.name(): fault for fault in get_args(_AnyFault)
 }
 """Faults by kind, for reverting from a record."""
+
+REMOVED: Final = frozenset(
+    {
+        "clock_jump",
+        "corrupt_inputs",
+        "cpu_limit",
+        "descriptors",
+        "memory_limit",
+        "oversized_inputs",
+        "response_cache",
+        "restart_loop",
+    }
+)
+"""Kinds that 0.1.0 was the last release to have; an undo journal may still name them."""
 
 _ADAPTER: Final[TypeAdapter[Fault]] = TypeAdapter(AnyFault)
 
@@ -109,6 +106,7 @@ def parse(given: Any, where: str) -> Fault:
 
 __all__ = [
     "FAULTS",
+    "REMOVED",
     "AnyFault",
     "Fault",
     "FaultFailedError",

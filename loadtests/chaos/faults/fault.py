@@ -96,12 +96,6 @@ class SustainedFault(Fault):
         """Start the process; the fault is in effect when this returns."""
         programs.start(record["token"], self.name(), record, self.longest_seconds)
 
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report a process that does not run."""
-        if programs.running(record["token"]):
-            return []
-        return [f"the process of {self.name()} has ended"]
-
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """End the process."""

@@ -6,43 +6,33 @@ connections for it, and nobody reads them.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from loadtests.chaos.faults.fault import SustainedFault
+from loadtests.chaos.faults.fault import Fault
 from loadtests.chaos.faults.needs import signalled
+from loadtests.chaos.primitives import programs
 from loadtests.chaos.primitives.backends import listener
 from loadtests.chaos.primitives.process_refs import (
     ProcessRef,
     is_stopped,
-    new_token,
     resume,
     stop,
 )
 from loadtests.errors import FaultRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from loadtests.chaos.site import Site
 
 ADDRESS: Final = r"^(127\.[0-9.]+|localhost):[0-9]{1,5}$"
 """Addresses of loopback: a fault affects this host alone."""
-_CONNECT_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = 0.1
-_HALF_REQUEST: Final = (
-    "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: tap\r\n"
-    "Content-Type: application/json\r\nContent-Length: 65536\r\n\r\n{{"
-)
 
 
-class PeerFault(SustainedFault):
-    """A peer that is stopped. A record without its process is of a fault's own process."""
+class PeerFault(Fault):
+    """A peer that is stopped."""
 
     address: str | None = Field(default=None, pattern=ADDRESS)
     """host:port on loopback, where the target does not know it."""
@@ -53,44 +43,32 @@ class PeerFault(SustainedFault):
     def prepare(self, site: Site) -> dict[str, Any]:
         """Return the process that listens."""
         address, process = self._found(site)
-        return {
-            "token": new_token(),
-            "address": address,
-            "process": process.to_record(),
-        }
+        return {"address": address, "process": process.to_record()}
 
     def inject(self, record: dict[str, Any]) -> None:
         """Stop it."""
-        process = _frozen(record)
-        if process is None:
-            super().inject(record)
-        else:
-            stop([process])
+        stop([ProcessRef.from_record(record["process"])])
 
     def missing(self, record: dict[str, Any]) -> list[str]:
         """Report a process that is not stopped."""
-        process = _frozen(record)
-        if process is None:
-            return super().missing(record)
-        if is_stopped(process):
-            return []
-        return [f"process {process.pid} is not stopped"]
+        process = ProcessRef.from_record(record["process"])
+        return [] if is_stopped(process) else [f"process {process.pid} is not stopped"]
 
     @classmethod
     def revert(cls, record: dict[str, Any]) -> None:
         """Resume it."""
-        process = _frozen(record)
-        if process is None:
-            super().revert(record)
+        if record["process"] is None:
+            # Of 0.1.0, where some were a process of their own.
+            programs.stop(record["token"])
         else:
-            resume([process])
+            resume([ProcessRef.from_record(record["process"])])
 
     @classmethod
     def residue(cls, record: dict[str, Any]) -> list[str]:
         """Report a process that is stopped."""
-        process = _frozen(record)
-        if process is None:
-            return super().residue(record)
+        if record["process"] is None:
+            return programs.left(record["token"])
+        process = ProcessRef.from_record(record["process"])
         return [f"process {process.pid} is stopped"] if is_stopped(process) else []
 
     def _found(self, site: Site) -> tuple[str, ProcessRef]:
@@ -134,51 +112,14 @@ class PrometheusAway(PeerFault):
 
 
 class TapStalled(PeerFault):
-    """A stalled tap: its reader stops, or a sender in the middle of a request.
+    """A stalled tap: its reader, which is the sidecar, is stopped as a whole.
 
-    The tap's reader is the sidecar: it is stopped as a whole, and clients that mirror to it
-    must be served all the same. A sender that stops must cost the sidecar a connection for
-    a while, and no more.
+    Clients that mirror to it must be served all the same.
     """
 
     kind: Literal["tap_stalled"] = "tap_stalled"
-    side: Literal["reader", "sender"] = Field(default="reader")
-    """The side that stops: the reader of the tap, or a proxy that sends to it."""
-    connections: int = Field(default=64, ge=1, le=512)
-    """Connections of the sender that stops: requests started at a time."""
-    model: str = Field(default="stalled", pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)
-    """Model name of those requests. The tap skips one without a subscriber."""
 
     peer: ClassVar[str] = "tap"
-
-    def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the reader, or how many requests stall."""
-        record = {"side": self.side, **super().prepare(site)}
-        if self.side == "reader":
-            return record
-        half = _HALF_REQUEST.format(model=self.model)
-        more = {"process": None, "connections": self.connections, "half": half}
-        return record | more
-
-    @classmethod
-    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Start requests and finish none; replace those that are closed."""
-        half = record["half"].encode()
-        endpoint = _endpoint(record["address"])
-        begun = [_begin(endpoint, half) for _ in range(record["connections"])]
-        ready()
-        while True:
-            time.sleep(_POLL_SECONDS)
-            for index, connection in enumerate(begun):
-                if connection is None or _ended(connection):
-                    if connection is not None:
-                        connection.close()
-                    begun[index] = _begin(endpoint, half)
-
-
-def _frozen(record: dict[str, Any]) -> ProcessRef | None:
-    found = record["process"]
-    return None if found is None else ProcessRef.from_record(found)
 
 
 def _endpoint(address: str) -> tuple[str, int]:
@@ -195,22 +136,3 @@ def _listens(address: str) -> bool:
         except OSError:
             return True
     return False
-
-
-def _begin(endpoint: tuple[str, int], half: bytes) -> socket.socket | None:
-    """Half a request; None where it is not taken."""
-    with contextlib.suppress(OSError):
-        connection = socket.create_connection(endpoint, _CONNECT_SECONDS)
-        connection.sendall(half)
-        connection.setblocking(False)
-        return connection
-    return None
-
-
-def _ended(connection: socket.socket) -> bool:
-    try:
-        return connection.recv(4096) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True

@@ -6,45 +6,28 @@ of whatever keeps the deployment up; a target without such a thing stays without
 
 from __future__ import annotations
 
-import contextlib
-import json
 import signal
-import tempfile
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from exporter.system.processes import arguments_of
 from loadtests.chaos.faults import needs
-from loadtests.chaos.faults.fault import (
-    Fault,
-    FaultFailedError,
-    FaultRefusedError,
-    SustainedFault,
-)
+from loadtests.chaos.faults.fault import Fault, FaultFailedError
 from loadtests.chaos.primitives import model_control
-from loadtests.chaos.primitives.backends import (
-    Belongings,
-    listener,
-    stubs_of,
-)
+from loadtests.chaos.primitives.backends import Belongings, stubs_of
 from loadtests.chaos.primitives.process_refs import (
     ProcessRef,
     is_stopped,
-    new_token,
     resume,
     stop,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from loadtests.chaos.site import Site
 
 _END_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = 0.05
 
 
 def _processes(record: dict[str, Any]) -> list[ProcessRef]:
@@ -98,87 +81,6 @@ class KillServer(_Kill):
     def residue(cls, record: dict[str, Any]) -> list[str]:
         """Report orphaned backend processes and their shared memory."""
         return Belongings.from_record(record).left()
-
-
-class RestartLoop(SustainedFault):
-    """A crash loop: each start loads every model, and then the server is killed again."""
-
-    kind: Literal["restart_loop"] = "restart_loop"
-    up_seconds: float = Field(default=1.0, ge=0.0, le=3600.0)
-    """Time for which each server may listen before it is killed; 0 for the first one."""
-
-    def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the first server, where the next ones listen, and the loop's token."""
-        server = needs.server_of(site)
-        if listener(site.http) != server:
-            raise FaultRefusedError(
-                f"{site.name} is not who listens at {site.http} on this host, so that "
-                "the servers to come would not be found",
-                "take kill_server, or a container with the host's network",
-            )
-        token = new_token()
-        return {
-            "token": token,
-            "first": Belongings.of(server).to_record(),
-            "program": arguments_of(server.pid)[0],
-            "address": site.http,
-            "ledger": str(Path(tempfile.gettempdir()) / f"{token}.killed"),
-            "up_seconds": self.up_seconds,
-        }
-
-    @classmethod
-    def work(cls, record: dict[str, Any], ready: Callable[[], None]) -> None:
-        """Kill the first server, and each one of the same program that follows it."""
-        first = Belongings.from_record(record["first"])
-        _kill([first.server])
-        first.sweep()
-        ready()
-        while True:
-            server = listener(record["address"], record["program"])
-            if server is None:
-                time.sleep(_POLL_SECONDS)
-                continue
-            time.sleep(record["up_seconds"])
-            belongings = Belongings.of(server)
-            # Before the kill, so that undo knows what may be left.
-            with Path(record["ledger"]).open("a", encoding="utf-8") as ledger:
-                ledger.write(json.dumps(belongings.to_record()) + "\n")
-            _kill([server])
-            belongings.sweep()
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report a first server that lives, and a loop that does not."""
-        first = Belongings.from_record(record["first"]).server
-        alive = [f"process {first.pid} still runs"] if first.alive else []
-        return alive + super().missing(record)
-
-    @classmethod
-    def revert(cls, record: dict[str, Any]) -> None:
-        """End the loop, and remove what its killed servers left."""
-        super().revert(record)
-        for killed in _killed(record):
-            killed.sweep()
-        Path(record["ledger"]).unlink(missing_ok=True)
-
-    @classmethod
-    def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report the loop, what killed servers left, and the loop's own file."""
-        left = super().residue(record)
-        for killed in _killed(record):
-            left += killed.left()
-        if Path(record["ledger"]).exists():
-            left.append(f"file {record['ledger']} is left")
-        return left
-
-
-def _killed(record: dict[str, Any]) -> list[Belongings]:
-    found = [Belongings.from_record(record["first"])]
-    with contextlib.suppress(FileNotFoundError):
-        for line in Path(record["ledger"]).read_text("utf-8").splitlines():
-            # The last one may be cut short: that server was not killed yet.
-            with contextlib.suppress(ValueError):
-                found.append(Belongings.from_record(json.loads(line)))
-    return found
 
 
 class KillSidecar(_Kill):

@@ -1,28 +1,20 @@
-"""Resources that run short: CPU, memory and descriptors, by neighbours or by limits."""
+"""CPU and memory that run short, since a neighbour takes them."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 import os
-import resource
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
 from exporter.system.processes import resident_bytes
-from loadtests.chaos.faults.fault import (
-    Fault,
-    FaultFailedError,
-    FaultRefusedError,
-    SustainedFault,
-)
-from loadtests.chaos.faults.needs import server_of, sidecar_of
-from loadtests.chaos.primitives.cgroups import Group
-from loadtests.chaos.primitives.process_refs import ProcessRef, new_token, started_with
+from loadtests.chaos.faults.fault import FaultRefusedError, SustainedFault
+from loadtests.chaos.primitives.process_refs import new_token, started_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,16 +30,6 @@ _POLL_SECONDS: Final = 0.2
 _RETURN_SECONDS: Final = 5.0
 _HELD_RATIO: Final = 0.9
 _MEMINFO: Final = Path("/proc/meminfo")
-_PERIOD_MICROSECONDS: Final = 100_000
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_UNLIMITED: Final = {
-    "cpu.cfs_quota_us": "-1",
-    "cpu.max": "max",
-    "memory.limit_in_bytes": "-1",
-    "memory.memsw.limit_in_bytes": "-1",
-    "memory.max": "max",
-    "memory.swap.max": "max",
-}
 
 
 class CpuHog(SustainedFault):
@@ -167,217 +149,5 @@ def _available() -> int:
                 return int(value.split()[0]) * 1024
     raise FaultRefusedError(
         f"{_MEMINFO} does not say how much memory is available",
-        "take memory_limit, which needs no such thing",
+        "mount /proc, or take cpu_hog",
     )
-
-
-class GroupLimit(Fault):
-    """The server and its backend processes, together in a control group with a limit."""
-
-    controller: ClassVar[str]
-
-    def limits(self, version: int) -> list[tuple[str, str]]:
-        """Return files of the group and their contents, by version of control groups."""
-        raise NotImplementedError
-
-    def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the group, its limits, and the processes to put into it."""
-        server = server_of(site)
-        group = Group.plan(server, self.controller, new_token())
-        return {
-            **group.to_record(),
-            "limits": [list(limit) for limit in self.limits(group.version)],
-            "processes": [each.to_record() for each in (server, *site.stubs())],
-        }
-
-    def inject(self, record: dict[str, Any]) -> None:
-        """Make the group, limit it, and move them in."""
-        group = Group.from_record(record)
-        group.make()
-        for name, value in record["limits"]:
-            # Accounts of swap are not everywhere.
-            if group.read(name) is not None:
-                group.write(name, value)
-        group.take(map(ProcessRef.from_record, record["processes"]))
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report a limit that is not set, and processes that are not in the group."""
-        group = Group.from_record(record)
-        if not group.there:
-            return [f"there is no control group {group.folder}"]
-        wrong = [
-            f"{group.folder / name} is not {value}"
-            for name, value in record["limits"]
-            if group.read(name) not in {value, None}
-        ]
-        inside = group.pids()
-        return wrong + [
-            f"process {process.pid} is not limited"
-            for process in map(ProcessRef.from_record, record["processes"])
-            if process.alive and process.pid not in inside
-        ]
-
-    @classmethod
-    def revert(cls, record: dict[str, Any]) -> None:
-        """Lift the limit, move all home, those started since too, remove the group."""
-        group = Group.from_record(record)
-        # Throttled processes resume at once, and can be moved back sooner.
-        for name, _ in reversed(record["limits"]):
-            if name in _UNLIMITED and group.read(name) is not None:
-                with contextlib.suppress(FaultFailedError):
-                    group.write(name, _UNLIMITED[name])
-        group.remove()
-
-    @classmethod
-    def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report the group."""
-        group = Group.from_record(record)
-        return [f"the control group {group.folder} is there"] if group.there else []
-
-
-class CpuLimit(GroupLimit):
-    """A container with a CPU limit: it runs in slices of 100 ms, then waits."""
-
-    kind: Literal["cpu_limit"] = "cpu_limit"
-    cpu_percent: float = Field(default=20.0, ge=1, le=100_000)
-    """Share of one CPU's time, for the server and its backend processes together."""
-
-    controller: ClassVar[str] = "cpu"
-
-    def limits(self, version: int) -> list[tuple[str, str]]:
-        """Return the quota of each period."""
-        quota = round(self.cpu_percent / 100 * _PERIOD_MICROSECONDS)
-        if version == 1:
-            return [
-                ("cpu.cfs_period_us", str(_PERIOD_MICROSECONDS)),
-                ("cpu.cfs_quota_us", str(quota)),
-            ]
-        return [("cpu.max", f"{quota} {_PERIOD_MICROSECONDS}")]
-
-
-class MemoryLimit(GroupLimit):
-    """A container with a memory limit: the kernel kills a process that exceeds it.
-
-    What the server has already is not counted: memory stays with the group that it was
-    taken in.
-    """
-
-    kind: Literal["memory_limit"] = "memory_limit"
-    headroom_mebibytes: float = Field(default=64.0, ge=1, le=1_000_000)
-    """Memory that the server and its backend processes may still allocate together."""
-
-    controller: ClassVar[str] = "memory"
-
-    def limits(self, version: int) -> list[tuple[str, str]]:
-        """Return the limit in whole pages, and no swap beside it."""
-        limit = int(self.headroom_mebibytes * 2**20) // _PAGE_BYTES * _PAGE_BYTES
-        if version == 1:
-            return [
-                ("memory.limit_in_bytes", str(limit)),
-                ("memory.memsw.limit_in_bytes", str(limit)),
-            ]
-        return [("memory.max", str(limit)), ("memory.swap.max", "0")]
-
-
-class Descriptors(Fault):
-    """Exhausted descriptors: new connections hang, no file can be opened; open ones stay.
-
-    Only the soft limit: it can be raised again without privileges, the hard one cannot.
-    """
-
-    kind: Literal["descriptors"] = "descriptors"
-    of: Literal["server", "sidecar"] = Field(default="server")
-    """The process whose descriptors are limited."""
-    spare: int = Field(default=0, ge=0, le=100_000)
-    """Number of descriptors that may still be opened."""
-
-    def prepare(self, site: Site) -> dict[str, Any]:
-        """Return the process, its limits, and the lower one."""
-        process = server_of(site) if self.of == "server" else sidecar_of(site)
-        try:
-            soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
-            lowered = _beyond(process, self.spare)
-        except PermissionError:
-            raise FaultRefusedError(
-                f"the limits of process {process.pid} may not be set",
-                "run as its user with its capabilities, or as root",
-            ) from None
-        except OSError:
-            raise FaultRefusedError(
-                f"process {process.pid} has just ended", "wait until it runs again"
-            ) from None
-        if soft != resource.RLIM_INFINITY and lowered >= soft:
-            raise FaultRefusedError(
-                f"process {process.pid} may open no more than {soft} files as it is",
-                f"spare fewer than {self.spare} descriptors",
-            )
-        return {
-            "process": process.to_record(),
-            "soft": soft,
-            "hard": hard,
-            "lowered": lowered,
-        }
-
-    def inject(self, record: dict[str, Any]) -> None:
-        """Lower the soft limit."""
-        if not _set_limit(record, record["lowered"]):
-            raise FaultFailedError(f"process {record['process'][0]} has ended")
-
-    def missing(self, record: dict[str, Any]) -> list[str]:
-        """Report another limit."""
-        soft = _soft_limit(record)
-        if soft == record["lowered"]:
-            return []
-        return [f"the limit is {'gone with its process' if soft is None else soft}"]
-
-    @classmethod
-    def revert(cls, record: dict[str, Any]) -> None:
-        """Raise the limit again, unless it was changed in the meantime."""
-        if _soft_limit(record) == record["lowered"]:
-            _set_limit(record, record["soft"])
-
-    @classmethod
-    def residue(cls, record: dict[str, Any]) -> list[str]:
-        """Report a limit that is still the lowered one."""
-        if _soft_limit(record) != record["lowered"]:
-            return []
-        pid = record["process"][0]
-        remedy = f"prlimit --pid {pid} --nofile={record['soft']}:"
-        return [
-            f"process {pid} may open no more than {record['lowered']} files; {remedy}"
-        ]
-
-
-def _beyond(process: ProcessRef, spare: int) -> int:
-    """Return the limit that leaves `spare` free: it bounds descriptor numbers."""
-    taken = {int(path.name) for path in Path(f"/proc/{process.pid}/fd").iterdir()}
-    limit = 0
-    while limit in taken or spare > 0:
-        spare -= limit not in taken
-        limit += 1
-    return limit
-
-
-def _soft_limit(record: dict[str, Any]) -> int | None:
-    process = ProcessRef.from_record(record["process"])
-    with contextlib.suppress(ProcessLookupError):
-        if process.alive:
-            return resource.prlimit(process.pid, resource.RLIMIT_NOFILE)[0]
-    return None
-
-
-def _set_limit(record: dict[str, Any], soft: int) -> bool:
-    process = ProcessRef.from_record(record["process"])
-    if not process.alive:
-        return False
-    try:
-        limits = (soft, record["hard"])
-        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        raise FaultFailedError(
-            f"the limits of process {process.pid} may not be set; as its user: "
-            f"prlimit --pid {process.pid} --nofile={soft}:"
-        ) from None
-    return True

@@ -88,8 +88,6 @@ def _weaknesses(draft: Findings, evidence: Evidence) -> Iterator[str]:
         yield from _unmet(fault)
     if draft.wrong and not _lied(draft):
         yield f"{draft.wrong} {_WRONG}"
-    if draft.sidecar is not None:
-        yield from (f"the sidecar: {broken}" for broken in draft.sidecar.broken)
     yield from (f"left behind: {left}" for left in evidence.leftovers)
 
 

@@ -18,7 +18,6 @@ from loadtests.chaos.measuring.recovery import (
     spans,
 )
 from loadtests.chaos.measuring.served import answers_of
-from loadtests.chaos.measuring.sidecar_promises import SidecarPromises, promises_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ EXTENSION: Final = "tritonwatch"
 
 Verdict = Literal["held", "finding", "failed", "invalid"]
 """`failed`: it did not run to its end, so nothing is shown. `invalid`: the sender's own
-trouble is in the numbers. `finding`: a weakness of what was broken, or of its sidecar."""
+trouble is in the numbers. `finding`: a weakness of what was broken."""
 
 
 class FaultFindings(Settings):
@@ -72,7 +71,6 @@ class Findings(Settings):
     after: served.Served | None
     faults: tuple[FaultFindings, ...]
     probes: tuple[ProbeFindings, ...]
-    sidecar: SidecarPromises | None
 
     @property
     def exit_code(self) -> int:
@@ -143,7 +141,6 @@ def findings(evidence: Evidence) -> Findings:
         after=phases[2],
         faults=found,
         probes=tuple(_probes(evidence)),
-        sidecar=promises_of(evidence, found),
     )
     return judged(draft, evidence)
 

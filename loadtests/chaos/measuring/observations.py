@@ -164,8 +164,6 @@ class Evidence(Settings):
     load: LoadRun
     """None where nothing was sent."""
     repetition: int = 0
-    strength: float | None = None
-    """Strength of the fault, in the unit of its setting, in a sweep."""
     events: tuple[Event, ...] = ()
     steps: tuple[Step, ...] = ()
     checks: tuple[Check, ...] = ()

@@ -30,7 +30,6 @@ ALWAYS: Final = frozenset(
         "triton_up",
         "triton_model_ready",
         "triton_model_serving",
-        "triton_probe_interval_seconds",
         "triton_probe_success",
         "triton_run_info",
     }

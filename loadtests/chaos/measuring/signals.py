@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -124,8 +124,6 @@ class Shown:
     last_seconds: float | None = None
     """When it was last seen to report it: a condition to hold, a counter to rise, an
     alert to fire."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the series that showed it first."""
 
 
 def shown(
@@ -135,7 +133,7 @@ def shown(
     mine = [one for one in series if condition.matches(one.metric, one.labels)]
     looked_before = any(one.at_seconds[0] < start for one in mine)
     before = False
-    held: list[tuple[list[float], Series]] = []
+    held: list[list[float]] = []
     for one in mine:
         known = bisect_left(one.at_seconds, start)
         values = _values(one, condition, known, looked_before=looked_before)
@@ -152,16 +150,14 @@ def shown(
             and not (condition.increase and value == last)
         ]
         if at:
-            held.append((at, one))
+            held.append(at)
     if not held:
         return Shown(condition.text, before=before)
-    at, first = min(held, key=lambda found: found[0][0])
     return Shown(
         name=condition.text,
         before=before,
-        first_seconds=at[0],
-        last_seconds=max(at[-1] for at, _ in held),
-        labels=first.labels,
+        first_seconds=min(at[0] for at in held),
+        last_seconds=max(at[-1] for at in held),
     )
 
 

@@ -1,1 +1,1 @@
-"""The parts of faults: processes, control groups, clocks, backends, models."""
+"""The parts of faults: processes, backends, model control."""

@@ -195,13 +195,7 @@ def _since(server: ProcessRef, process: ProcessRef) -> bool:
     return process.start_ticks >= server.start_ticks
 
 
-def listener(address: str, program: str | None = None) -> ProcessRef | None:
-    """The process of this host that listens on host:port, so far as one may see it.
-
-    With `program`, the first word of its command line, only one that was started so:
-    others may have inherited the socket, or taken the port.
-    """
-    for pid in sorted(listening_on(int(address.rpartition(":")[2]))):
-        if program is None or arguments_of(pid)[:1] == [program]:
-            return ProcessRef.of(pid)
-    return None
+def listener(address: str) -> ProcessRef | None:
+    """The process of this host that listens on host:port, so far as one may see it."""
+    found = listening_on(int(address.rpartition(":")[2]))
+    return ProcessRef.of(min(found)) if found else None

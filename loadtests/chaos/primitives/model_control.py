@@ -13,7 +13,7 @@ from exporter.triton.http_path import control_path, model_path
 from loadtests.errors import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 READY: Final = "READY"
 LOAD_SECONDS: Final = 15.0
@@ -72,7 +72,7 @@ def allowed(address: str) -> bool:
     """
     try:
         with _client(address) as client:
-            _post(client, _NOBODY, "unload", {}, _ASK_SECONDS)
+            _post(client, _NOBODY, "unload", _ASK_SECONDS)
     except NobodyThereError:
         raise
     except ControlError as error:
@@ -97,7 +97,6 @@ def listening(address: str) -> bool:
 def load(
     address: str,
     model: str,
-    parameters: Mapping[str, Any] | None = None,
     *,
     timeout_seconds: float = LOAD_SECONDS,
 ) -> None:
@@ -108,7 +107,7 @@ def load(
     """
     deadline = time.monotonic() + timeout_seconds
     with _client(address) as client:
-        _post(client, model, "load", dict(parameters or {}), timeout_seconds)
+        _post(client, model, "load", timeout_seconds)
     _wait(address, model, READY, deadline)
 
 
@@ -126,7 +125,7 @@ def unload(
     """
     deadline = time.monotonic() + timeout_seconds
     with _client(address) as client:
-        _post(client, model, "unload", {}, timeout_seconds)
+        _post(client, model, "unload", timeout_seconds)
     if wait:
         _wait(address, model, "", deadline)
 
@@ -157,16 +156,9 @@ def _wait(address: str, model: str, wanted: str, deadline: float) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _post(
-    client: HttpClient,
-    model: str,
-    action: str,
-    parameters: dict[str, Any],
-    timeout_seconds: float,
-) -> None:
-    body = json.dumps({"parameters": parameters} if parameters else {}).encode()
+def _post(client: HttpClient, model: str, action: str, timeout_seconds: float) -> None:
     path = f"{control_path(model)}/{action}"
-    client.post(path, body, timeout_seconds=timeout_seconds)
+    client.post(path, b"{}", timeout_seconds=timeout_seconds)
 
 
 def _no_connection(error: TritonError) -> bool:

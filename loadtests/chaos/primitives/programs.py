@@ -51,22 +51,20 @@ def environment(token: str) -> dict[str, str]:
     return {**os.environ, TOKEN_VARIABLE: token}
 
 
-def run(token: str, command: Sequence[str], *, given: str = "") -> str:
+def run(token: str, command: Sequence[str]) -> str:
     """Return the output of a program.
 
     Raises:
         FaultFailedError: it is not there, fails, or takes five seconds.
     """
-    result = attempt(token, command, given=given)
+    result = attempt(token, command)
     if result.returncode:
         said = (result.stderr or result.stdout).strip() or f"exit {result.returncode}"
         raise FaultFailedError(f"`{' '.join(command)}` failed: {said}")
     return result.stdout
 
 
-def attempt(
-    token: str, command: Sequence[str], *, given: str = ""
-) -> subprocess.CompletedProcess[str]:
+def attempt(token: str, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Return how a program ended, whichever way.
 
     Raises:
@@ -79,7 +77,7 @@ def attempt(
         return subprocess.run(  # noqa: S603 - no shell; arguments are the fault's own
             [program, *command[1:]],
             env=environment(token),
-            input=given,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -141,11 +139,6 @@ def _said(process: subprocess.Popen[str]) -> str:
                 return line.strip() or last
             last = line.strip() or last
     return f"was not in effect after {_READY_SECONDS:g} s"
-
-
-def running(token: str) -> bool:
-    """Return whether an agent with this token is at work."""
-    return bool(started_with(token))
 
 
 def stop(token: str) -> None:

@@ -1,7 +1,7 @@
 """The report of experiments, for people: one table over all, and each repetition.
 
-A row of the table is an experiment, or one strength of its fault. With a single journal its
-repetitions follow, each with its course over time.
+A row of the table is an experiment. With a single journal its repetitions follow, each with
+its course over time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from loadtests.chaos.measuring.findings import extension_of
-from loadtests.chaos.report.repetition_report import outcome, repetition
-from loadtests.chaos.results.scorecard import MEASURES, call_of, strength_name
+from loadtests.chaos.report.repetition_report import repetition
+from loadtests.chaos.results.scorecard import MEASURES
 from pages import units
 from pages.blocks import (
     Document,
@@ -25,10 +25,10 @@ from pages.blocks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from loadtests.chaos.results.journal_file import Journal
-    from loadtests.chaos.results.scorecard import Change, Repeated, Scorecard
+    from loadtests.chaos.results.scorecard import Scorecard
     from pages.blocks import Block, Tone
 
 _VERDICTS: Final[dict[str, tuple[Tone, str]]] = {
@@ -44,64 +44,35 @@ _VERDICTS: Final[dict[str, tuple[Tone, str]]] = {
     "held": ("good", "HELD: users were served as the hypothesis demands"),
 }
 """The worst first."""
-_CALLS: Final[dict[str, tuple[Tone, str]]] = {
-    "worse": ("bad", "Worse than before"),
-    "better": ("good", "Better than before, and nothing is worse"),
-    "same": ("good", "Nothing changed that matters"),
-    "unknown": (
-        "note",
-        "Undecided: it takes more repetitions, or the experiments that are missing",
-    ),
-}
-_INTERVALS: Final = (
-    "Medians over the repetitions; in brackets their 95 % interval, below six "
-    "repetitions the range. Times count from the injection."
-)
-_COMPARED: Final = (
-    "A number changed only where the intervals, or from three repetitions on the "
-    "ranges, do not overlap and differ by more than matters."
-)
+_MEDIANS: Final = "Medians over the repetitions. Times count from the injection."
 
 
-def document(
-    card: Scorecard,
-    changes: Sequence[Change] | None = None,
-    journal: Journal | None = None,
-) -> Document:
-    """Return the report of a scorecard, of its changes, and of its only journal."""
+def document(card: Scorecard, journal: Journal | None = None) -> Document:
+    """Return the report of a scorecard, and of its only journal."""
     if journal is None:
         versions = (
             f"{part} {' and '.join(known)}" for part, known in card.versions.items()
         )
         about = ", ".join(versions) or "versions unknown"
-        return Document("Chaos scorecard", _card(card, changes), (about,))
+        return Document("Chaos scorecard", _card(card), (about,))
     first, count = journal.repetitions[0], len(journal.repetitions)
     known = ", ".join(f"{k} {v}" for k, v in sorted(first.versions.items()))
-    started = datetime.fromtimestamp(first.started_at, UTC)
     about = (
-        f"{started:%Y-%m-%d %H:%M:%S} UTC · {count} repetition{'s' * (count != 1)} · "
+        f"{_time(first.started_at)} UTC · {count} repetition{'s' * (count != 1)} · "
         f"{known or 'versions unknown'}"
     )
     description = str(first.experiment.get("description", ""))
     return Document(journal.title, _journal(journal, card), (description, about))
 
 
-def _card(card: Scorecard, changes: Sequence[Change] | None) -> Iterator[Block]:
+def _card(card: Scorecard) -> Iterator[Block]:
     count = len(card.rows)
-    held = f"{card.held} of {count} held"
-    if changes is None:
-        yield Verdict("good" if card.held == count else "bad", held)
-    else:
-        yield Verdict(*_CALLS[call_of(changes)])
-        yield Paragraph(held)
+    tone: Tone = "good" if card.held == count else "bad"
+    yield Verdict(tone, f"{card.held} of {count} held")
     yield from _rows(card)
-    if changes is not None:
-        heads = ("experiment", "number", "before", "after", "call")
-        table = Table(heads, [_change(change) for change in changes])
-        yield Section("Compared with before", (table, Paragraph(_COMPARED, soft=True)))
     yield Section(
         "Findings",
-        [Section(row.name, [Items(row.reasons)]) for row in card.rows if row.reasons]
+        [Section(row.title, [Items(row.reasons)]) for row in card.rows if row.reasons]
         or [Paragraph("None.")],
     )
 
@@ -115,7 +86,7 @@ def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
     for place, one in enumerate(journal.repetitions):
         verdict = one.findings.verdict
         yield Fold(
-            strength_name(f"#{one.repetition + 1}", one.strength),
+            f"#{one.repetition + 1}",
             repetition(one, one.findings),
             tone=_VERDICTS[verdict][0],
             badge=verdict,
@@ -127,46 +98,31 @@ def _journal(journal: Journal, card: Scorecard) -> Iterator[Block]:
 def _rows(card: Scorecard) -> Iterator[Block]:
     yield Table(
         (
-            *("experiment", "verdict", "recovered"),
-            *(measure.title for measure in MEASURES.values()),
-            *("lost", "wrong", "sidecar"),
+            *("experiment", "started", "verdict", "recovered"),
+            *MEASURES.values(),
+            *("lost", "wrong"),
         ),
         [
             (
-                *(row.name, row.verdict, f"{row.recovered} of {row.repetitions}"),
+                *(row.title, _time(row.started_at), row.verdict),
+                f"{row.recovered} of {row.repetitions}",
                 *(_number(name, row.numbers.get(name)) for name in MEASURES),
                 "unknown" if row.lost is None else str(row.lost),
                 "unknown" if row.wrong is None else str(row.wrong),
-                outcome(row.sidecar_kept),
             )
             for row in card.rows
         ],
     )
-    yield Paragraph(_INTERVALS, soft=True)
+    yield Paragraph(_MEDIANS, soft=True)
 
 
-def _change(change: Change) -> tuple[str, ...]:
-    sides = change.before, change.after
-    if change.measure is None:
-        return (
-            change.row,
-            "verdict",
-            *(str(s or "absent") for s in sides),
-            change.call,
-        )
-    name = change.measure
-    numbers = (None if isinstance(side, str) else _number(name, side) for side in sides)
-    return (change.row, MEASURES[name].title, *map(str, numbers), change.call)
+def _time(unix_seconds: float) -> str:
+    return f"{datetime.fromtimestamp(unix_seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _number(name: str, number: Repeated | None) -> str:
-    """A median in the unit that its name ends with, and its interval or range."""
-    if number is None:
-        return "unknown"
-    tell = units.percent if name.endswith("_ratio") else units.duration
-    if number.known == 1:
-        return tell(number.median)
-    return f"{tell(number.median)} [{tell(number.low)}, {tell(number.high)}]"
+def _number(name: str, value: float | None) -> str:
+    """A number in the unit that its name ends with."""
+    return units.percent(value) if name.endswith("_ratio") else units.duration(value)
 
 
 def _origin(journal: Journal) -> Facts:

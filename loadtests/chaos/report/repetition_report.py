@@ -1,4 +1,4 @@
-"""The report of one repetition: answers to users, faults, the sidecar's guarantees."""
+"""The report of one repetition: answers to users, faults, the hypothesis, steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.detection import Signal
     from loadtests.chaos.measuring.findings import FaultFindings, Findings
     from loadtests.chaos.measuring.observations import Evidence
-    from loadtests.chaos.measuring.sidecar_promises import SidecarPromises
     from pages.blocks import Block
 
 
@@ -29,17 +28,10 @@ def repetition(seen: Evidence, found: Findings) -> Iterator[Block]:
         yield Section("What users saw", _users(found))
     for fault in found.faults:
         yield Section(" and ".join(fault.span.kinds), _fault(fault))
-    if found.sidecar is not None:
-        yield Section("The sidecar", [Facts(_sidecar(found.sidecar))])
     if found.probes:
         yield Section("The steady-state hypothesis", [_probes(found)])
     if seen.steps:
         yield Section("Steps", [_steps(seen)])
-
-
-def outcome(kept: bool | None) -> str:  # noqa: FBT001 - it is the value that is named
-    """Return whether a guarantee was kept, in a word."""
-    return {True: "kept", False: "broken", None: "unknown"}[kept]
 
 
 def _users(found: Findings) -> Iterator[Block]:
@@ -118,17 +110,6 @@ def _signal(one: Signal, start: float) -> tuple[str, ...]:
     if one.within_seconds is not None:
         limit = units.duration(one.after_seconds), f"{one.within_seconds:g} s"
     return one.name, shown, *limit, _since(one.last_seconds, start, missing)
-
-
-def _sidecar(sidecar: SidecarPromises) -> dict[str, str]:
-    """Return the sidecar's guarantees, and whether each was kept."""
-    return {
-        "stays up": f"{outcome(sidecar.stayed_up)} ({sidecar.failed_scrapes} of "
-        f"{sidecar.scrapes} scrapes failed)",
-        "speaks of no trouble that is over": f"{outcome(sidecar.over_in_time)} ("
-        f"last seen {units.duration(sidecar.over_after_seconds)} after it was over; "
-        f"interval {units.duration(sidecar.probe_interval_seconds)})",
-    }
 
 
 def _probes(found: Findings) -> Table:

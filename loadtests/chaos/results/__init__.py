@@ -1,1 +1,1 @@
-"""Results of experiments: the journal, repetitions together, the scorecard."""
+"""Results of experiments: the journal of one, the scorecard of many."""

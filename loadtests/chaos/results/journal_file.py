@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loadtests.chaos.measuring.observations import Check, Part, Phase, Status
 
 FORMAT: Final = "tritonwatch-chaos-journal"
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_FILE_BYTES: Final = 1 << 28
 _LIBRARY: Final = "chaostoolkit-lib"
 _STATUSES: Final[tuple[Status, ...]] = ("completed", "aborted", "failed", "interrupted")
@@ -47,7 +47,7 @@ class Block(Settings):
     """Our block of a journal."""
 
     format: Literal["tritonwatch-chaos-journal"] = FORMAT
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
     repetitions: tuple[Judged, ...] = Field(min_length=1)
 
 

@@ -18,7 +18,6 @@ from exporter.demo.demo_alerts import prometheus_config
 from exporter.features.slo.objectives import AvailabilityObjective
 from exporter.features.slo.slo_rules import rules_file
 from exporter.network.listening import bind
-from loadtests.chaos.faults import clock_jump
 from loadtests.chaos.measuring.polling import fetch
 from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, ProcessRef
 from loadtests.chaos.running.pace import Supervisor
@@ -63,8 +62,6 @@ def companions(target: Target, site: Site, around: Surroundings) -> Generator[No
             if target.collector:
                 over = {"otlp": _start_collector(stack, around)} | over
             sidecar = Child("sidecar", around)
-            if around.clocks:
-                sidecar.environment |= clock_jump.environment(sidecar.folder / "clock")
             stack.callback(sidecar.stop)
             _start_sidecar(sidecar, over, site)
             delay = target.sidecar_restart_seconds

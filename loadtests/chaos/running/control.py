@@ -45,7 +45,7 @@ def before_experiment_control(context: Mapping[str, Any], **_: Any) -> None:
         allowed = tuple(filter(None, os.environ.get(ALLOW_VARIABLE, "").split(",")))
         require_allowed(loaded.experiment.extension.target, allowed)
         options = RunOptions(allow=allowed)
-        one = Repetition(loaded, options, needed_by(loaded), 0, None)
+        one = Repetition(loaded, options, needed_by(loaded), 0)
         stack.enter_context(one.standing())
         stack.callback(one.undo)
     except TritonwatchError as error:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 from loadtests.announce import AnnouncedRun, Ending, SidecarAnnouncer, telling
 from loadtests.chaos import toolkit
 from loadtests.chaos.experiment import fault_of
-from loadtests.chaos.faults.clock_jump import ClockJump
 from loadtests.chaos.measuring.observations import Record
 from loadtests.chaos.measuring.polling import AlertWatch, SidecarWatch, versions_of
 from loadtests.chaos.primitives.process_refs import new_token
@@ -76,14 +75,12 @@ class Repetition:
         options: RunOptions,
         needs: str | None,
         repetition: int,
-        strength: float | None,
     ) -> None:
         self._loaded = loaded
         self._experiment = loaded.experiment
         self._extension = loaded.experiment.extension
         self._options = options
         self._repetition = repetition
-        self._strength = strength
         self._foreign = None if needs is None else Foreign(loaded.document, needs)
         self._record = Record()
         self._stop = threading.Event()
@@ -199,10 +196,6 @@ class Repetition:
                 note=record.note,
                 seed=extension.seed,
                 alerts=any(one.alert for one in detect),
-                clocks=any(
-                    isinstance(fault_of(activity), ClockJump)
-                    for activity in self._experiment.method
-                ),
                 folder=self._loaded.folder,
             )
             self._options.progress(f"bringing up {extension.target.name} …")
@@ -379,7 +372,6 @@ class Repetition:
             status=self._status,
             load=None if load is None else load.result,
             repetition=self._repetition,
-            strength=self._strength,
             ended=self._ended or time.perf_counter(),
         )
 

@@ -1,4 +1,4 @@
-"""Runs an experiment: every strength and repetition, each on a new target."""
+"""Runs an experiment: every repetition, each on a new target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RunOptions", "run"]
 
 
 def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
-    """Run every strength and repetition of an experiment; return the evidence of each.
+    """Run every repetition of an experiment; return the evidence of each.
 
     The first that was interrupted or aborted is the last.
 
@@ -33,12 +33,8 @@ def run(loaded: Loaded, options: RunOptions) -> list[Evidence]:
         # Activities of others may affect anything, whatever the target.
         require_allowed(None, options.allow)
     found: list[Evidence] = []
-    strengths = (None,) if extension.sweep is None else extension.sweep.values
-    for strength in strengths:
-        chosen = loaded if strength is None else loaded.with_strength(strength)
-        for repetition in range(extension.repetitions):
-            one = Repetition(chosen, options, needs, repetition, strength)
-            found.append(one.run())
-            if found[-1].status in {"interrupted", "aborted"}:
-                return found
+    for repetition in range(extension.repetitions):
+        found.append(Repetition(loaded, options, needs, repetition).run())
+        if found[-1].status in {"interrupted", "aborted"}:
+            break
     return found

@@ -63,8 +63,6 @@ class Surroundings:
     seed: int
     alerts: bool
     """True if alerts are expected, so that a Prometheus is needed."""
-    clocks: bool = False
-    """True if the sidecar's clock will jump: it has to start under libfaketime."""
     folder: Path = Path()
     """Folder of the experiment, for files that the sidecar's configuration names."""
 

@@ -12,7 +12,6 @@ from pydantic import Field
 from exporter.demo.demo import demo_models
 from exporter.errors import EmbeddedTritonError
 from exporter.settings import Settings
-from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 from loadtests.chaos.primitives.process_refs import ProcessRef
 from loadtests.chaos.running.companions import companions
@@ -48,8 +47,6 @@ class EmbeddedTarget(Target):
     """Restarts of the server when it ends; null for none."""
     traces: bool = Field(default=False)
     """Write trace files."""
-    response_cache_bytes: int | None = Field(default=None, ge=1024, le=2**30)
-    """Size of the response cache; models have to enable it."""
     arguments: tuple[str, ...] = Field(default=(), max_length=50)
     """More arguments of tritonserver."""
 
@@ -122,15 +119,5 @@ class EmbeddedTarget(Target):
         return (
             *(f"--load-model={name}" for name in loaded),
             *(traced if self.traces else ()),
-            *self._cache(),
             *self.arguments,
-        )
-
-    def _cache(self) -> tuple[str, ...]:
-        if self.response_cache_bytes is None:
-            return ()
-        site = backend.inspect(backend.find()).site
-        return (
-            f"--cache-directory={site / 'pytriton/tritonserver/caches'}",
-            f"--cache-config=local,size={self.response_cache_bytes}",
         )

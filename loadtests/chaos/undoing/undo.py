@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from loadtests.chaos.faults import FAULTS
+from loadtests.chaos.faults import FAULTS, REMOVED
 from loadtests.chaos.primitives.process_refs import end_started_with
 from loadtests.chaos.undoing import undo_journal as journals
 from loadtests.chaos.undoing.undo_journal import Journal, JournalError
@@ -214,7 +214,8 @@ def go_first() -> None:
 
 
 def _unknown(entry: Entry) -> str:
+    of = ", of which 0.1.0 is the last release" if entry.kind in REMOVED else ""
     return (
-        f"found no fault {entry.kind!r} in this version; undo it with the version that "
-        f"injected it, or by hand: {entry.record}"
+        f"found no fault {entry.kind!r} in this version; run `tritonwatch chaos undo` of "
+        f"the version that injected it{of}, or undo it by hand: {entry.record}"
     )

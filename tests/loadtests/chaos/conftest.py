@@ -14,7 +14,6 @@ from process_experiments import MODELS as DEMO
 from process_experiments import Experiments
 from sites import EmbeddedSite
 
-from exporter.triton import backend
 from exporter.triton.embedded import EmbeddedTriton
 
 if TYPE_CHECKING:
@@ -26,14 +25,8 @@ MODELS = Path(__file__).parents[2] / "data" / "models"
 
 
 @pytest.fixture(scope="session")
-def caches(triton_environment: Path) -> Path:
-    """Where Triton's response caches are, of which one has to be asked for."""
-    return backend.inspect(triton_environment).caches
-
-
-@pytest.fixture(scope="session")
 def _breakable(
-    triton_environment: Path, caches: Path, tmp_path_factory: pytest.TempPathFactory
+    triton_environment: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Playground]:
     repository = tmp_path_factory.mktemp("breakable") / "models"
     shutil.copytree(MODELS, repository)
@@ -41,10 +34,7 @@ def _breakable(
         repository,
         environment=triton_environment,
         model_control="explicit",
-        arguments=[
-            *("--load-model=double", "--load-model=sleepy"),
-            *(f"--cache-directory={caches}", "--cache-config=local,size=1048576"),
-        ],
+        arguments=["--load-model=double", "--load-model=sleepy"],
     ) as triton:
         yield Playground(triton)
         # Its gentle end would wait for what tests have left in it.

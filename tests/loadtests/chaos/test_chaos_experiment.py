@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from process_experiments import FREEZE, MODEL, injecting, provider
+from process_experiments import FREEZE, MODEL, injecting
 from process_experiments import document as short_experiment
 
 from exporter import cli
@@ -122,16 +122,6 @@ def test_every_problem_is_told_at_once() -> None:
         "extensions[0].seed",
         "extensions[0].repetitions",
     ]
-
-
-def test_a_sweep_changes_the_fault_and_nothing_else() -> None:
-    whole = document(sweep={"setting": "cpu_percent", "values": [50, 10]})
-    whole["method"][0]["provider"] = provider("inject", fault={"kind": "cpu_limit"})
-    loaded = experiment.parse(whole, "test")
-    changed = loaded.with_strength(10.0).document
-    fault = changed["method"][0]["provider"]["arguments"]["fault"]
-    assert fault == {"kind": "cpu_limit", "cpu_percent": 10.0}
-    assert {**changed, "method": whole["method"]} == whole
 
 
 def test_a_name_that_is_not_shipped_is_told_with_those_that_are() -> None:

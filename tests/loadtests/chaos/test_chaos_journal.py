@@ -15,7 +15,7 @@ from abandoned_journals import abandoned
 from waiting import patience, wait_until
 
 from exporter import cli
-from loadtests.chaos.faults import FAULTS, FreezeServer
+from loadtests.chaos.faults import FAULTS, REMOVED, FreezeServer
 from loadtests.chaos.primitives.process_refs import (
     TOKEN_VARIABLE,
     ProcessRef,
@@ -119,7 +119,23 @@ def test_a_fault_of_another_version_is_told_with_its_record(tmp_path: Path) -> N
     )
     found = undo_all(tmp_path)[0]
     assert "found no fault 'flood'" in found.problems[0]
+    assert "0.1.0" not in found.problems[0]
     assert "{'in': 'B3'}" in found.problems[0]
+    assert path.exists()
+    assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize("kind", sorted(REMOVED))
+def test_a_fault_that_was_removed_is_left_to_the_version_that_has_it(
+    tmp_path: Path, kind: str
+) -> None:
+    assert kind not in FAULTS
+    path = abandoned(
+        tmp_path, {"run": "gone"}, {"open": 1, "kind": kind, "record": {"pid": 7}}
+    )
+    (problem,) = set(undo_all(tmp_path)[0].problems)
+    assert "run `tritonwatch chaos undo` of the version that injected it" in problem
+    assert "0.1.0 is the last release" in problem
     assert path.exists()
     assert cli.main(["chaos", "undo", "--state", str(tmp_path)]) == 1
 

@@ -64,7 +64,7 @@ def test_a_page_fits_a_phone_loads_nothing_and_bars_nobody(
     file = tmp_path / "page.html"
     found = journal()
     card = scorecard.scorecard([found])
-    shown = document(card, journal=found if kind == "journal" else None)
+    shown = document(card, found if kind == "journal" else None)
     file.write_text(page_html.render(shown), "utf-8")
     context = browser.new_context(
         viewport={"width": PHONE_WIDTH, "height": 740},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,15 +31,19 @@ def watched(
     *,
     minutes: float = MINUTES,
     fds_an_hour: float = 0.0,
+    away: float = math.inf,
 ) -> Soak:
-    """A sidecar that is scraped all the while; `extra` is what it holds by seconds."""
+    """A sidecar that is scraped all the while; `extra` is what it holds by seconds.
+
+    From `away` on it does not answer.
+    """
     rng = np.random.default_rng(seed)
     at = np.arange(0, minutes * 60, 0.5)
     # Some pages come and go, and a minute's work is done in a burst.
     noise = rng.normal(scale=15e3, size=at.size) + 30e3 * np.sin(at / 37)
     held = BASE + extra(at) + noise
     fds = 20 + rng.integers(0, 3, at.size) + (fds_an_hour * at / 3600).astype(int)
-    shown = {"up": at * 0 + 1, RESIDENT: held // PAGE * PAGE, OPEN_FDS: fds}
+    shown = {"up": at < away, RESIDENT: held // PAGE * PAGE, OPEN_FDS: fds}
     series = tuple(
         Series(
             metric=name,
@@ -99,6 +104,11 @@ def test_an_interval_holds_the_growth_of_steps_that_come_at_any_time():
 def test_descriptors_that_are_not_closed_are_found():
     soak = watched(np.zeros_like, 1, fds_an_hour=60)
     assert any("descriptors more" in told for told in soak.broken)
+
+
+def test_a_sidecar_that_falls_over_is_found():
+    soak = watched(np.zeros_like, 1, away=1199.0)
+    assert soak.broken == ("the sidecar did not stay up: 2 of 2400 scrapes failed",)
 
 
 def test_of_two_minutes_no_slope_is_told():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from bad_networks import ask_model
 from fault_cycles import injected, is_undone
-from parts import require_root
+from parts import as_nobody, require_root
 from sites import MODELS, EmbeddedSite, empty_site
 from waiting import wait_until
 
@@ -97,6 +97,17 @@ def test_the_machines_own_disk_is_never_filled(tmp_path: Path):
     with pytest.raises(FaultRefusedError, match="no folder of trace files"):
         DiskFull().require(empty_site())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_root_it_is_refused_with_what_to_do(reachable_path: Path):
+    require_root("to be two users")
+    site = empty_site(trace_folder=reachable_path)
+    # Root may. What it imports for that may lie where nobody can read it.
+    DiskFull().require(site)
+    with as_nobody(), pytest.raises(FaultRefusedError) as refused:
+        DiskFull().require(site)
+    assert "mount: needs root" in refused.value.reason
+    assert "mount -t tmpfs" in refused.value.alternative
 
 
 def test_triton_answers_while_its_trace_files_cannot_be_written(

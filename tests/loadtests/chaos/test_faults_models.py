@@ -1,4 +1,4 @@
-"""Faults of models on a real Triton: gone, erring, lying, answered for by a cache."""
+"""Faults of models on a real Triton: gone, erring, lying."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from waiting import wait_until
 
 from exporter.triton.faulty_model import Fault as ModelFault
 from exporter.triton.faulty_model import write_faulty_model
-from exporter.triton.grpc import GrpcClient
 from loadtests.chaos.faults import FaultFailedError, FaultRefusedError
-from loadtests.chaos.faults.loading import ResponseCache, UnloadModel
+from loadtests.chaos.faults.loading import UnloadModel
 from loadtests.chaos.faults.models import WRAPPER, ErringModel, LyingModel
-from loadtests.chaos.faults.process_faults import KillServer, KillStub
+from loadtests.chaos.faults.process_faults import KillServer
 from loadtests.chaos.primitives import model_control
 
 if TYPE_CHECKING:
@@ -197,43 +196,6 @@ def test_a_model_with_a_fault_of_its_own_needs_no_load(start_triton, tmp_path) -
     }
 
 
-# The response cache.
-
-
-def test_a_cache_answers_for_a_model_that_is_dead(site, client) -> None:
-    stubs = site.stubs("double")
-    with in_effect(ResponseCache(model="double"), site):
-        assert client.double(3.0) == "right"
-        with in_effect(KillStub(model="double", repair=False), site):
-            assert client.double(3.0) == "right"
-            assert client.double(4.0, timeout_seconds=2.5) not in {"right", "wrong"}
-        model_control.unload(site.http, "double", wait=False)
-        model_control.load(site.http, "double")
-    assert client.double(4.0) == "right"
-    assert site.stubs("double") != stubs
-
-
-def test_a_cache_that_is_off_again_keeps_no_answer(site, client) -> None:
-    with in_effect(ResponseCache(model="double"), site):
-        # Whatever was asked before is still in the cache: a load does not empty it.
-        before = hits(site, "double")
-        assert [client.double(5.0) for _ in range(3)] == ["right"] * 3
-        assert hits(site, "double") == before + 2
-    assert "response_cache" not in model_control.configuration(site.http, "double")
-    before = hits(site, "double")
-    assert client.double(5.0) == "right"
-    assert hits(site, "double") == before
-
-
-def hits(site: EmbeddedSite, model: str) -> int:
-    grpc = GrpcClient(site.grpc)
-    try:
-        found = grpc.statistics(timeout_seconds=5)
-    finally:
-        grpc.close()
-    return next(entry.cache_hit.count for entry in found if entry.name == model)
-
-
 # Refused.
 
 
@@ -243,28 +205,20 @@ def test_a_server_that_loads_nothing_on_demand_is_refused(triton) -> None:
         UnloadModel(model="slow").require(site)
     with pytest.raises(FaultRefusedError, match="--model-control-mode=explicit"):
         LyingModel(model="slow").require(site)
-    with pytest.raises(FaultRefusedError, match=r"without a response cache.*--cache"):
-        ResponseCache(model="slow").require(site)
 
 
 def test_a_model_that_is_not_there_is_refused_with_those_that_are(site) -> None:
-    for fault in (
-        UnloadModel(model="x"),
-        LyingModel(model="x"),
-        ResponseCache(model="x"),
-    ):
+    for fault in (UnloadModel(model="x"), LyingModel(model="x")):
         with pytest.raises(FaultRefusedError, match=r"double.*sleepy"):
             fault.require(site)
 
 
-def test_a_decoupled_model_is_refused(start_triton, tmp_path, caches) -> None:
+def test_a_decoupled_model_is_refused(start_triton, tmp_path) -> None:
     shutil.copytree(STREAM, tmp_path / "m" / "stream")
-    arguments = ["--load-model=stream", "--cache-config=local,size=1048576"]
-    arguments.append(f"--cache-directory={caches}")
+    arguments = ["--load-model=stream"]
     triton = start_triton(tmp_path / "m", model_control="explicit", arguments=arguments)
-    for fault in (LyingModel(model="stream"), ResponseCache(model="stream")):
-        with pytest.raises(FaultRefusedError, match="is decoupled"):
-            fault.require(EmbeddedSite(triton))
+    with pytest.raises(FaultRefusedError, match="is decoupled"):
+        LyingModel(model="stream").require(EmbeddedSite(triton))
 
 
 def test_a_repository_that_may_not_be_written_to_is_refused(site) -> None:

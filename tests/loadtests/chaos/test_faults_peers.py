@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
@@ -16,11 +17,12 @@ from parts import as_nobody, require_root
 from sidecars import SidecarProcess
 from sites import EmbeddedSite, empty_site
 from tcp_peers import TcpServer, connect, echo
-from waiting import wait_until
+from waiting import patience, wait_until
 
 from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.peers import OtlpHang, PrometheusAway, TapStalled
 from loadtests.chaos.measuring.polling import fetch
+from loadtests.chaos.primitives.process_refs import TOKEN_VARIABLE, new_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -108,21 +110,18 @@ def test_a_tap_whose_reader_stops_takes_connections_and_answers_none(
     assert site.beside.get("/-/healthy").status == 200
 
 
-def test_senders_that_stop_half_way_keep_nobody_else_from_the_tap(
-    site: EmbeddedSite, undone: list
-):
-    fault = TapStalled(side="sender", connections=40, model="double")
-    record = injected(fault, site, undone)
-    asked = b'{"inputs": []}'
-    request = (
-        b"POST /v2/models/nobody/infer HTTP/1.1\r\nhost: x\r\n"
-        b"content-length: %d\r\n\r\n%s" % (len(asked), asked)
-    )
-    with connect(record["address"]) as connection:
-        connection.sendall(request)
-        assert connection.recv(9) == b"HTTP/1.1 "
-    assert site.beside.page().all("triton_up")
-    is_undone(fault, record)
+def test_what_a_process_of_its_own_kept_up_in_0_1_0_is_undone():
+    token = new_token()
+    sender = subprocess.Popen(["sleep", "120"], env={TOKEN_VARIABLE: token})
+    record = {"token": token, "address": "127.0.0.1:1", "process": None}
+    try:
+        wait_until(lambda: TapStalled.residue(record), "the sender runs")
+        TapStalled.revert(record)
+        assert sender.wait(patience()) == -signal.SIGKILL
+        assert TapStalled.residue(record) == []
+    finally:
+        sender.kill()
+        sender.wait()
 
 
 def test_a_prometheus_that_is_away_scrapes_again_afterwards(
@@ -145,8 +144,6 @@ def test_nobody_can_be_away_who_is_not_there():
     here = empty_site(peers={"prometheus": f"127.0.0.1:{free_port()}"})
     with pytest.raises(FaultRefusedError, match="nobody listens at"):
         PrometheusAway().require(here)
-    with pytest.raises(FaultRefusedError, match="nobody listens at"):
-        TapStalled(side="sender", address=here.peers["prometheus"]).require(here)
     with pytest.raises(FaultRefusedError, match="has no tap") as refused:
         TapStalled().require(here)
     assert "address" in refused.value.alternative

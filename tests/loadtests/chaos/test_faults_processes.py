@@ -2,59 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import resource
-import threading
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pytest
-from fault_cycles import Client, as_stranger, in_effect, recorded, undone
+from fault_cycles import as_stranger, in_effect, recorded, undone
 from sites import EmbeddedSite, bare_triton
-from waiting import wait_until
 
-from exporter.errors import EmbeddedTritonError
 from loadtests.chaos.faults import FaultRefusedError
 from loadtests.chaos.faults.process_faults import (
     FreezeServer,
     FreezeStub,
     KillServer,
     KillStub,
-    RestartLoop,
 )
-from loadtests.chaos.faults.resources import Descriptors
 from loadtests.chaos.primitives import model_control
-from loadtests.chaos.primitives.backends import SHARED_MEMORY, Belongings, listener
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from exporter.triton.embedded import EmbeddedTriton
-
-
-@contextlib.contextmanager
-def kept_up(triton: EmbeddedTriton) -> Generator[list[int]]:
-    """A deployment that starts its server whenever it is gone; the pids it had."""
-    pids: list[int] = []
-    over = threading.Event()
-
-    def supervise() -> None:
-        while not over.wait(0.05):
-            if not triton.running:
-                # Killed before it was ready.
-                with contextlib.suppress(EmbeddedTritonError):
-                    triton.start()
-                pids.append(triton.pid)
-
-    thread = threading.Thread(target=supervise)
-    thread.start()
-    try:
-        yield pids
-    finally:
-        over.set()
-        thread.join()
-
+from loadtests.chaos.primitives.backends import SHARED_MEMORY, Belongings
 
 # The server.
 
@@ -95,76 +55,6 @@ def test_a_frozen_server_answers_nobody_until_it_thaws(site, client) -> None:
     client.serves()
 
 
-def test_a_crash_loop_kills_each_server_that_comes_up(site, client) -> None:
-    with kept_up(site.triton) as pids:
-        with in_effect(RestartLoop(up_seconds=0.1), site):
-            wait_until(lambda: len(pids) >= 2, "two servers were started", 40)
-            assert listener(site.http) is None or client.double() != "wrong"
-        wait_until(lambda: site.triton.running, "a server is kept up")
-        client.serves()
-        last = site.triton.pid
-        client.serves()
-        assert site.triton.pid == last
-
-
-@pytest.mark.slow
-def test_a_loop_without_a_supervisor_kills_once(site, client) -> None:
-    with in_effect(RestartLoop(), site):
-        assert client.double().startswith("UnreachableError")
-    site.start_again()
-    client.serves()
-
-
-def test_descriptors_run_out_for_new_connections_only(site, client) -> None:
-    server = site.server()
-    before = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
-    with in_effect(Descriptors(), site):
-        assert client.double() == "right"
-        with Client(site.http) as other:
-            assert other.double(timeout_seconds=0.5).startswith("DeadlineError")
-    assert resource.prlimit(server.pid, resource.RLIMIT_NOFILE) == before
-    with Client(site.http) as other:
-        other.serves()
-
-
-def at_rest(process) -> None:
-    """Wait until the descriptors of connections that have ended are free."""
-    looks = [set()]
-
-    def unchanged() -> bool:
-        looks.append({path.name for path in Path(f"/proc/{process.pid}/fd").iterdir()})
-        return len(looks) > 10 and all(look == looks[-1] for look in looks[-10:])
-
-    wait_until(unchanged, "the server opens and closes nothing")
-
-
-def test_spare_descriptors_are_counted_from_what_is_open(site, client) -> None:
-    at_rest(site.server())
-    with (
-        in_effect(Descriptors(spare=2), site),
-        contextlib.ExitStack() as connections,
-    ):
-        answered = 0
-        for _ in range(4):
-            connection = http.client.HTTPConnection(site.http, timeout=0.5)
-            connections.callback(connection.close)
-            with contextlib.suppress(TimeoutError):
-                connection.request("GET", "/v2/health/live")
-                answered += connection.getresponse().status == 200
-        assert answered == 2
-
-
-def test_a_limit_that_somebody_else_has_set_meanwhile_stays(site) -> None:
-    server = site.server()
-    soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
-    record = recorded(Descriptors(), site)
-    Descriptors().inject(record)
-    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft - 1, hard))
-    undone(Descriptors(), record)
-    assert resource.prlimit(server.pid, resource.RLIMIT_NOFILE)[0] == soft - 1
-    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
-
-
 # Backend processes.
 
 
@@ -203,8 +93,7 @@ def test_a_frozen_backend_process_holds_up_its_own_model_only(site, client) -> N
 
 
 def test_processes_of_others_are_refused(site) -> None:
-    stubs = FreezeStub(model="double")
-    for fault in (KillServer(), FreezeServer(), stubs, RestartLoop(), Descriptors()):
+    for fault in (KillServer(), FreezeServer(), FreezeStub(model="double")):
         with as_stranger(), pytest.raises(FaultRefusedError, match="another user's"):
             fault.require(site)
 
@@ -220,9 +109,3 @@ def test_a_repair_that_the_server_would_not_allow_is_refused(triton) -> None:
     with pytest.raises(FaultRefusedError, match="does not let models be loaded"):
         KillStub(model="slow").require(site)
     KillStub(model="slow", repair=False).require(site)
-
-
-def test_more_spare_descriptors_than_there_are_are_refused(site) -> None:
-    soft, _ = resource.prlimit(site.server().pid, resource.RLIMIT_NOFILE)
-    with pytest.raises(FaultRefusedError, match="spare fewer"):
-        Descriptors(spare=min(soft, 100_000)).prepare(site)

@@ -34,8 +34,8 @@ TRIES = 3
 SHIPPED = {
     path.stem: yaml.safe_load(path.read_text("utf-8")) for path in experiment.names()
 }
-# Those that wait for an alert, and those that are run once a strength, take minutes.
-LONG = {name for name in SHIPPED if name.endswith(("-paged", "-curve"))}
+# Those that wait for an alert take minutes.
+LONG = {name for name in SHIPPED if name.endswith("-paged")}
 WEAK = {
     "server-killed-nobody-restarts": "recovery not recovered",
 }
