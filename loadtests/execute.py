@@ -72,15 +72,6 @@ def _sent(scenario: Scenario, mix: Mix, options: Options | None) -> RunResult:
             options=options,
         )
     arrivals = arrivals_of(profile, scenario.seed)
-    if profile.concurrency is not None:
-        return run_closed(
-            target,
-            mix,
-            concurrency=profile.concurrency,
-            duration_seconds=profile.length_seconds,
-            least_requests=arrivals.size,
-            options=options,
-        )
     return run_open(
         target, mix, arrivals, in_flight=scenario.in_flight, options=options
     )

@@ -53,12 +53,9 @@ def prepared(scenario: Scenario) -> Generator[Mix]:
         PlanError: the data does not fit the model.
     """
     target = scenario.target.target()
-    samples = getattr(scenario.profile, "samples_per_query", None)
     with contextlib.ExitStack() as stack:
         entries: list[Entry] = []
         for model in scenario.models:
-            if samples is not None:
-                model = model.model_copy(update={"batch": samples})  # noqa: PLW2901
             spec = model_spec(target, model.model, model.version)
             _check_parameters(spec, model)
             if target.is_openai:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from loadtests.capacity.search_report import (
     Quantiles,
     Reference,
 )
-from loadtests.mlperf import loadgen_verdict
 from loadtests.result import quantile_of
 
 if TYPE_CHECKING:
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
     from loadtests.capacity.estimate import Estimate
     from loadtests.capacity.guarded_runs import Bench, Record
     from loadtests.capacity.load_objective import Slo
-    from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
-
-MLPERF_SECONDS: Final = 600.0
-MLPERF_QUERIES: Final = 100
 
 
 def compiled(
@@ -65,7 +60,6 @@ def compiled(
         usl=found.usl,
         knee=found.knee,
         saturation=found.saturation,
-        mlperf=_mlperf(bench, found.estimate),
         instances=tuple(instances),
         headroom=None if found.reasons else _headroom(capacity, production_rate),
         repetitions=found.repetitions,
@@ -198,27 +192,6 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
         warmup_seconds=max(run.observation.warmup_seconds for run in runs),
         settled=all(run.observation.settled for run in runs),
         runs_with_reasons=sum(bool(run.reasons) for run in runs),
-    )
-
-
-def _mlperf(bench: Bench, found: Estimate | None) -> MlperfVerdict | None:
-    """LoadGen's word on the longest run at the level below the boundary."""
-    timed = [term for term in bench.slo.terms if term.limit_seconds is not None]
-    if found is None or not timed or not math.isfinite(found.rate):
-        return None
-    below = [r for r in bench.records if r.observation.rate <= found.rate]
-    if not below:
-        return None
-    chosen = max(below, key=lambda r: (r.observation.rate, r.observation.requests))
-    term = timed[0]
-    assert term.limit_seconds is not None  # noqa: S101 - `timed` says so
-    return loadgen_verdict.server(
-        chosen.latencies,
-        chosen.due,
-        limit_seconds=term.limit_seconds,
-        percentile=1.0 - term.allowed_ratio,
-        least_seconds=MLPERF_SECONDS,
-        least_queries=MLPERF_QUERIES,
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from exporter.settings import Settings
-from loadtests.mlperf.loadgen_verdict import Verdict as MlperfVerdict
 
 FORMAT: Final = "tritonwatch-load-capacity"
 Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stopped"]
@@ -187,8 +186,6 @@ class CapacityReport(Settings):
     usl: UslReport | None
     knee: KneeReport | None
     saturation: SaturationReport
-    mlperf: MlperfVerdict | None
-    """LoadGen's verdict at the level below the boundary."""
     instances: tuple[Instances, ...] = Field(default=())
     headroom: Headroom | None = Field(default=None)
     repetitions: int

@@ -26,8 +26,6 @@ def counted(profile: Profile, seed: int, slices: int) -> tuple[Floats, Floats]:
 
 def line(profile: Profile, seed: int, width: int = 60) -> str:
     """Return a line of blocks as high as the rate, and the rate of the highest."""
-    if profile.curve() is None:
-        return f"closed loop, {profile.concurrency} in flight"
     rates = counted(profile, seed, width)[1]
     top = float(rates.max())
     heights = np.ceil(rates / top * (len(_BLOCKS) - 1)).astype(int) if top else rates
@@ -39,13 +37,11 @@ def plot(profile: Profile, seed: int) -> Plot:
     """The intended rate, and the arrivals drawn with the seed."""
     edges, rates = counted(profile, seed, _SLICES)
     drawn = Series("drawn", np.repeat(edges, 2)[1:-1], np.repeat(rates, 2), "area")
-    series = [drawn]
     curve = profile.curve()
-    if curve is not None:
-        series.append(Series("intended", curve.times, curve.rates))
+    intended = Series("intended", curve.times, curve.rates)
     return Plot(
         title=str(getattr(profile, "kind", "profile")),
         x=Axis("time in seconds"),
         y=Axis("requests a second", low=0.0),
-        series=tuple(series),
+        series=(drawn, intended),
     )

@@ -45,8 +45,6 @@ def _draw(member: type[Profile], path: Path) -> None:
         profile = member()
     except ValidationError:
         return
-    if profile.curve() is None:
-        return
     try:
         path.write_text(standalone(drawing.plot(profile, _SEED)), "utf-8")
     except OSError as error:

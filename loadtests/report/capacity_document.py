@@ -90,19 +90,12 @@ def _boundary(report: CapacityReport) -> Iterator[Block]:
     yield Paragraph(f"{units.capital(report.saturation.evidence)}.")
     if report.levels:
         yield _levels(report)
-    found, mlperf = report.capacity, report.mlperf
+    found = report.capacity
     if found is not None and found.dispersion is not None:
         yield Paragraph(
             f"The misses of half a run vary {found.dispersion:.3g} times as much as "
             "independent ones would: requests wait in one queue. The interval is made "
             f"of {found.blocks} such blocks.",
-            soft=True,
-        )
-    if mlperf is not None:
-        met = "would be met" if mlperf.early_stopping_met else "would not be met"
-        yield Paragraph(
-            f"MLPerf, at the rate below the boundary: early stopping {met} "
-            f"({mlperf.queries} queries). {units.capital(mlperf.caveat)}.",
             soft=True,
         )
 

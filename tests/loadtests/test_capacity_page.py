@@ -32,7 +32,7 @@ def report(low=90.0, high=110.0, estimate=100.0, **changes) -> CapacityReport:
     }  # fmt: skip
     whole = {
         "model": "m <1>", "slo": "p99<20ms", "conclusion": "holds it", "valid": True,
-        "ending": "budget", "capacity": capacity, "usl": None, "mlperf": None,
+        "ending": "budget", "capacity": capacity, "usl": None,
         "knee": {"kneedle": 4.0, "law": 9.0, "agree": False},
         "reference": {"start_p50": 0.005, "end_p50": None},
         "levels": [level(90, 0.0), level(105, 0.02)],

@@ -245,7 +245,7 @@ def test_progress_is_told_while_it_runs() -> None:
 def test_the_profiles_are_listed_and_drawn(capfd) -> None:
     assert main(["load", "list", "--plot"]) == 0
     out = capfd.readouterr().out
-    for kind in ("constant", "poisson", "spike", "diurnal", "mlperf_server", "soak"):
+    for kind in ("constant", "poisson", "spike", "diurnal", "soak"):
         assert f"\n{kind} " in f"\n{out}"
     assert "█" in out
     assert main(["load", "list", "poison"]) == 2
