@@ -81,12 +81,6 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corrupt-ratio", type=float, metavar="SHARE", help="of requests, 0 to 1"
     )
-    parser.add_argument(
-        "--shared-memory",
-        action="store_true",
-        default=None,
-        help="inputs in system shared memory, on the same host",
-    )
     parser.add_argument("--sequence-length", type=int, metavar="N")
     parser.add_argument("--timeout", type=float, metavar="S", help="of each request")
     parser.add_argument("--in-flight", type=int, metavar="N", help="more are rejected")

@@ -71,7 +71,8 @@ def _measured(
     scenario: Scenario, line: Line | None, reference_seconds: float, *, strict: bool
 ) -> RunResult:
     told = None if line is None else line.tell
-    with prepared(scenario) as mix, interruptible() as asked:
+    mix = prepared(scenario)
+    with interruptible() as asked:
 
         def run() -> RunResult:
             return execute(scenario, mix, Options(progress=told, stop=asked))

@@ -77,7 +77,8 @@ def _measured(
     counts = _counts(options.instances)
     require_folders(options.json, options.html)
     started_at = time.time()
-    with prepared(scenario) as mix, interruptible() as asked:
+    mix = prepared(scenario)
+    with interruptible() as asked:
         bench = _bench(scenario, settings, mix, _teller(options.quiet), asked)
         bench.enter = run.enter
         try:

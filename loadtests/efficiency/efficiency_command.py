@@ -38,13 +38,12 @@ def run_curve(options: argparse.Namespace) -> int:
     run = AnnouncedRun("load", scenario.name, "specpower")
     with (
         _told(run, options),
-        prepared(scenario) as mix,
         metered(sources) as meter,
         interruptible() as asked,
     ):
         report = measure(
             scenario,
-            mix,
+            prepared(scenario),
             meter,
             CurveOptions(
                 level_seconds=options.level_seconds,

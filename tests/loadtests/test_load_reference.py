@@ -36,14 +36,14 @@ def scenario_of(fake: FakeTriton) -> Scenario:
 def test_a_level_that_moved_is_told_and_strictly_invalid(strict) -> None:
     with FakeTriton([FakeModel("m")]) as fake:
         scenario = scenario_of(fake)
-        with prepared(scenario) as mix:
+        mix = prepared(scenario)
 
-            def run():
-                result = execute(scenario, mix)
-                fake.on("infer").reply(Slow(0.2))
-                return result
+        def run():
+            result = execute(scenario, mix)
+            fake.on("infer").reply(Slow(0.2))
+            return result
 
-            result = between_levels(scenario, mix, 0.5, run, strict=strict)
+        result = between_levels(scenario, mix, 0.5, run, strict=strict)
     before, after = result.reference_seconds
     assert before < 0.2 <= after
     told = result.verdict.reasons if strict else result.verdict.warnings

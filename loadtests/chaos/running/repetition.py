@@ -210,7 +210,7 @@ class Repetition:
             self._require()
             record.versions |= versions_of(self._site.http)
         if extension.load is not None:
-            self._load = stack.enter_context(self._loading(stack))
+            self._load = stack.enter_context(self._loading())
         self._announce(stack)
         if self._site is not None and self._site.sidecar_url is not None:
             conditions = filter(None, (one.condition for one in detect))
@@ -229,16 +229,15 @@ class Repetition:
             if fault is not None:
                 fault.require(self._site)
 
-    def _loading(self, stack: contextlib.ExitStack) -> Load:
+    def _loading(self) -> Load:
         extension = self._extension
         assert extension.load is not None  # noqa: S101 - the caller has looked
         assert self._site is not None  # noqa: S101 - a load has a target
         address = self._site.loaded(extension.load.protocol)
         scenario = self._loaded.scenario(address, self._seconds())
         assert scenario is not None  # noqa: S101 - a load has a scenario
-        mix = stack.enter_context(prepared(scenario))
         target = scenario.target.target()
-        mix = with_right_answers(target, mix, scenario.timeout_seconds)
+        mix = with_right_answers(target, prepared(scenario), scenario.timeout_seconds)
         self._record.remark(extension.load.client)
         return Load(scenario, mix, extension.load.backoff)
 
