@@ -98,19 +98,10 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def add_announcers(parser: argparse.ArgumentParser) -> None:
-    """Add the options of announcements; `announce.announcers_among` reads them."""
+    """Add the option of announcements; `announce.announcers_among` reads it."""
     parser.add_argument(
         "--sidecar",
         metavar="URL",
         help="tell the sidecar's tap there: it shows the run as triton_run_info, and keeps "
         "the capacity that a search found",
-    )
-    parser.add_argument(
-        "--grafana", metavar="URL", help="annotate the run there when it is over"
-    )
-    parser.add_argument(
-        "--grafana-token-file", type=Path, metavar="FILE", help="of a service account"
-    )
-    parser.add_argument(
-        "--otlp", metavar="URL", help="send a span of the run there, OTLP over HTTP"
     )

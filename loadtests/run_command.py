@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from loadtests import result_file, sidecar_view
-from loadtests.announce import Ending, announced, announcers_among
+from loadtests.announce import announced, announcers_among
 from loadtests.engine import Options
 from loadtests.errors import PlanError
 from loadtests.execute import between_levels, execute
@@ -44,7 +44,6 @@ def run(options: argparse.Namespace) -> int:
         result = guarded(result, guard.watch(), strict=options.strict)
         seen = sidecar_view.between(before, _page(options.metrics))
         result = replace(result, sidecar=seen)
-        going.ended(Ending.of(result))
     if options.json is not None:
         result_file.write(result, options.json)
     sys.stdout.write(text(scenario, result))

@@ -12,13 +12,7 @@ from pydantic import ValidationError
 from exporter.errors import ConfigError
 from exporter.features.runs.capacity_report import notice_of
 from loadtests import scenario_options
-from loadtests.announce import (
-    AnnouncedRun,
-    Ending,
-    announcers_among,
-    post_json,
-    telling,
-)
+from loadtests.announce import AnnouncedRun, announcers_among, post_json, telling
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.guarded_runs import Bench
@@ -50,7 +44,6 @@ def run(options: argparse.Namespace) -> int:
     going = AnnouncedRun("capacity", scenario.name, scenario.profile.kind)
     with telling(going, announcers):
         report = _measured(options, scenario, settings, going)
-        going.ended(_ending(report))
     publish(options, document(report), report.model_dump_json(indent=2))
     if options.sidecar is not None:
         _report_to(options.sidecar, report, going)
@@ -235,18 +228,6 @@ def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option 
     return tell
 
 
-def _ending(report: CapacityReport) -> Ending:
-    verdict = "VALID" if report.valid else f"INVALID: {'; '.join(report.reasons)}"
-    attributes: dict[str, str | float] = {
-        "tritonwatch.run.verdict": verdict,
-        "tritonwatch.run.slo": report.slo,
-    }
-    if report.capacity is not None:
-        found = report.capacity.requests_per_second.estimate
-        attributes["tritonwatch.run.requests_per_second"] = found
-    return Ending(f"{report.conclusion}, {verdict}", report.valid, attributes)
-
-
 def _report_to(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
     """Send the result to the sidecar, with its validity."""
     try:
@@ -255,4 +236,4 @@ def _report_to(sidecar: str, report: CapacityReport, run: AnnouncedRun) -> None:
         run.note(f"the capacity was not sent to the sidecar: {error}")
         return
     url = f"{sidecar.rstrip('/')}/v1/capacity"
-    post_json(url, notice, {}, run, "the sidecar")
+    post_json(url, notice, run)
