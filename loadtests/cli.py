@@ -165,9 +165,6 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "--max-rate", type=float, metavar="R", help="no higher rate is offered"
     )
     parser.add_argument(
-        "--max-concurrency", type=int, metavar="N", help="of the closed loops"
-    )
-    parser.add_argument(
         "--other-cpu",
         type=float,
         metavar="SHARE",

@@ -72,7 +72,7 @@ def _measured(
     started_at = time.time()
     mix = prepared(scenario)
     with interruptible() as asked:
-        bench = _bench(scenario, settings, mix, _teller(options.quiet), asked)
+        bench = bench_of(scenario, settings, mix, _teller(options.quiet), asked)
         bench.enter = run.enter
         try:
             found = campaign.run(bench, settings)
@@ -89,13 +89,18 @@ def _measured(
     )
 
 
-def _bench(
+def bench_of(
     scenario: Scenario,
     settings: CampaignSettings,
     mix: Any,
     tell: Callable[[str], None],
     stopped: Callable[[], bool],
 ) -> Bench:
+    """The server, the mix and the objective of a search.
+
+    Raises:
+        PlanError: there is no objective.
+    """
     slo = scenario.objective()
     if slo is None:
         raise PlanError('found no --slo; want one like "p99<20ms,errors<0.1%"', "load")
@@ -178,8 +183,6 @@ def settings_of(options: argparse.Namespace) -> CampaignSettings:
     given: dict[str, Any] = {"search": _known(search)}
     if options.other_cpu is not None:
         given["guard"] = {"other_cpu_ratio": options.other_cpu}
-    if options.max_concurrency is not None:
-        given["concurrencies"] = _spread(options.max_concurrency)
     try:
         return CampaignSettings.model_validate(given)
     except ValidationError as error:
@@ -194,13 +197,6 @@ def settings_of(options: argparse.Namespace) -> CampaignSettings:
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
-
-
-def _spread(most: int) -> tuple[int, ...]:
-    """Six concurrencies or more, doubling as far as that many need."""
-    powers = [2**i for i in range(most.bit_length()) if 2**i < most]
-    extra = [round(most * part) for part in (0.75, 0.375, 0.1875)]
-    return tuple(sorted({*powers, *(e for e in extra if e > 0), most}))
 
 
 def _counts(text: str | None) -> tuple[int, ...]:

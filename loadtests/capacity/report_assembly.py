@@ -12,7 +12,6 @@ from loadtests.capacity.search_report import (
     Bounds,
     Capacity,
     CapacityReport,
-    Concurrency,
     Headroom,
     Instances,
     Level,
@@ -53,12 +52,6 @@ def compiled(
         warnings=tuple(found.warnings),
         reference=Reference(start_p50=found.unloaded[0], end_p50=found.unloaded[1]),
         levels=tuple(_levels(bench.records, bench.slo)),
-        closed_loop=tuple(
-            Concurrency(concurrency=c, throughput=x, p50=p50)
-            for c, x, p50 in sorted(found.closed, key=lambda entry: entry[:2])
-        ),
-        usl=found.usl,
-        knee=found.knee,
         saturation=found.saturation,
         instances=tuple(instances),
         headroom=None if found.reasons else _headroom(capacity, production_rate),

@@ -96,40 +96,6 @@ class Level(Settings):
     """Runs that were disturbed and counted all the same."""
 
 
-class Concurrency(Settings):
-    """One closed-loop run."""
-
-    concurrency: int
-    throughput: float
-    p50: float | None
-
-
-class UslReport(Settings):
-    """The Universal Scalability Law through the closed-loop runs."""
-
-    per_unit: Bounds
-    contention: Bounds
-    coherency: Bounds
-    peak_concurrency: Bounds | None
-    peak_throughput: Bounds | None
-    r_squared: float
-    most_measured: float
-    refused: str | None
-
-
-class KneeReport(Settings):
-    """The knee of throughput over concurrency."""
-
-    kneedle: float | None
-    """Knee of the measured curve; null where it does not bend."""
-    law: float | None
-    """Concurrency at which the law's line at low load reaches its highest throughput up to
-    1.5 times the largest measured concurrency; null where that is outside the measured range.
-    """
-    agree: bool | None
-    """True if they are within a factor of 1.5; null where one is missing."""
-
-
 class Reference(Settings):
     """One request at a time, before and after everything else."""
 
@@ -182,9 +148,6 @@ class CapacityReport(Settings):
     warnings: tuple[str, ...] = Field(default=())
     reference: Reference
     levels: tuple[Level, ...]
-    closed_loop: tuple[Concurrency, ...]
-    usl: UslReport | None
-    knee: KneeReport | None
     saturation: SaturationReport
     instances: tuple[Instances, ...] = Field(default=())
     headroom: Headroom | None = Field(default=None)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.capacity.scalability import law
 from pages import units
 from pages.blocks import (
     Document,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _MS: Final = 1e3
 _LEAST_SHARE: Final = 1e-5
-_FINE: Final = 80
 
 
 def document(report: CapacityReport) -> Document:
@@ -53,8 +51,6 @@ def _blocks(report: CapacityReport) -> Iterator[Block]:
         yield Paragraph(f"note: {warning}", soft=True)
     yield Tiles(_tiles(report))
     yield Section("The boundary", _boundary(report))
-    if report.closed_loop:
-        yield Section("Throughput over concurrency", _concurrency(report))
     if report.instances:
         yield Section("Over instances", [_instances(report)])
     yield Fold("How to repeat it", [_origin(report)], in_text=False)
@@ -183,45 +179,6 @@ def _levels(report: CapacityReport) -> Table:
             )
         )
     return Table(heads, rows)
-
-
-def _concurrency(report: CapacityReport) -> Iterator[Block]:
-    n = np.array([float(entry.concurrency) for entry in report.closed_loop])
-    x = np.array([entry.throughput for entry in report.closed_loop])
-    usl, knee = report.usl, report.knee
-    series = [Series("measured", n, x, "points")]
-    if usl is not None:
-        fine = np.geomspace(1.0, n.max(), _FINE)
-        estimates = (usl.per_unit, usl.contention, usl.coherency)
-        series.append(Series("USL", fine, law(fine, *(e.estimate for e in estimates))))
-    marks = []
-    if knee is not None and knee.kneedle is not None:
-        marks.append(Mark("Kneedle", x=knee.kneedle))
-    if knee is not None and knee.law is not None:
-        marks.append(Mark("USL's knee", x=min(knee.law, n.max())))
-    yield Figure(
-        Plot(
-            "Closed loop",
-            Axis("requests in flight", log=True),
-            Axis("right answers a second", low=0.0),
-            tuple(series),
-            tuple(marks),
-        )
-    )
-    if usl is not None:
-        peak = f"{_ends(usl.peak_throughput)} at {_ends(usl.peak_concurrency)}"
-        yield Facts(
-            {
-                "USL contention": _ends(usl.contention),
-                "USL coherency": _ends(usl.coherency),
-                "R²": usl.r_squared,
-                "peak": usl.refused or peak,
-            }
-        )
-    if knee is not None:
-        yield Facts({"knee by Kneedle": knee.kneedle, "knee by USL": knee.law})
-        if knee.agree is False:
-            yield Paragraph("note: the two knees disagree; trust neither.", soft=True)
 
 
 def _instances(report: CapacityReport) -> Table:

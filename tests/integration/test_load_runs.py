@@ -95,7 +95,7 @@ def test_a_capacity_search_is_seen_while_it_searches(
             *(COMMAND, "load", "capacity", "--quiet"),
             *("--address", fake.grpc, "--model", "m", "--slo", "p90<20s,errors<50%"),
             *("--budget", "4", "--run-seconds", "1", "--repetitions", "3"),
-            *("--max-rate", "50", "--max-concurrency", "2"),
+            *("--max-rate", "50"),
             *("--sidecar", f"http://{tap_of(sidecar)}"),
         ],
     )
@@ -104,7 +104,7 @@ def test_a_capacity_search_is_seen_while_it_searches(
     runs = {labels[0] for labels in seen}
     assert len(runs) == 1
     assert {labels[1:3] for labels in seen} == {("capacity", "poisson")}
-    assert {"reference", "closed loops", "search"} <= {labels[3] for labels in seen}
+    assert {"reference", "ramp", "search"} <= {labels[3] for labels in seen}
 
 
 @pytest.mark.slow
@@ -188,7 +188,6 @@ def test_an_invalid_search_changes_no_capacity_that_the_sidecar_publishes(
     search = ["load", "capacity", "--quiet", "--address", fake.grpc]
     search += ["--model", "m", "--slo", "p99<250ms", "--max-rate", "40"]
     search += ["--budget", "8", "--run-seconds", "1.5", "--repetitions", "3"]
-    search += ["--max-concurrency", "2"]
     # The sidecar alone is more than that: every run is disturbed.
     search += ["--other-cpu", "0.000001", "--sidecar", f"http://{tap_of(sidecar)}"]
     done = tritonwatch(*search, timeout=120)

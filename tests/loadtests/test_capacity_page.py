@@ -32,13 +32,9 @@ def report(low=90.0, high=110.0, estimate=100.0, **changes) -> CapacityReport:
     }  # fmt: skip
     whole = {
         "model": "m <1>", "slo": "p99<20ms", "conclusion": "holds it", "valid": True,
-        "ending": "budget", "capacity": capacity, "usl": None,
-        "knee": {"kneedle": 4.0, "law": 9.0, "agree": False},
+        "ending": "budget", "capacity": capacity,
         "reference": {"start_p50": 0.005, "end_p50": None},
         "levels": [level(90, 0.0), level(105, 0.02)],
-        "closed_loop": [
-            {"concurrency": n, "throughput": 20.0 * n, "p50": None} for n in (1, 2, 4)
-        ],
         "saturation": {"resource": "queue", "evidence": "it waits"},
         "instances": [
             {"instances": 2, "requests_per_second": None, "efficiency": None}

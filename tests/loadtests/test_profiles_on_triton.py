@@ -137,14 +137,13 @@ def test_a_short_search_ends_with_a_report_whatever_the_machine_does(
 ) -> None:
     found = capacity(
         loaded, "--slo", "p99<60ms,errors<1%", "--budget", "5", "--run-seconds", "1",
-        "--max-concurrency", "4", "--json", str(tmp_path / "c.json"), "--html",
+        "--json", str(tmp_path / "c.json"), "--html",
         str(tmp_path / "c.html"),
     )  # fmt: skip
     assert found.returncode in {0, 1, 3}, found.stderr
     report = json.loads((tmp_path / "c.json").read_text("utf-8"))
     assert report["slo"] == "p99<60ms,errors<1%"
     assert len(report["schedule_sha256"]) == 64
-    assert report["closed_loop"]
     if found.returncode == 3:
         assert (
             report["reasons"]
@@ -170,8 +169,7 @@ def test_an_objective_that_no_rate_meets_is_told_at_once(loaded, capacity) -> No
 @pytest.mark.slow
 def test_an_objective_that_every_rate_meets_is_told(loaded, capacity) -> None:
     found = capacity(
-        loaded, "--slo", "p99<30s", "--max-rate", "40", "--max-concurrency", "2",
-        "--timeout", "10", "--other-cpu", "8",
+        loaded, "--slo", "p99<30s", "--max-rate", "40", "--timeout", "10", "--other-cpu", "8",
     )  # fmt: skip
     assert found.returncode == 1, found.stdout + found.stderr
     assert "holds p99<30s at every rate tried, up to 40 requests/s" in found.stdout
