@@ -171,12 +171,6 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         help="cores that others may take before a run is rejected (default 0.08)",
     )
     parser.add_argument(
-        "--instances",
-        metavar="N,N,…",
-        help="search again with so many instances of the model each; the server loads "
-        "models on request",
-    )
-    parser.add_argument(
         "--production-rate", type=float, metavar="R", help="for the headroom"
     )
 

@@ -215,9 +215,15 @@ def _saturation(bench: Bench, found: Estimate | None) -> SaturationReport:
     return saturated(
         chosen.phases,
         chosen.watch,
-        instances=bench.server.instances(),
+        instances=_instances(bench),
         cpus=len(os.sched_getaffinity(0)),
     )
+
+
+def _instances(bench: Bench) -> int | None:
+    """Instances of the model; None for several models, or where unknown."""
+    counts = {entry.spec.name: entry.spec.instances for entry in bench.mix.entries}
+    return max(counts.values()) or None if len(counts) == 1 else None
 
 
 def _judge(bench: Bench, beside: list[Record], findings: Findings) -> None:

@@ -16,8 +16,7 @@ from loadtests.announce import AnnouncedRun, announcers_among, post_json, tellin
 from loadtests.capacity import campaign
 from loadtests.capacity.campaign import CampaignSettings
 from loadtests.capacity.guarded_runs import Bench
-from loadtests.capacity.report_assembly import bounds, compiled
-from loadtests.capacity.search_report import Instances
+from loadtests.capacity.report_assembly import compiled
 from loadtests.capacity.server_side import ServerSide
 from loadtests.errors import PlanError
 from loadtests.interrupt import interruptible
@@ -27,7 +26,7 @@ from loadtests.report.publishing import publish
 from loadtests.scenario_options import require_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from loadtests.capacity.search_report import CapacityReport
     from loadtests.scenario import Scenario
@@ -67,7 +66,6 @@ def _measured(
     settings: CampaignSettings,
     run: AnnouncedRun,
 ) -> CapacityReport:
-    counts = _counts(options.instances)
     require_folders(options.json, options.html)
     started_at = time.time()
     mix = prepared(scenario)
@@ -76,7 +74,6 @@ def _measured(
         bench.enter = run.enter
         try:
             found = campaign.run(bench, settings)
-            scaled = list(_scaled(bench, settings, counts))
         finally:
             bench.server.close()
     return compiled(
@@ -85,7 +82,6 @@ def _measured(
         found,
         started_at=started_at,
         production_rate=options.production_rate,
-        instances=scaled,
     )
 
 
@@ -122,26 +118,6 @@ def bench_of(
         tell=tell,
         stopped=stopped,
     )
-
-
-def _scaled(
-    bench: Bench, settings: CampaignSettings, counts: tuple[int, ...]
-) -> Iterator[Instances]:
-    first: float | None = None
-    for count in counts:
-        with bench.server.scaled(count):
-            bench.tell(f"with {count} instances")
-            found = campaign.run(bench.fresh(), settings)
-        estimate = None if found.reasons else found.estimate
-        known = None if estimate is None else bounds(estimate)
-        each = None if known is None else known.estimate / count
-        first = each if first is None else first
-        yield Instances(
-            instances=count,
-            requests_per_second=known,
-            reasons=tuple(found.reasons),
-            efficiency=None if each is None or not first else each / first,
-        )
 
 
 def scenario_of(options: argparse.Namespace) -> Scenario:
@@ -197,19 +173,6 @@ def settings_of(options: argparse.Namespace) -> CampaignSettings:
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
-
-
-def _counts(text: str | None) -> tuple[int, ...]:
-    try:
-        counts = tuple(int(part) for part in (text or "").split(",") if part.strip())
-    except ValueError:
-        counts = (0,)
-    if any(not 1 <= count <= 1024 for count in counts):  # noqa: PLR2004
-        raise PlanError(
-            f"found --instances {text!r}; want whole numbers from 1 to 1024 like 1,2,4",
-            "the options",
-        )
-    return counts
 
 
 def _teller(quiet: bool) -> Callable[[str], None]:  # noqa: FBT001 - the option itself

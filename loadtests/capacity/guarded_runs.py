@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from loadtests.capacity import littles_law
 from loadtests.capacity.observation import Observation, observation, settled_alike
 from loadtests.capacity.server_side import Phases, phases
 from loadtests.engine import Options, run_closed, run_open
@@ -48,8 +47,6 @@ class Record:
     throughput: float
     seconds: float
     """Time from the start to the end of the schedule."""
-    little: littles_law.Check | None
-    """Little's law over the run, without the time at its start that never counts."""
     phases: Phases | None
     watch: Watch
     reasons: tuple[str, ...]
@@ -189,7 +186,6 @@ class Bench:
             due=kept.intended,
             throughput=_throughput(ended, seen.warmup_seconds, seconds),
             seconds=seconds,
-            little=littles_law.check(requests, seen.warmup_seconds, seconds),
             phases=phases(*looks, seconds),
             watch=watch,
             reasons=result.verdict.reasons + verdict.reasons,
@@ -232,9 +228,3 @@ class Bench:
     def _unloaded(self, result: RunResult) -> bool:
         waited = result.quantile(0.5)
         return waited is not None and waited <= _QUIET * self.unloaded_p50 + 1e-3
-
-    def fresh(self) -> Bench:
-        """The same bench without its records, for another state of the server."""
-        return replace(
-            self, records=[], rejected=[], _digest=hashlib.sha256(), _pids=None
-        )

@@ -13,7 +13,6 @@ from loadtests.capacity.search_report import (
     Capacity,
     CapacityReport,
     Headroom,
-    Instances,
     Level,
     PhaseSeconds,
     Quantiles,
@@ -37,7 +36,6 @@ def compiled(
     *,
     started_at: float,
     production_rate: float | None = None,
-    instances: Sequence[Instances] = (),
 ) -> CapacityReport:
     """The report."""
     capacity = _capacity(found.estimate, bench.slo)
@@ -53,7 +51,6 @@ def compiled(
         reference=Reference(start_p50=found.unloaded[0], end_p50=found.unloaded[1]),
         levels=tuple(_levels(bench.records, bench.slo)),
         saturation=found.saturation,
-        instances=tuple(instances),
         headroom=None if found.reasons else _headroom(capacity, production_rate),
         repetitions=found.repetitions,
         rejected_runs=len(bench.rejected),
@@ -70,7 +67,7 @@ def compiled(
     )
 
 
-def bounds(found: Estimate) -> Bounds:
+def _bounds(found: Estimate) -> Bounds:
     """The estimate with its ends; an open one is None."""
     return Bounds(
         estimate=found.rate,
@@ -83,7 +80,7 @@ def _capacity(found: Estimate | None, slo: Slo) -> Capacity | None:
     if found is None or not 0 < found.rate < math.inf:
         return None
     return Capacity(
-        requests_per_second=bounds(found),
+        requests_per_second=_bounds(found),
         by_term={
             term.text: _finite(rate) if rate else None
             for term, rate in zip(slo.terms, found.by_term, strict=True)
@@ -141,7 +138,6 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
     pooled = (shares * counts[:, None]).sum(axis=0) / counts.sum()
     latencies = np.concatenate([run.latencies for run in runs])
     tails = np.array([quantile_of(run.latencies, 0.99) for run in runs])
-    littles = [run.little for run in runs if run.little is not None]
     phases = [run.phases for run in runs if run.phases is not None]
     names = [term.text for term in slo.terms]
     return Level(
@@ -163,9 +159,6 @@ def _level(runs: Sequence[Record], slo: Slo) -> Level:
             p999=_finite(quantile_of(latencies, 0.999)),
         ),
         p99_deviation=_deviation(tails.tolist()) if np.isfinite(tails).all() else None,
-        in_system=_mean(check.in_system for check in littles),
-        rate_times_latency=_mean(check.rate_times_latency for check in littles),
-        littles_law_holds=all(check.holds for check in littles) if littles else None,
         phases=PhaseSeconds(
             queue=_known_mean([p.queue_seconds for p in phases]),
             compute_input=_known_mean([p.compute_input_seconds for p in phases]),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
 from exporter.settings import Settings
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 FORMAT: Final = "tritonwatch-load-capacity"
+_GONE: Final = {"closed_loop", "instances", "knee", "mlperf", "usl"}
+_GONE_OF_LEVELS: Final = {"in_system", "littles_law_holds", "rate_times_latency"}
 Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stopped"]
 
 
@@ -73,12 +78,6 @@ class Level(Settings):
     """Latency over all requests; one without a correct answer is infinitely late."""
     p99_deviation: float | None
     """Standard deviation of p99 between the runs."""
-    in_system: float | None
-    """Requests under way on average."""
-    rate_times_latency: float | None
-    """That number by Little's law."""
-    littles_law_holds: bool | None
-    """True if both are within 5 %, or half a request."""
     phases: PhaseSeconds | None
     """Phases from Triton's statistics."""
     mean_batch: float | None
@@ -110,18 +109,6 @@ class SaturationReport(Settings):
     evidence: str
 
 
-class Instances(Settings):
-    """The capacity with this number of instances of the model."""
-
-    instances: int
-    requests_per_second: Bounds | None
-    """Null where no boundary was found, or the search is invalid."""
-    reasons: tuple[str, ...] = Field(default=())
-    """Reasons why the search with this number of instances is invalid."""
-    efficiency: float | None
-    """Per instance, over that of the first count."""
-
-
 class Headroom(Settings):
     """Capacity that production leaves; null where the search is invalid."""
 
@@ -149,7 +136,6 @@ class CapacityReport(Settings):
     reference: Reference
     levels: tuple[Level, ...]
     saturation: SaturationReport
-    instances: tuple[Instances, ...] = Field(default=())
     headroom: Headroom | None = Field(default=None)
     repetitions: int
     """Runs within one level (6 %) of the boundary, on either side."""
@@ -167,3 +153,16 @@ class CapacityReport(Settings):
     settings: dict[str, Any]
     hardware: dict[str, Any]
     versions: dict[str, str]
+
+
+def without_removed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A report of tritonwatch 0.1 without the parts that reports no longer have."""
+    kept = {key: value for key, value in document.items() if key not in _GONE}
+    if isinstance(kept.get("levels"), list):
+        kept["levels"] = [
+            {key: value for key, value in level.items() if key not in _GONE_OF_LEVELS}
+            if isinstance(level, dict)
+            else level
+            for level in kept["levels"]
+        ]
+    return kept

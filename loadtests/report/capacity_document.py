@@ -24,7 +24,7 @@ from pages.plots import Axis, Mark, Plot, Series
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadtests.capacity.search_report import Bounds, CapacityReport
+    from loadtests.capacity.search_report import CapacityReport
     from pages.blocks import Block, Tone
 
 _MS: Final = 1e3
@@ -51,8 +51,6 @@ def _blocks(report: CapacityReport) -> Iterator[Block]:
         yield Paragraph(f"note: {warning}", soft=True)
     yield Tiles(_tiles(report))
     yield Section("The boundary", _boundary(report))
-    if report.instances:
-        yield Section("Over instances", [_instances(report)])
     yield Fold("How to repeat it", [_origin(report)], in_text=False)
 
 
@@ -150,10 +148,8 @@ def _levels(report: CapacityReport) -> Table:
     terms = list(report.levels[0].shares)
     heads = (
         "offered/s", "runs", "requests", "answered/s", "p50", "p99", "± of p99",
-        *(f"miss {term}" for term in terms), "queue", "compute", "in system",
-        "Little's law",
+        *(f"miss {term}" for term in terms), "queue", "compute",
     )  # fmt: skip
-    holds = {True: "holds", False: "broken", None: "unknown"}
     rows = []
     for level in report.levels:
         phases = level.phases
@@ -174,27 +170,9 @@ def _levels(report: CapacityReport) -> Table:
                 *(units.percent(level.shares[term]) for term in terms),
                 units.duration(None if phases is None else phases.queue),
                 units.duration(compute),
-                units.number(level.in_system),
-                holds[level.littles_law_holds],
             )
         )
     return Table(heads, rows)
-
-
-def _instances(report: CapacityReport) -> Table:
-    return Table(
-        ("instances", "requests/s", "each, over the first"),
-        [
-            (
-                str(entry.instances),
-                f"INVALID: {'; '.join(entry.reasons)}"
-                if entry.reasons
-                else _ends(entry.requests_per_second),
-                "unknown" if entry.efficiency is None else f"{entry.efficiency:.0%}",
-            )
-            for entry in report.instances
-        ],
-    )
 
 
 def _origin(report: CapacityReport) -> Facts:
@@ -210,14 +188,6 @@ def _origin(report: CapacityReport) -> Facts:
             "versions": report.versions,
         }
     )
-
-
-def _ends(found: Bounds | None) -> str:
-    if found is None:
-        return "unknown"
-    if found.low is None and found.high is None:
-        return f"{found.estimate:.4g}, no interval"
-    return f"{found.estimate:.4g} [{_end(found.low)}, {_end(found.high)}]"
 
 
 def _end(value: float | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
@@ -12,9 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from exporter.cli import main
-from loadtests.capacity.server_side import ServerSide
 from loadtests.engine import Options
-from loadtests.errors import LoadError
 from loadtests.execute import execute
 from loadtests.profiles import AnyProfile
 from loadtests.profiles.profile import arrivals_of
@@ -22,7 +19,6 @@ from loadtests.report.run_document import document
 from loadtests.report.run_report import report_of
 from loadtests.result import Outcome
 from loadtests.scenario import Scenario
-from loadtests.target import Target
 from pages import page_html
 
 if TYPE_CHECKING:
@@ -181,7 +177,6 @@ def test_an_objective_that_every_rate_meets_is_told(loaded, capacity) -> None:
         ((), "found no --slo"),
         (("--slo", "p99<20"), "no unit"),
         (("--slo", "p99<1s", "--repetitions", "2"), "greater than or equal to 3"),
-        (("--slo", "p99<1s", "--instances", "0"), "whole numbers from 1 to 1024"),
         (("--slo", "p99<1s", "--json", "/nowhere/c.json"), "no folder /nowhere"),
     ],
 )
@@ -202,30 +197,3 @@ def test_no_server_and_no_model_are_one_sentence(loaded, capacity) -> None:
     assert unknown.returncode == 1
     assert "nobody" in unknown.stderr
     assert "Traceback" not in absent.stderr + unknown.stderr
-
-
-def test_a_model_has_more_instances_for_a_while_and_then_what_it_had(
-    start_triton, tmp_path
-) -> None:
-    shutil.copytree(ROOT / "deploy/models/slow", tmp_path / "models" / "slow")
-    server = start_triton(
-        tmp_path / "models", model_control="explicit", arguments=["--load-model=slow"]
-    )
-    side = ServerSide(Target("grpc", server.grpc), frozenset({"slow"}))
-    try:
-        assert side.instances() == 1
-        with side.scaled(3):
-            assert side.instances() == 3
-        assert side.instances() == 1
-    finally:
-        side.close()
-
-
-def test_a_server_that_does_not_load_on_request_says_so(loaded) -> None:
-    side = ServerSide(Target("grpc", loaded.grpc), frozenset({"slow"}))
-    try:
-        with pytest.raises(LoadError, match="see or change instances"), side.scaled(2):
-            pass
-        assert side.instances() == 1
-    finally:
-        side.close()
