@@ -16,7 +16,7 @@ from loadtests.capacity.search import Search, SearchSettings
 from loadtests.capacity.search_report import SaturationReport
 from loadtests.capacity.server_side import saturated
 from loadtests.errors import LoadError
-from loadtests.machine_guard import GuardLimits, drifted
+from loadtests.machine_guard import GuardLimits
 
 if TYPE_CHECKING:
     from loadtests.capacity.guarded_runs import Bench, Record
@@ -39,7 +39,7 @@ class CampaignSettings(Settings):
     guard: GuardLimits = Field(default=GuardLimits())
     """Limits of disturbances by other programs."""
     reference_seconds: float = Field(default=1.5, gt=0.1, le=600)
-    """Time of the reference level, one request at a time, at start and end."""
+    """Time of the reference level: one request at a time, at the start."""
 
 
 @dataclass(slots=True)
@@ -48,8 +48,8 @@ class Findings:
 
     ending: Ending
     estimate: Estimate | None
-    unloaded: tuple[float | None, float | None]
-    """Median latency of one request at a time, at the start and at the end."""
+    unloaded_p50: float
+    """Median latency of one request at a time."""
     saturation: SaturationReport
     repetitions: int
     spent_seconds: float
@@ -58,19 +58,19 @@ class Findings:
 
 
 def run(bench: Bench, settings: CampaignSettings) -> Findings:
-    """Search, from the first reference level to the last.
+    """Search, from the reference level to the boundary.
 
     Raises:
         LoadError: the server answers nothing rightly, so that there is nothing to
             search for.
     """
     began = time.monotonic()
-    first = _reference(bench, settings, 0)
+    unloaded = _reference(bench, settings)
     limit = bench.slo.limit_seconds
-    if limit is not None and first > limit:
-        return _hopeless(bench, first, began)
-    bench.unloaded_p50 = first
-    start = ramped(bench, _START / first, settings.search.most_rate)
+    if limit is not None and unloaded > limit:
+        return _hopeless(bench, unloaded, began)
+    bench.unloaded_p50 = unloaded
+    start = ramped(bench, _START / unloaded, settings.search.most_rate)
     rng = np.random.default_rng((bench.seed, _SEARCH))
     search = Search(
         bench.measure,
@@ -88,10 +88,7 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
         search.rng = np.random.default_rng((bench.seed, _BOOTSTRAP))
         found = search.found(resamples=RESAMPLES)
     bench.settle()
-    last = None if bench.stopped() else _reference(bench, settings, 1)
-    findings = _findings(
-        bench, ending, found, (first, last), settings.search.level_ratio
-    )
+    findings = _findings(bench, ending, found, settings.search.level_ratio)
     findings.spent_seconds = time.monotonic() - began
     if ending == "budget" and found is None:
         findings.reasons.append(_unfound(bench))
@@ -102,9 +99,6 @@ def run(bench: Bench, settings: CampaignSettings) -> Findings:
             f"{findings.repetitions} runs beside the boundary, fewer than the {wanted} "
             "wanted; give --budget more"
         )
-    if last is not None:
-        drift = drifted(first, last, settings.guard)
-        findings.warnings += [drift] if drift else []
     return findings
 
 
@@ -119,9 +113,9 @@ def left_to_search(settings: CampaignSettings, spent_seconds: float) -> SearchSe
     return search.model_copy(update={"budget_seconds": left})
 
 
-def _reference(bench: Bench, settings: CampaignSettings, turn: int) -> float:
+def _reference(bench: Bench, settings: CampaignSettings) -> float:
     bench.enter("reference")
-    result = bench.alone(settings.reference_seconds, _REFERENCE_INDEX + turn)
+    result = bench.alone(settings.reference_seconds, _REFERENCE_INDEX)
     p50 = result.quantile(0.5)
     if p50 is None or not np.isfinite(p50):
         said = next(iter(result.errors), "no answer came in time")
@@ -155,7 +149,7 @@ def _hopeless(bench: Bench, unloaded: float, began: float) -> Findings:
     return Findings(
         ending="no_rate_holds",
         estimate=None,
-        unloaded=(unloaded, None),
+        unloaded_p50=unloaded,
         saturation=SaturationReport(
             resource="unknown",
             evidence=f"one request at a time takes {unloaded * 1e3:.3g} ms (median), longer than "
@@ -170,14 +164,13 @@ def _findings(
     bench: Bench,
     ending: Ending,
     found: Estimate | None,
-    unloaded: tuple[float | None, float | None],
     level_ratio: float,
 ) -> Findings:
     beside = _beside(bench.records, found, level_ratio)
     findings = Findings(
         ending=ending,
         estimate=found,
-        unloaded=unloaded,
+        unloaded_p50=bench.unloaded_p50,
         saturation=_saturation(bench, found),
         repetitions=len(beside),
         spent_seconds=0.0,

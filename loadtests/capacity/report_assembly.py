@@ -48,7 +48,7 @@ def compiled(
         valid=not found.reasons,
         reasons=tuple(found.reasons),
         warnings=tuple(found.warnings),
-        reference=Reference(start_p50=found.unloaded[0], end_p50=found.unloaded[1]),
+        reference=Reference(start_p50=found.unloaded_p50),
         levels=tuple(_levels(bench.records, bench.slo)),
         saturation=found.saturation,
         headroom=None if found.reasons else _headroom(capacity, production_rate),

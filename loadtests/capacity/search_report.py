@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT: Final = "tritonwatch-load-capacity"
-_GONE: Final = {"closed_loop", "instances", "knee", "mlperf", "usl"}
-_GONE_OF_LEVELS: Final = {"in_system", "littles_law_holds", "rate_times_latency"}
+_GONE: Final = {
+    *("closed_loop", "instances", "knee", "mlperf", "usl"),
+    *("in_system", "littles_law_holds", "rate_times_latency"),  # of levels
+    "end_p50",  # of the reference
+}
 Ending = Literal["precise", "budget", "no_rate_holds", "every_rate_holds", "stopped"]
 
 
@@ -96,10 +99,9 @@ class Level(Settings):
 
 
 class Reference(Settings):
-    """One request at a time, before and after everything else."""
+    """One request at a time, before everything else."""
 
     start_p50: float | None
-    end_p50: float | None
 
 
 class SaturationReport(Settings):
@@ -157,12 +159,13 @@ class CapacityReport(Settings):
 
 def without_removed(document: Mapping[str, Any]) -> dict[str, Any]:
     """A report of tritonwatch 0.1 without the parts that reports no longer have."""
-    kept = {key: value for key, value in document.items() if key not in _GONE}
-    if isinstance(kept.get("levels"), list):
-        kept["levels"] = [
-            {key: value for key, value in level.items() if key not in _GONE_OF_LEVELS}
-            if isinstance(level, dict)
-            else level
-            for level in kept["levels"]
-        ]
+    kept = _kept(document)
+    if isinstance(levels := kept.get("levels"), list):
+        kept["levels"] = [_kept(e) if isinstance(e, dict) else e for e in levels]
+    if isinstance(reference := kept.get("reference"), dict):
+        kept["reference"] = _kept(reference)
     return kept
+
+
+def _kept(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key not in _GONE}

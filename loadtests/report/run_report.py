@@ -154,9 +154,6 @@ class RunReport(Settings):
     curve: tuple[CurvePoint, ...]
     trend: Trend | None
     sidecar: SidecarView | None
-    reference_seconds: tuple[float | None, ...] = ()
-    """Median latency of one request at a time, before the run and after it; empty where
-    it was not asked for."""
     errors: dict[str, int]
     sender_cpu_seconds: float
     seed: int
@@ -199,7 +196,6 @@ def report_of(result: RunResult) -> RunReport:
         curve=tuple(_curve(result)),
         trend=_trend(slices),
         sidecar=SidecarView.model_validate(result.sidecar) if result.sidecar else None,
-        reference_seconds=result.reference_seconds,
         errors=dict(result.errors),
         sender_cpu_seconds=result.sender_cpu_seconds,
         seed=about.seed,

@@ -35,7 +35,7 @@ def report(low=90.0, high=110.0, estimate=100.0, **changes) -> CapacityReport:
     whole = {
         "model": "m <1>", "slo": "p99<20ms", "conclusion": "holds it", "valid": True,
         "ending": "budget", "capacity": capacity,
-        "reference": {"start_p50": 0.005, "end_p50": None},
+        "reference": {"start_p50": 0.005},
         "levels": [level(90, 0.0), level(105, 0.02)],
         "saturation": {"resource": "queue", "evidence": "it waits"},
         "repetitions": 6, "rejected_runs": 0, "spent_seconds": 100.0, "started_at": 1e9,
@@ -101,6 +101,7 @@ def test_a_report_of_an_earlier_version_is_read_without_what_is_gone(tmp_path) -
         "closed_loop": [],
         "instances": [],
     }
+    old["reference"]["end_p50"] = 0.006
     for one in old["levels"]:
         one |= {"in_system": 1, "rate_times_latency": 1, "littles_law_holds": True}
     file = tmp_path / "old.json"

@@ -241,12 +241,11 @@ def test_progress_is_told_while_it_runs() -> None:
     assert all("p99" in line and "in flight" in line for line in lines)
 
 
-def test_the_profiles_are_listed_and_drawn(capfd) -> None:
-    assert main(["load", "list", "--plot"]) == 0
+def test_the_profiles_are_listed(capfd) -> None:
+    assert main(["load", "list"]) == 0
     out = capfd.readouterr().out
     for kind in ("constant", "poisson", "spike", "diurnal", "soak"):
         assert f"\n{kind} " in f"\n{out}"
-    assert "█" in out
     assert main(["load", "list", "poison"]) == 2
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from typing import TYPE_CHECKING, get_args
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
-from exporter.cli import main
 from loadtests.plan import MAX_REQUESTS, checked
 from loadtests.profiles import AnyProfile
 from loadtests.profiles.profile import arrivals_of
@@ -234,14 +232,3 @@ def test_a_recording_that_is_none_is_refused(tmp_path, content, said) -> None:
     with pytest.raises(ValidationError, match="found") as caught:
         ADAPTER.validate_python({"kind": "replay", "file": file})
     assert said in str(caught.value)
-
-
-def test_every_profile_is_drawn_in_the_terminal_and_as_a_file(tmp_path, capsys) -> None:
-    assert main(["load", "list", "--plot", "--svg", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert all(kind in told for kind in KINDS)
-    drawn = {file.stem for file in tmp_path.iterdir()}
-    assert drawn == set(KINDS) - {"replay"}  # a recording has to be given
-    picture = (tmp_path / "spike.svg").read_text("utf-8")
-    assert ET.fromstring(picture).tag.endswith("svg")  # noqa: S314 - our own
-    assert main(["load", "list", "--svg", str(tmp_path / "nowhere")]) == 2
